@@ -117,7 +117,10 @@ def _compile(source: Path, library: Path) -> str:
     built = library.with_name(f".{library.name}.{os.getpid()}")
     try:
         done = subprocess.run(
-            [*compiler, *OPTIONS, str(source), "-o", str(built)], capture_output=True, text=True, check=False
+            [*compiler, *OPTIONS, str(source), "-o", str(built), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "the compiler failed"

@@ -57,6 +57,8 @@ ALLOWED: dict[str, set[str]] = {
         *("tables.summary.registry", "tables.training.registry"),
         # types and defaults of options; texts of skipped inputs; names of parts
         *("compose.options", "compose.batch", "compose.progress", "compose.part_files"),
+        # `--memory` holds for a whole command
+        "executors.memory_guard",
     },
     "__main__": {"cli"},
     "capture": set(),

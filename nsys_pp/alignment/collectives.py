@@ -8,6 +8,9 @@ clear answer come first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -22,6 +25,8 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
+_MANY_ROWS = 20_000  # of all comparisons of a pass: most of their work does not hold the interpreter's lock
+_THREADS = 2
 _AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 
@@ -272,10 +277,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         for first in range(0, len(joint), _AT_A_TIME):
             if clear:
                 break
-            for units in joint[first : first + _AT_A_TIME]:
-                choice = None
-                if any(self._list_keys(unit) & own for unit in units):
-                    choice = choose(timeline, units, self.prior, self.scatter_ns())
+            compared = joint[first : first + _AT_A_TIME]
+            for units, choice in zip(compared, self._choose_all(timeline, compared, own), strict=True):
                 margins[min(units[0].lines)] = (
                     choice.margin if choice is not None and choice.is_clear else 0.0
                 )
@@ -290,6 +293,24 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         for choice in clear:
             self._add(timeline, choice)
         return [choice.unit for choice in clear]
+
+    def _choose_all(
+        self, timeline: Timeline, joint: list[list[Timeline]], keys: int
+    ) -> Iterable[Choice | None]:
+        """Choose a correction for each of several joint units, in threads if there is much to compare; None without a common key."""
+        scatter_ns = self.scatter_ns()
+
+        def choose_one(units: list[Timeline]) -> Choice | None:
+            if any(self._list_keys(unit) & keys for unit in units):
+                return choose(timeline, units, self.prior, scatter_ns)
+            return None
+
+        known = 0 if timeline.operations is None else len(timeline.operations)
+        row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
+        if len(joint) < 2 or row_count < _MANY_ROWS:
+            return map(choose_one, joint)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(choose_one, joint))
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""

@@ -9,14 +9,28 @@ from msgspec import Struct
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.near_finder import NearFinder, NearPairs
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.near_finder import NearFinder, NearPairs, Weighing
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
 MISSING = 2.0  # evidence against two channels, for each operation that only one of them has
-_MISSING_MESSAGE = 0.2  # the same for messages: a stream can have messages with several peers
+WEIGHING = Weighing(
+    prior_count=2.0,  # number of operations that the expected scatter counts as
+    lockstep=9.2,  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
+    missing=MISSING,
+    missing_message=0.2,  # the same for messages: a stream can have messages with several peers
+    measurable=6,  # pairs that a channel's scatter is measured by
+    measurable_whole=3,  # the same, where each has all operations of the other
+    min_sharp=3,  # operations that the scatter of a first line is measured by
+    wide=75_000.0,  # the same, of fewer operations
+    first_scatter=5_000.0,  # expected before any is known
+)
+"""How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
+
 _GAP_NS = 1_000.0  # before and after the operations of each key in `Comparison.times`
 _MAX_SLOTS = 10_000_000  # of a table of rows by pair of channels
 
@@ -32,6 +46,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
         channel_is_exchange: Whether each channel has messages that are not known to be sends or receives.
         reference_channel: Number of each operation's channel, from 0.
         repeats: Number of channels with an event of this key at the time of each event: tensor slices do the same together.
+        has_communicator: Whether NCCL recorded the communicator of an event.
         comparable: Rows of the events that have a key of the timeline.
         key_base: Key of each comparable event as an offset to `times`.
         times: Times of the operations, those of each key beyond those of the key before.
@@ -46,6 +61,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     channel_is_exchange: npt.NDArray[np.bool_]
     reference_channel: Int64s
     repeats: Int64s
+    has_communicator: bool
     comparable: Int64s
     key_base: Floats
     times: Floats
@@ -55,14 +71,17 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 def prepare(events: Events, reference: Reference) -> Comparison:
     """Prepare the comparison of a domain with a timeline."""
-    channels, channel = np.unique(events.channel, return_inverse=True)
-    channel_is_message = np.bincount(channel[events.is_message], minlength=len(channels)) > 0
+    first, channel = find_distinct(events.channel)
+    channel_is_message = np.bincount(channel[events.is_message], minlength=len(first)) > 0
     is_exchange = events.kind == SEND_RECEIVE
-    reference_channel = np.unique(reference.channels, return_inverse=True)[1]
-    keys, number = np.unique(reference.key, return_inverse=True)
+    channel_is_exchange = np.bincount(channel[is_exchange], minlength=len(first)) > 0
+    reference_channel = find_distinct(reference.channels)[1]
+    sections = np.append(np.flatnonzero(np.diff(reference.key, prepend=-1)), len(reference))
+    number = np.repeat(np.arange(len(sections) - 1), np.diff(sections))
+    keys = reference.key[sections[:-1]]
     limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
     stride = limits[1] - limits[0] + 4 * _GAP_NS
-    comparable = np.flatnonzero(np.isin(events.key, keys))
+    comparable = np.flatnonzero(mark_members(events.key, keys))
     key_base = np.asarray(
         np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
     )
@@ -75,6 +94,10 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         base[comparable] = key_base
         finder = NearFinder(
             core,
+            weighing=WEIGHING,
+            is_message=channel_is_message,
+            is_exchange=channel_is_exchange,
+            sections=sections,
             channel=channel,
             kind=np.where((events.kind == SEND) | (events.kind == RECEIVE), events.kind, -1),
             end=events.end,
@@ -92,9 +115,10 @@ def prepare(events: Events, reference: Reference) -> Comparison:
         reference=reference,
         channel=channel,
         channel_is_message=channel_is_message,
-        channel_is_exchange=np.bincount(channel[is_exchange], minlength=len(channels)) > 0,
+        channel_is_exchange=channel_is_exchange,
         reference_channel=reference_channel,
         repeats=repeats,
+        has_communicator=bool(events.has_communicator.any()),
         comparable=comparable,
         key_base=key_base,
         times=times,
@@ -165,7 +189,7 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         count=found.count,
         squares=found.squares,
         rate=np.maximum(own_count, other_count) / max(found.within, 1.0),
-        missing=-np.where(is_message, _MISSING_MESSAGE, MISSING) * unexplained,
+        missing=-np.where(is_message, WEIGHING.missing_message, MISSING) * unexplained,
         independent=found.share / found.count,
         weight=np.sqrt(found.count) / np.maximum(found.count + only_one, 1),
     )

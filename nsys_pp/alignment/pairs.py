@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from nsys_pp.alignment.near import MISSING, Comparison, Near
+from nsys_pp.alignment.near import MISSING, WEIGHING, Comparison, Near
+from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.types import Floats, Int64s
 
 SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
@@ -21,10 +22,6 @@ SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
 TOGETHER_NS = 20_000.0
 """Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom."""
 
-_PRIOR_COUNT = 2.0  # number of operations that this expectation counts as
-_LOCKSTEP = 9.2  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
-_MEASURABLE = 6  # pairs that a channel's scatter is measured by
-_MEASURABLE_WHOLE = 3  # the same, where each has all operations of the other
 _MAX_CONTRADICTION = 30.0  # of two channels of one communicator
 
 
@@ -66,13 +63,15 @@ def pair_events(comparison: Comparison, near: Near, scatter_ns: float) -> Pairs:
     # operations of channels in lockstep are near each other together, not one by one
     independent = np.minimum(1.0, (8 + 2 * np.sqrt(count)) / np.maximum(count, 1))
     closeness = np.bincount(near.link, _weigh(near.residual_ns, scatter_ns), links) * independent
-    scatter = np.sqrt((squares + _PRIOR_COUNT * scatter_ns**2) / (count + _PRIOR_COUNT))
-    first = np.log(1 / (2 * _LOCKSTEP * near.rate * np.maximum(scatter, scatter_ns)))
+    scatter = np.sqrt((squares + WEIGHING.prior_count * scatter_ns**2) / (count + WEIGHING.prior_count))
+    first = np.log(1 / (2 * WEIGHING.lockstep * near.rate * np.maximum(scatter, scatter_ns)))
     evidence = (closeness + np.maximum(first, 0.0) + near.missing) * near.independent
     chosen = _choose_channels(evidence, near.event_channel)
-    against = _contradict(comparison, near.predicted, near.event_channel[chosen])
+    against = contradict(comparison, near.predicted, near.event_channel[chosen])
     rows = np.flatnonzero(chosen[near.link])  # by event, as those of `near`
-    is_measured = chosen & ((count >= _MEASURABLE) | ((count >= _MEASURABLE_WHOLE) & (near.missing == 0)))
+    is_measured = chosen & (
+        (count >= WEIGHING.measurable) | ((count >= WEIGHING.measurable_whole) & (near.missing == 0))
+    )
     return Pairs(
         event_row=near.event_row[rows],
         reference_row=near.reference_row[rows],
@@ -90,7 +89,7 @@ def _weigh(residual: Floats, scatter_ns: float) -> Floats:
     microseconds to milliseconds (a distribution that is uniform in the logarithm).
     """
     own = np.log(0.3675 / scatter_ns) - 2 * np.log1p((residual / scatter_ns) ** 2 / 3)
-    lockstep = -np.log(2 * _LOCKSTEP * np.maximum(np.abs(residual), scatter_ns))
+    lockstep = -np.log(2 * WEIGHING.lockstep * np.maximum(np.abs(residual), scatter_ns))
     return np.asarray(own - lockstep)
 
 
@@ -103,7 +102,7 @@ def _choose_channels(evidence: Floats, event_channel: Int64s) -> npt.NDArray[np.
     return chosen
 
 
-def _contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> float:
+def contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> float:
     """Return the evidence against a line by collectives of one communicator that were recorded at other times.
 
     Args:
@@ -112,11 +111,11 @@ def _contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> fl
         paired: Channels of the domain that were paired.
     """
     events, reference = comparison.events, comparison.reference
-    if not events.has_communicator.any():
+    if not comparison.has_communicator:
         return 0.0
-    is_tested = (events.has_communicator > 0) & ~events.is_message & ~np.isin(comparison.channel, paired)
+    is_tested = (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.channel, paired)
     against = 0.0
-    for key in np.unique(events.key[is_tested]).tolist():
+    for key in list_members(events.key[is_tested]).tolist():
         first, stop = reference.of_key(key)
         own, times = predicted[is_tested & (events.key == key)], reference.times[first:stop]
         if len(times):

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
+from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -29,6 +30,11 @@ class Reference(Struct, frozen=True, kw_only=True):
         """Return the operations of these rows."""
         return select_rows(self, rows)
 
+    def keep_keys(self, keys: Int64s) -> Reference:
+        """Return the operations with these keys."""
+        is_kept = mark_members(self.key, list_members(keys))
+        return self if is_kept.all() else self.select(is_kept)
+
     def of_key(self, key: int) -> tuple[int, int]:
         """Return the half-open rows of a key."""
         first, stop = np.searchsorted(self.key, (key, key + 1))
@@ -37,7 +43,7 @@ class Reference(Struct, frozen=True, kw_only=True):
     def insert(self, other: Reference) -> Reference:
         """Return the operations of both, in order."""
         at = np.empty(len(other), dtype=np.int64)
-        for key in np.unique(other.key).tolist():
+        for key in list_members(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
             at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
         return Reference(

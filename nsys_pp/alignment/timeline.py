@@ -10,12 +10,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.events import Events, mark_shared
+from nsys_pp.alignment.evidence import pair_by_line
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.near import find_near, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs, pair_events
+from nsys_pp.alignment.near import prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs
 from nsys_pp.alignment.reference import Reference, build_reference
+from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.types import Floats, Int64s
-from nsys_pp.frames.clock import SKEW_NS
 
 _LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
 _LEAST_COLLECTIVES = 20  # of an unmatched domain
@@ -75,7 +76,7 @@ class Timeline(Struct):
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
         assert self.operations is not None
-        return self.operations.select(np.isin(self.operations.key, np.unique(keys)))
+        return self.operations.keep_keys(keys)
 
     def find_machine_line(self, machine: int) -> Line | None:
         """Return the correction of a domain of a machine, the middle one of several; None without any."""
@@ -88,12 +89,12 @@ class Timeline(Struct):
         """Return the timeline without some domains and the operations that only these have."""
         assert self.operations is not None
         others = [other for other in self.lines if other not in omitted]
-        kept = np.unique(self.instance[np.isin(self.events.domain, others)])
+        kept = list_members(self.instance[mark_members(self.events.domain, np.array(others))])
         return replace(
             self,
             lines={other: self.lines[other] for other in others},
             rival_distances={other: self.rival_distances[other] for other in others},
-            operations=self.operations.select(np.isin(self.operations.instances, kept)),
+            operations=self.operations.select(mark_members(self.operations.instances, kept)),
         )
 
     def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
@@ -101,10 +102,14 @@ class Timeline(Struct):
 
         An operation is doubted if half of its members are: the domain may share it with these only.
         """
+        if not any(own.any_ns or own.stepped_ns for own in self.rival_distances.values()):
+            return RivalDistances()
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
-        shared = np.unique(reference.instances[pairs.reference_row])
-        rows = np.flatnonzero(np.isin(self.instance, shared) & np.isin(self.events.domain, list(self.lines)))
+        shared = list_members(reference.instances[pairs.reference_row])
+        rows = np.flatnonzero(
+            mark_members(self.instance, shared) & mark_members(self.events.domain, np.array([*self.lines]))
+        )
         if not len(rows):
             return RivalDistances()
         return RivalDistances(
@@ -147,7 +152,7 @@ class Timeline(Struct):
             pairs = _pair(events, reference, line, scatter_ns)
             instances[pairs.event_row] = reference.instances[pairs.reference_row]
             matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
-            joined = np.isin(events.channel, matched)
+            joined = mark_members(events.channel, matched)
             index = np.searchsorted(matched, events.channel[joined])
             channels[joined] = reference.channels[pairs.reference_row[first[index]]]
         self.instance[rows] = instances
@@ -161,7 +166,9 @@ class Timeline(Struct):
         """List the domains with many collectives that others could share by their keys, but share hardly one of."""
         if len(self.lines) < _LEAST_DOMAINS:
             return []
-        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)) & ~self.events.is_message)
+        rows = np.flatnonzero(
+            mark_members(self.events.domain, np.array([*self.lines])) & ~self.events.is_message
+        )
         domain = self.events.domain[rows]
         size = max(self.lines) + 1
         could_match, matched = (
@@ -180,7 +187,7 @@ class Timeline(Struct):
         covered = np.zeros(len(events), dtype=bool)
         if self.operations is None:
             return covered
-        for channel in np.unique(channels[~events.is_message]).tolist():
+        for channel in list_members(channels[~events.is_message]).tolist():
             known = self.operations.times[self.operations.channels == channel]
             if len(known):
                 covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())
@@ -188,7 +195,9 @@ class Timeline(Struct):
 
     def merge_operations(self) -> Events:
         """Return each operation once, at the median time of its members."""
-        rows = np.flatnonzero(np.isin(self.events.domain, list(self.lines)) & (self.instance >= 0))
+        rows = np.flatnonzero(
+            mark_members(self.events.domain, np.array([*self.lines])) & (self.instance >= 0)
+        )
         times = np.empty(len(rows))
         for domain, line in self.lines.items():
             is_member = self.events.domain[rows] == domain
@@ -202,12 +211,6 @@ class Timeline(Struct):
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
     """Pair events by a line; where the scatter is unknown, with the one that explains them best."""
-    comparison = prepare(events, reference)
-    near = find_near(comparison, line, SKEW_NS)
-    return max(
-        (
-            pair_events(comparison, near, scatter)
-            for scatter in (SCATTERS_NS if scatter_ns is None else (scatter_ns,))
-        ),
-        key=lambda pairs: pairs.evidence,
+    return pair_by_line(
+        prepare(events, reference), line, SCATTERS_NS if scatter_ns is None else (scatter_ns,)
     )

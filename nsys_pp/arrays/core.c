@@ -6,6 +6,7 @@
 
 #define _DEFAULT_SOURCE /* madvise */
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 8; }
+API int64_t core_version(void) { return 9; }
 
 /* ---- Memory. ---- */
 
@@ -999,6 +1000,32 @@ API int64_t core_measure_unions(
     return result;
 }
 
+/* ---- Sums in the order of numpy, so that results are equal to the last bit. ---- */
+
+#define SUM_BLOCK 128
+
+/* Sum values by halves, as numpy does. */
+static double sum_by_halves(const double *values, int64_t count) {
+    if (count < 8) {
+        double sum = 0.0;
+        for (int64_t row = 0; row < count; row++) sum += values[row];
+        return sum;
+    }
+    if (count > SUM_BLOCK) {
+        int64_t half = count / 2;
+        half -= half % 8;
+        return sum_by_halves(values, half) + sum_by_halves(values + half, count - half);
+    }
+    double sums[8];
+    int64_t row = 8, stop = count - count % 8;
+    for (int at = 0; at < 8; at++) sums[at] = values[at];
+    for (; row < stop; row += 8)
+        for (int at = 0; at < 8; at++) sums[at] += values[row + at];
+    double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    for (; row < count; row++) sum += values[row];
+    return sum;
+}
+
 /* ---- Points near each other: of pairs of channels, each is the nearest of the other. ---- */
 
 typedef struct {
@@ -1010,13 +1037,16 @@ typedef struct {
     const int64_t *sweep; /* points by end and base: neighbours are near neighbours of the others */
     double *predicted;    /* room */
     int64_t *low;         /* room: first of the others within the tolerance */
-    /* Of each of the others. times: ascending; other_time: the same without what is added. */
+    /* Of each of the others. times: ascending; other_time: the same without what is added, ascending in each section. */
     int64_t other_count;
     const double *times, *other_time;
     const int64_t *other_channel, *other_kind;
+    int64_t section_count;
+    const int64_t *sections; /* first row of each section, and the end */
     int64_t channel_count, other_channel_count;
-    double first, last; /* of the others */
-    double beyond;      /* largest distance of what is compared from these */
+    const int64_t *other_total; /* others of each channel */
+    double first, last;         /* of the others */
+    double beyond;              /* largest distance of what is compared from these */
     /* The prediction, end + offset + rate * (end - center); the largest distance of a pair; what is added to the time that
        both have, for counts. */
     double offset, rate, center, tolerance, margin;
@@ -1058,67 +1088,117 @@ static double within(double value, double least, double most) {
     return value < least ? least : value > most ? most : value;
 }
 
+/* Count the others of each channel from `since` to `until`: those within, or those beyond, whichever are fewer. */
+static void count_others(Comparison *of, double since, double until) {
+    const int64_t *channel = of->other_channel;
+    const double *time = of->other_time;
+    int64_t *counts = of->others_within, inside = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        int64_t sign = 1;
+        if (pass) {
+            size_t size = (size_t)of->other_channel_count * sizeof(int64_t);
+            if (2 * inside < of->other_count) memset(counts, 0, size);
+            else {
+                memcpy(counts, of->other_total, size);
+                sign = -1;
+            }
+        }
+        for (int64_t number = 0; number < of->section_count; number++) {
+            int64_t first = of->sections[number], stop = of->sections[number + 1];
+            int64_t low = first + find_time(time + first, stop - first, since, 0), high = low;
+            if (low < stop) high = low + find_time(time + low, stop - low, until, stop - low - 1);
+            while (high < stop && time[high] <= until) high++;
+            if (!pass) inside += high - low;
+            else if (sign > 0)
+                for (int64_t row = low; row < high; row++) counts[channel[row]]++;
+            else {
+                for (int64_t row = first; row < low; row++) counts[channel[row]]--;
+                for (int64_t row = high; row < stop; row++) counts[channel[row]]--;
+            }
+        }
+    }
+}
+
 /* Predict the time of each point, and count those of each channel in the time that both have. */
 static void predict(Comparison *of) {
-    double first = of->last, last = of->first;
-    for (int64_t point = 0; point < of->count; point++) {
-        double time = of->end[point] + (of->offset + of->rate * (of->end[point] - of->center));
-        of->predicted[point] = time;
-        if (point == 0 || time < first) first = time;
-        if (point == 0 || time > last) last = time;
+    const double *end = of->end, offset = of->offset, rate = of->rate, center = of->center;
+    const int64_t *channel = of->channel;
+    double *predicted = of->predicted, first = of->last, last = of->first;
+    int64_t *own = of->own_within;
+    for (int64_t point = 0; point < of->count; point++)
+        predicted[point] = end[point] + (offset + rate * (end[point] - center));
+    if (of->count) first = last = predicted[0];
+    for (int64_t point = 1; point < of->count; point++) {
+        first = predicted[point] < first ? predicted[point] : first;
+        last = predicted[point] > last ? predicted[point] : last;
     }
     double since = (first > of->first ? first : of->first) - of->margin;
     double until = (last < of->last ? last : of->last) + of->margin;
-    memset(of->own_within, 0, (size_t)of->channel_count * sizeof(int64_t));
-    memset(of->others_within, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    memset(own, 0, (size_t)of->channel_count * sizeof(int64_t));
     for (int64_t point = 0; point < of->count; point++)
-        of->own_within[of->channel[point]] += of->predicted[point] >= since && of->predicted[point] <= until;
-    for (int64_t row = 0; row < of->other_count; row++)
-        of->others_within[of->other_channel[row]] += of->other_time[row] >= since && of->other_time[row] <= until;
+        own[channel[point]] += predicted[point] >= since && predicted[point] <= until;
+    count_others(of, since, until);
     of->within_ns = until - since;
 }
 
 /* Find the first of the others within the tolerance of each point. */
 static void find_low(Comparison *of, double least, double most) {
-    int64_t low = 0;
+    const double *times = of->times, *predicted = of->predicted, *base = of->base, tolerance = of->tolerance;
+    const int64_t *sweep = of->sweep;
+    int64_t low = 0, other_count = of->other_count, *found = of->low;
     for (int64_t number = 0; number < of->count; number++) {
-        int64_t point = of->sweep[number];
-        double time = within(of->predicted[point] - of->tolerance, least, most) + of->base[point];
-        of->low[point] = low = time == time ? find_time(of->times, of->other_count, time, low) : of->other_count;
+        int64_t point = sweep[number];
+        double time = within(predicted[point] - tolerance, least, most) + base[point];
+        if (time != time) low = other_count;
+        else if (low >= other_count || times[low] >= time) low = find_time(times, other_count, time, low);
+        else {
+            int64_t near = low + 8; /* a few steps are usual */
+            do low++;
+            while (low < other_count && low < near && times[low] < time);
+            if (low == near && low < other_count && times[low] < time)
+                low = find_time(times, other_count, time, low);
+        }
+        found[point] = low;
     }
 }
 
 /* List the nearest of the others in each of their channels, of each point, by rows; return their number, which may be above
    the capacity. */
 static int64_t list_nearest(Comparison *of) {
-    double least = of->first - of->beyond, most = of->last + of->beyond;
+    const double *times = of->times, *other_time = of->other_time, *predicted = of->predicted, *base = of->base;
+    const int64_t *other_channel = of->other_channel, *other_kind = of->other_kind, *kinds = of->kind;
+    const int64_t *low = of->low, other_count = of->other_count, capacity = of->capacity;
+    int64_t *stamp = of->stamp, *best = of->best, *seen = of->touched, *points = of->point, *others = of->other;
+    double least = of->first - of->beyond, most = of->last + of->beyond, tolerance = of->tolerance;
     int64_t pairs = 0;
     find_low(of, least, most);
-    memset(of->stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    memset(stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
     for (int64_t point = 0; point < of->count; point++) {
-        double time = of->predicted[point];
-        double high = within(time + of->tolerance, least, most) + of->base[point];
-        int64_t touched = 0, kind = of->kind[point];
-        for (int64_t row = of->low[point]; row < of->other_count && of->times[row] <= high; row++) {
-            int64_t channel = of->other_channel[row];
-            if (kind >= 0 && kind == of->other_kind[row]) continue;
-            if (of->stamp[channel] != point + 1) {
-                of->stamp[channel] = point + 1;
-                of->best[channel] = row;
-                of->touched[touched++] = channel;
-            } else if (distance(of->other_time[row], time) < distance(of->other_time[of->best[channel]], time))
-                of->best[channel] = row;
+        int64_t row = low[point];
+        if (row >= other_count) continue;
+        double time = predicted[point];
+        double high = within(time + tolerance, least, most) + base[point];
+        int64_t touched = 0, kind = kinds[point];
+        for (; row < other_count && times[row] <= high; row++) {
+            int64_t channel = other_channel[row];
+            if (kind >= 0 && kind == other_kind[row]) continue;
+            if (stamp[channel] != point + 1) {
+                stamp[channel] = point + 1;
+                best[channel] = row;
+                seen[touched++] = channel;
+            } else if (distance(other_time[row], time) < distance(other_time[best[channel]], time))
+                best[channel] = row;
         }
-        if (pairs + touched > of->capacity) {
+        if (pairs + touched > capacity) {
             pairs += touched;
             continue;
         }
         int64_t first = pairs;
         for (int64_t number = 0; number < touched; number++) {
-            int64_t row = of->best[of->touched[number]], at;
-            for (at = pairs; at > first && of->other[at - 1] > row; at--) of->other[at] = of->other[at - 1];
-            of->other[at] = row;
-            of->point[pairs++] = point;
+            int64_t chosen = best[seen[number]], at;
+            for (at = pairs; at > first && others[at - 1] > chosen; at--) others[at] = others[at - 1];
+            others[at] = chosen;
+            points[pairs++] = point;
         }
     }
     return pairs;
@@ -1131,63 +1211,81 @@ static int compare_numbers(const void *a, const void *b) {
 
 /* Order pairs by the channel of their point; `bounds` receives the first of each channel, and their number. */
 static void order_by_channel(Comparison *of) {
-    memset(of->bounds, 0, (size_t)(of->channel_count + 2) * sizeof(int64_t));
-    for (int64_t row = 0; row < of->pairs; row++) of->bounds[of->channel[of->point[row]] + 2]++;
-    for (int64_t number = 0; number < of->channel_count; number++) of->bounds[number + 2] += of->bounds[number + 1];
-    for (int64_t row = 0; row < of->pairs; row++) of->order[of->bounds[of->channel[of->point[row]] + 1]++] = row;
+    const int64_t *point = of->point, *channel = of->channel;
+    int64_t *bounds = of->bounds, *order = of->order, pairs = of->pairs;
+    memset(bounds, 0, (size_t)(of->channel_count + 2) * sizeof(int64_t));
+    for (int64_t row = 0; row < pairs; row++) bounds[channel[point[row]] + 2]++;
+    for (int64_t number = 0; number < of->channel_count; number++) bounds[number + 2] += bounds[number + 1];
+    for (int64_t row = 0; row < pairs; row++) order[bounds[channel[point[row]] + 1]++] = row;
+}
+
+/* Sort the channels of the others that `stamp` marks. */
+static void sort_touched(Comparison *of, int64_t touched, int64_t mark) {
+    if (touched * 8 < of->other_channel_count) {
+        qsort(of->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
+        return;
+    }
+    int64_t at = 0;
+    for (int64_t channel = 0; at < touched; channel++)
+        if (of->stamp[channel] == mark) of->touched[at++] = channel;
 }
 
 /* Number the pair of channels of the pairs whose point is the nearest of its channel to the other; -1 of the others. */
 static void mark_mutual(Comparison *of) {
-    of->links = 0;
-    memset(of->owner, 0, (size_t)of->other_count * sizeof(int64_t));
-    memset(of->stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+    const int64_t *order = of->order, *others = of->other, *points = of->point, *other_channel = of->other_channel;
+    const double *other_time = of->other_time, *predicted = of->predicted;
+    int64_t *owner = of->owner, *nearest = of->nearest, *stamp = of->stamp, *seen = of->touched, *best = of->best;
+    int64_t links = 0, *link = of->link;
+    memset(owner, 0, (size_t)of->other_count * sizeof(int64_t));
+    memset(stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
     for (int64_t channel = 0; channel < of->channel_count; channel++) {
-        int64_t touched = 0;
+        int64_t touched = 0, mark = channel + 1;
         for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
-            int64_t pair = of->order[at], other = of->other[pair];
-            double time = of->other_time[other];
-            if (of->owner[other] != channel + 1 ||
-                distance(time, of->predicted[of->point[pair]]) <
-                    distance(time, of->predicted[of->point[of->nearest[other]]])) {
-                of->owner[other] = channel + 1;
-                of->nearest[other] = pair;
+            int64_t pair = order[at], other = others[pair];
+            double time = other_time[other];
+            if (owner[other] != mark || distance(time, predicted[points[pair]]) <
+                                            distance(time, predicted[points[nearest[other]]])) {
+                owner[other] = mark;
+                nearest[other] = pair;
             }
-            if (of->stamp[of->other_channel[other]] != channel + 1) {
-                of->stamp[of->other_channel[other]] = channel + 1;
-                of->touched[touched++] = of->other_channel[other];
+            if (stamp[other_channel[other]] != mark) {
+                stamp[other_channel[other]] = mark;
+                seen[touched++] = other_channel[other];
             }
         }
-        qsort(of->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
+        sort_touched(of, touched, mark);
         for (int64_t number = 0; number < touched; number++) {
-            of->best[of->touched[number]] = of->links;
-            of->numbers[of->links++] = channel * of->other_channel_count + of->touched[number];
+            best[seen[number]] = links;
+            of->numbers[links++] = channel * of->other_channel_count + seen[number];
         }
         for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
-            int64_t pair = of->order[at], other = of->other[pair];
-            of->link[pair] = of->nearest[other] == pair ? of->best[of->other_channel[other]] : -1;
+            int64_t pair = order[at], other = others[pair];
+            link[pair] = nearest[other] == pair ? best[other_channel[other]] : -1;
         }
     }
+    of->links = links;
 }
 
 /* Keep the pairs with a pair of channels, with their distances, and sum these by pair of channels. */
 static void sum_pairs(Comparison *of) {
-    int64_t kept = 0;
+    const double *other_time = of->other_time, *predicted = of->predicted, *share = of->share;
+    int64_t *points = of->point, *others = of->other, *links = of->link, *pair_count = of->pair_count, kept = 0;
+    double *residuals = of->residual, *squares = of->squares, *shares = of->shares;
     for (int64_t link = 0; link < of->links; link++) {
-        of->pair_count[link] = 0;
-        of->squares[link] = of->shares[link] = 0.0;
+        pair_count[link] = 0;
+        squares[link] = shares[link] = 0.0;
     }
     for (int64_t row = 0; row < of->pairs; row++) {
-        int64_t link = of->link[row], point = of->point[row];
+        int64_t link = links[row], point = points[row];
         if (link < 0) continue;
-        double residual = of->other_time[of->other[row]] - of->predicted[point];
-        of->point[kept] = point;
-        of->other[kept] = of->other[row];
-        of->residual[kept] = residual;
-        of->link[kept++] = link;
-        of->pair_count[link]++;
-        of->squares[link] += residual * residual;
-        of->shares[link] += of->share[point];
+        double residual = other_time[others[row]] - predicted[point];
+        points[kept] = point;
+        others[kept] = others[row];
+        residuals[kept] = residual;
+        links[kept++] = link;
+        pair_count[link]++;
+        squares[link] += residual * residual;
+        shares[link] += share[point];
     }
     of->pairs = kept;
 }
@@ -1204,31 +1302,280 @@ API int64_t core_compare(Comparison *of) {
     return 0;
 }
 
-/* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
+/* ---- Evidence that the points and others of two channels are the same events, as `nsys_pp.alignment.pairs`. ---- */
 
-#define SUM_BLOCK 128
+#define MOST_STARTS 8
 
-/* Sum values by halves, as numpy does. */
-static double sum_by_halves(const double *values, int64_t count) {
-    if (count < 8) {
-        double sum = 0.0;
-        for (int64_t row = 0; row < count; row++) sum += values[row];
-        return sum;
+typedef struct {
+    const uint8_t *is_message, *is_exchange; /* of each channel of the points */
+    double scatter;                          /* that is expected */
+    double prior_count, lockstep, missing, missing_message;
+    int64_t measurable, measurable_whole;
+    /* What is found: evidence of the chosen pairs of channels, of those of exchanges, least scatter. */
+    double evidence, exchange, sharpest;
+    /* The pairs of the chosen pairs of channels, by point: point, other and scatter; room for all pairs. */
+    int64_t kept;
+    int64_t *point, *other;
+    double *of_pair;
+    int64_t chosen_count, *chosen; /* channels of the points of these pairs of channels; room for all */
+    /* Room, by pair of channels. */
+    double *sums, *product, *of_link, *weight;
+    /* The pairs of channels with most merit and their pairs, if `start_count` is not 0. */
+    int64_t start_count, min_sharp;
+    double wide, first_scatter;
+    int64_t start_bounds[MOST_STARTS + 1];
+    int64_t *start_point;
+    double *start_residual;
+} Evidence;
+
+/* Sum the logarithms of likelihood ratios by pair of channels: of products, as a logarithm takes longer than its factor. */
+static void sum_closeness(const Comparison *of, const Evidence *to) {
+    const int64_t *links = of->link;
+    const double *residuals = of->residual, scatter = to->scatter;
+    double *sums = to->sums, *product = to->product, factor = 2 * to->lockstep * 0.3675 / scatter;
+    for (int64_t link = 0; link < of->links; link++) {
+        sums[link] = 0.0;
+        product[link] = 1.0;
     }
-    if (count > SUM_BLOCK) {
-        int64_t half = count / 2;
-        half -= half % 8;
-        return sum_by_halves(values, half) + sum_by_halves(values + half, count - half);
+    for (int64_t row = 0; row < of->pairs; row++) {
+        int64_t link = links[row];
+        double apart = residuals[row] < 0 ? -residuals[row] : residuals[row], relative = apart / scatter;
+        double spread = 1 + relative * relative / 3;
+        double value = product[link] * (factor * (apart > scatter ? apart : scatter) / (spread * spread));
+        if (value < 1e-200 || value > 1e200) {
+            sums[link] += log(value);
+            value = 1.0;
+        }
+        product[link] = value;
     }
-    double sums[8];
-    int64_t row = 8, stop = count - count % 8;
-    for (int at = 0; at < 8; at++) sums[at] = values[at];
-    for (; row < stop; row += 8)
-        for (int at = 0; at < 8; at++) sums[at] += values[row + at];
-    double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    for (; row < count; row++) sum += values[row];
-    return sum;
+    for (int64_t link = 0; link < of->links; link++) sums[link] += log(product[link]);
 }
+
+/* Weigh each pair of channels: `sums` receives its evidence, `of_link` its scatter, `weight` its weight in a vote, and `product`
+   the evidence of operations that only one has. */
+static void weigh_links(const Comparison *of, const Evidence *to) {
+    double duration = of->within_ns > 1.0 ? of->within_ns : 1.0;
+    for (int64_t link = 0; link < of->links; link++) {
+        int64_t channel = of->numbers[link] / of->other_channel_count, number = of->pair_count[link];
+        int64_t other = of->numbers[link] % of->other_channel_count, own_count = number, other_count = number;
+        if (of->own_within[channel] > own_count) own_count = of->own_within[channel];
+        if (of->others_within[other] > other_count) other_count = of->others_within[other];
+        double count = (double)number, only_one = (double)(own_count + other_count - 2 * number);
+        double unexplained = only_one, least = count > 1 ? count : 1, usual = to->scatter;
+        if (to->is_message[channel]) unexplained = only_one > count ? only_one - count : 0.0;
+        double missing = -(to->is_message[channel] ? to->missing_message : to->missing) * unexplained;
+        double rate = (double)(own_count > other_count ? own_count : other_count) / duration;
+        double independent = (8 + 2 * sqrt(count)) / least;
+        if (independent > 1) independent = 1;
+        double scatter = sqrt((of->squares[link] + to->prior_count * (usual * usual)) / (count + to->prior_count));
+        double first = log(1 / (2 * to->lockstep * rate * (scatter > usual ? scatter : usual)));
+        if (!(first > 0)) first = 0.0;
+        double all = count + only_one;
+        to->sums[link] = (to->sums[link] * independent + first + missing) * (of->shares[link] / count);
+        to->of_link[link] = scatter;
+        to->weight[link] = sqrt(count) / (all > 1 ? all : 1);
+        to->product[link] = missing;
+    }
+}
+
+/* Choose the pair of channels with most evidence, more than none, for each channel of the points, and sum theirs. `product`
+   receives 1 for the chosen ones and 0 for all others. */
+static void choose_links(const Comparison *of, Evidence *to) {
+    double *sums = to->sums, *evidence = to->of_pair, least = INFINITY;
+    int64_t count = 0, exchanges = 0;
+    for (int64_t link = 0; link < of->links;) {
+        int64_t channel = of->numbers[link] / of->other_channel_count, best = link, at = link;
+        for (; at < of->links && of->numbers[at] / of->other_channel_count == channel; at++)
+            if (sums[at] > sums[best]) best = at;
+        for (; link < at; link++) {
+            double missing = to->product[link];
+            to->product[link] = 0.0;
+            if (link != best || !(sums[link] > 0)) continue;
+            int64_t number = of->pair_count[link];
+            to->product[link] = 1.0;
+            to->chosen[count] = channel;
+            evidence[count++] = sums[link];
+            if (number >= to->measurable || (number >= to->measurable_whole && missing == 0)) {
+                double sharp = sqrt(of->squares[link] / (double)number);
+                if (sharp < least) least = sharp;
+            }
+        }
+    }
+    to->evidence = sum_by_halves(evidence, count);
+    for (int64_t at = 0; at < count; at++)
+        if (to->is_exchange[to->chosen[at]]) evidence[exchanges++] = evidence[at];
+    to->exchange = sum_by_halves(evidence, exchanges);
+    to->sharpest = least;
+    to->chosen_count = count;
+}
+
+/* Find the pairs of channels with many pairs of little scatter, the best first, and list their pairs. `sums` and `of_link` are
+   no longer needed. */
+static void find_starts(const Comparison *of, Evidence *to) {
+    double *sums = to->sums, *merits = to->of_link;
+    int64_t chosen[MOST_STARTS], count = 0, listed = 0;
+    for (int64_t link = 0; link < of->links; link++) sums[link] = merits[link] = 0.0;
+    for (int64_t row = 0; row < of->pairs; row++) {
+        sums[of->link[row]] += of->residual[row];
+        merits[of->link[row]] += to->weight[of->link[row]];
+    }
+    for (int64_t link = 0; link < of->links; link++) {
+        double number = (double)of->pair_count[link], mean = sums[link] / number;
+        double square = of->squares[link] / number - mean * mean;
+        double spread = number < (double)to->min_sharp ? to->wide : sqrt(square > 0 ? square : 0.0);
+        merits[link] /= spread + to->first_scatter;
+        int64_t at = count;
+        for (; at > 0 && merits[chosen[at - 1]] < merits[link]; at--)
+            if (at < to->start_count) chosen[at] = chosen[at - 1];
+        if (at < to->start_count) chosen[at] = link;
+        if (count < to->start_count) count++;
+    }
+    for (int64_t number = 0; number < to->start_count; number++) {
+        to->start_bounds[number] = listed;
+        if (number >= count) continue;
+        for (int64_t row = 0; row < of->pairs; row++) {
+            if (of->link[row] != chosen[number]) continue;
+            to->start_point[listed] = of->point[row];
+            to->start_residual[listed++] = of->residual[row];
+        }
+    }
+    to->start_bounds[to->start_count] = listed;
+}
+
+/* Weigh the pairs that `core_compare` found. */
+API int64_t core_weigh(const Comparison *of, Evidence *to) {
+    if (to->start_count > MOST_STARTS) return 1;
+    sum_closeness(of, to);
+    weigh_links(of, to);
+    choose_links(of, to);
+    to->kept = 0;
+    if (to->start_count) {
+        find_starts(of, to);
+        return 0;
+    }
+    for (int64_t row = 0; row < of->pairs; row++) {
+        if (to->product[of->link[row]] == 0.0) continue;
+        to->point[to->kept] = of->point[row];
+        to->other[to->kept] = of->other[row];
+        to->of_pair[to->kept++] = to->of_link[of->link[row]];
+    }
+    return 0;
+}
+
+/* ---- Votes of pairs of points and others for offsets, as `nsys_pp.alignment.candidates`. ---- */
+
+#define MOST_HALVES (1 << 22)
+#define FEW_VOTES 16
+
+typedef struct {
+    /* Of each voter: time and expected time, channel, and the rows of the others that it may vote for. */
+    int64_t count;
+    const double *end, *expected;
+    const int64_t *channel, *low, *high;
+    /* Of each of the others. */
+    const double *times;
+    const int64_t *other_channel;
+    int64_t other_channel_count;
+    double half_width;  /* largest distance of another from the expected time */
+    double width, drift; /* of a window of offsets, without drift and for each ns of the time between voters */
+    /* What is found, by offset; room for the rows of all voters. */
+    double *time, *offset, *weight;
+    int64_t *link, votes;
+    /* Halves of windows with votes: number, first vote (and the end) and sum of weights. */
+    int64_t *half, *bounds, halves;
+    double *sums;
+    /* Room: an offset, a voter and another for each vote, in order of voters; votes of each voter. */
+    double *raw;
+    int64_t *voter, *other, *inside;
+} Votes;
+
+/* Sort votes by offset, stable. room: for as many. */
+static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t *room) {
+    if (count <= FEW_VOTES) {
+        for (int64_t number = 1; number < count; number++) {
+            int64_t vote = votes[number], at = number;
+            for (; at > 0 && raw[votes[at - 1]] > raw[vote]; at--) votes[at] = votes[at - 1];
+            votes[at] = vote;
+        }
+        return;
+    }
+    int64_t half = count / 2, left = 0, right = half;
+    sort_votes(raw, half, votes, room);
+    sort_votes(raw, count - half, votes + half, room);
+    for (int64_t at = 0; at < count; at++) {
+        int takes_left = right == count || (left < half && raw[votes[left]] <= raw[votes[right]]);
+        room[at] = votes[takes_left ? left++ : right++];
+    }
+    memcpy(votes, room, (size_t)count * sizeof(int64_t));
+}
+
+/* Collect the votes; return the half of a window, in ns, and the least offset. */
+static double collect_votes(Votes *of, double *least, double *most) {
+    int64_t votes = 0;
+    double first = 0.0, last = 0.0;
+    for (int64_t voter = 0; voter < of->count; voter++) {
+        double expected = of->expected[voter], end = of->end[voter];
+        int64_t before = votes;
+        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
+            if (!(distance(of->times[row], expected) <= of->half_width)) continue;
+            double offset = of->times[row] - end;
+            if (!votes || offset < *least) *least = offset;
+            if (!votes || offset > *most) *most = offset;
+            of->raw[votes] = offset;
+            of->voter[votes] = voter;
+            of->other[votes++] = row;
+        }
+        of->inside[voter] = votes - before;
+        if (votes == before) continue;
+        if (!before || end < first) first = end;
+        if (!before || end > last) last = end;
+    }
+    of->votes = votes;
+    return (of->width + of->drift * (last - first)) / 2;
+}
+
+/* Collect votes for offsets, by offset, and sum them by halves of windows. */
+API int64_t core_vote(Votes *of) {
+    double least = 0.0, most = 0.0, width = collect_votes(of, &least, &most);
+    of->halves = 0;
+    if (!of->votes) return 0;
+    if (!(width > 0 && width < INFINITY)) return 1;
+    double last = floor((most - least) / width);
+    if (!(last < MOST_HALVES)) return 1;
+    int64_t count = (int64_t)last + 1;
+    int64_t *next = allocate_zeros(count + 1, sizeof(int64_t)), *order = allocate(2 * of->votes, sizeof(int64_t));
+    if (!next || !order) {
+        free(next);
+        free(order);
+        return -1;
+    }
+    for (int64_t vote = 0; vote < of->votes; vote++) next[(int64_t)floor((of->raw[vote] - least) / width) + 1]++;
+    for (int64_t half = 0; half < count; half++) next[half + 1] += next[half];
+    for (int64_t vote = 0; vote < of->votes; vote++)
+        order[next[(int64_t)floor((of->raw[vote] - least) / width)]++] = vote;
+    for (int64_t half = 0, first = 0; half < count; first = next[half++]) {
+        if (next[half] == first) continue;
+        sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
+        double sum = 0.0;
+        for (int64_t at = first; at < next[half]; at++) {
+            int64_t vote = order[at], voter = of->voter[vote];
+            of->time[at] = of->end[voter];
+            of->offset[at] = of->raw[vote];
+            of->weight[at] = 1.0 / (double)of->inside[voter];
+            of->link[at] = of->channel[voter] * of->other_channel_count + of->other_channel[of->other[vote]];
+            sum += of->weight[at];
+        }
+        of->half[of->halves] = half;
+        of->bounds[of->halves] = first;
+        of->sums[of->halves++] = sum;
+    }
+    of->bounds[of->halves] = of->votes;
+    free(next);
+    free(order);
+    return 0;
+}
+
+/* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
 
 /* Return a number with the order of a double. */
 static int64_t to_ordered(double value) {

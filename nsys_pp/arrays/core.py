@@ -20,12 +20,11 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 8
+_VERSION = 9
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
-_FLOATS = np.ctypeslib.ndpointer(dtype=np.float64, ndim=1, flags="C_CONTIGUOUS")
 _CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
 _DEPTHS = np.ctypeslib.ndpointer(dtype=np.int32, ndim=1, flags="C_CONTIGUOUS")
 _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
@@ -54,15 +53,17 @@ class Core:
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
-        pointer, number, floats = ctypes.c_void_p, ctypes.c_double, _FLOATS
+        pointer, number = ctypes.c_void_p, ctypes.c_double
         self.compare = _declare(
             library.core_compare, pointer
         )  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        self.weigh = _declare(library.core_weigh, pointer, pointer)
+        self.vote = _declare(library.core_vote, pointer)  # the same, `votes.py`
         self.fit_line = _declare(
-            library.core_fit_line, count, floats, floats, pointer, number, number, count, floats, floats
+            library.core_fit_line, count, *[pointer] * 3, number, number, count, *[pointer] * 2
         )
         self.find_line = _declare(
-            library.core_find_line, count, floats, floats, count, floats, number, *[pointer] * 5, floats
+            library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
         )
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = _declare(

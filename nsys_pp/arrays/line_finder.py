@@ -43,8 +43,10 @@ def fit_line(
     if len({len(column) for column in columns}) > 1 or not len(times):
         raise ValueError("columns of different lengths, or without points")
     room, found = np.empty(_FIT_COLUMNS * len(times)), np.array(line, dtype=np.float64)
-    address = None if noise is None else columns[2].ctypes.data
-    if core.fit_line(len(times), columns[0], columns[1], address, floor, drift, rounds, room, found):
+    own, others, *relative = (column.ctypes.data for column in columns)
+    address = relative[0] if relative else None
+    room_at, found_at = room.ctypes.data, found.ctypes.data
+    if core.fit_line(len(times), own, others, address, floor, drift, rounds, room_at, found_at):
         return None
     offset, rate, center = found.tolist()
     return offset, rate, center
@@ -75,9 +77,10 @@ def find_line(
         return None
     level, ordered, keys = np.empty(count), np.empty(count, np.int64), np.empty(2 * count, np.uint64)
     order, rows, found = np.empty(count, np.uint32), np.empty(2 * count, np.uint32), np.zeros(2)
-    addresses = (column.ctypes.data for column in (level, ordered, order, keys, rows))
-    columns = _floats(times), _floats(values)
-    if core.find_line(count, *columns, len(rates), _floats(rates), width, *addresses, found):
+    addresses = (column.ctypes.data for column in (level, ordered, order, keys, rows, found))
+    columns = _floats(times), _floats(values), _floats(rates)  # held as long as their addresses
+    own, others, tried = (column.ctypes.data for column in columns)
+    if core.find_line(count, own, others, len(rates), tried, width, *addresses):
         return None
     offset, rate = found.tolist()
     return offset, rate

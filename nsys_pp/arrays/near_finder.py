@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+_MOST_STARTS = 8  # pairs of channels that are listed with their pairs
 _ROOM = 1024  # pairs beyond two of each point, before there is more
 
 
@@ -26,7 +28,10 @@ class _Arguments(ctypes.Structure):
         ),
         ("other_count", _COUNT),
         *((name, _POINTER) for name in ("times", "other_time", "other_channel", "other_kind")),
+        ("section_count", _COUNT),
+        ("sections", _POINTER),
         *((name, _COUNT) for name in ("channel_count", "other_channel_count")),
+        ("other_total", _POINTER),
         *((name, _NUMBER) for name in ("first", "last", "beyond")),
         *((name, _NUMBER) for name in ("offset", "rate", "center", "tolerance", "margin")),
         ("capacity", _COUNT),
@@ -37,6 +42,67 @@ class _Arguments(ctypes.Structure):
         ("within_ns", _NUMBER),
         *((name, _COUNT) for name in ("pairs", "links")),
     )
+
+
+class _Evidence(ctypes.Structure):
+    """`Evidence` of `core.c`."""
+
+    _fields_ = (
+        ("is_message", _POINTER),
+        ("is_exchange", _POINTER),
+        *((name, _NUMBER) for name in ("scatter", "prior_count", "lockstep", "missing", "missing_message")),
+        *((name, _COUNT) for name in ("measurable", "measurable_whole")),
+        *((name, _NUMBER) for name in ("evidence", "exchange", "sharpest")),
+        ("kept", _COUNT),
+        *((name, _POINTER) for name in ("point", "other", "of_pair")),
+        ("chosen_count", _COUNT),
+        *((name, _POINTER) for name in ("chosen", "sums", "product", "of_link", "weight")),
+        *((name, _COUNT) for name in ("start_count", "min_sharp")),
+        *((name, _NUMBER) for name in ("wide", "first_scatter")),
+        ("start_bounds", _COUNT * (_MOST_STARTS + 1)),
+        ("start_point", _POINTER),
+        ("start_residual", _POINTER),
+    )
+
+
+class Weighing(Struct, frozen=True, kw_only=True):
+    """Parameters of evidence: `nsys_pp.alignment.pairs` has the meaning of each value."""
+
+    prior_count: float
+    lockstep: float
+    missing: float
+    missing_message: float
+    measurable: int
+    measurable_whole: int
+    min_sharp: int
+    wide: float
+    first_scatter: float
+
+
+class Weighed(Struct, frozen=True, kw_only=True):
+    """Evidence of the pairs that are near each other by a line; rows as `nsys_pp.alignment.pairs.Pairs`.
+
+    Attributes:
+        evidence: Of the chosen pairs of channels.
+        exchange_evidence: The same, of exchanges.
+        sharpest: Least scatter.
+        point: Point of each pair of these, ascending; empty with starts.
+        other: The other of each.
+        scatter: Scatter of its pair of channels.
+        channels: Channels of the points that are paired.
+        predicted: Predicted times of all points, until the next search.
+        starts: Points and residuals of the pairs of channels with most merit, the best first, as many as were asked for.
+    """
+
+    evidence: float
+    exchange_evidence: float
+    sharpest: float
+    point: Int64s
+    other: Int64s
+    scatter: Floats
+    channels: Int64s
+    predicted: Floats
+    starts: list[tuple[Int64s, Floats]]
 
 
 class NearPairs(Struct, frozen=True, kw_only=True):
@@ -81,12 +147,16 @@ class NearFinder:
         end: Time of each point, from which others are predicted.
         base: Added to the times of each point before they are compared with `times`; NaN for a point that is near no other.
         share: Share of each point in the sums of pairs of channels.
+        is_message: Whether each channel of the points has messages.
+        is_exchange: Whether each of them has messages of unknown direction.
         times: Time of each of the others, ascending.
-        other_time: The same without what is added.
+        other_time: The same without what is added; ascends in each section.
+        sections: First row of each section of the others, and their number.
         other_channel: Channel of each of the others.
         other_kind: Kind of each of the others.
         limits: First and last of `other_time`.
         beyond: Times beyond the limits by more than this are replaced by the nearest one that is not.
+        weighing: How pairs of channels are weighed.
 
     Raises:
         ValueError: Columns have different lengths, `times` descends, or a channel is negative.
@@ -101,14 +171,18 @@ class NearFinder:
         end: Floats,
         base: Floats,
         share: Floats,
+        is_message: Bools,
+        is_exchange: Bools,
         times: Floats,
         other_time: Floats,
+        sections: Int64s,
         other_channel: Int64s,
         other_kind: Int64s,
         limits: tuple[float, float],
         beyond: float,
+        weighing: Weighing,
     ) -> None:
-        self._compare = core.compare
+        self._compare, self._weigh = core.compare, core.weigh
         lengths = [
             {len(column) for column in (channel, kind, end, base, share)},
             {len(column) for column in (times, other_time, other_channel, other_kind)},
@@ -117,22 +191,33 @@ class NearFinder:
             raise ValueError("columns of different lengths")
         if min(channel.min(initial=0), other_channel.min(initial=0)) < 0 or not (np.diff(times) >= 0).all():
             raise ValueError("channels are numbers from 0, and times ascend")
+        if sections[0] != 0 or sections[-1] != len(times) or not (np.diff(sections) >= 0).all():
+            raise ValueError("sections do not have all rows")
         count, other_count = len(channel), len(times)
         channels, self.other_channel_count = (
             int(column.max(initial=-1)) + 1 for column in (channel, other_channel)
         )
+        if min(len(is_message), len(is_exchange)) < channels:
+            raise ValueError("columns of different lengths")
         self._held: dict[str, Any] = {}  # as long as the library has their addresses
         self._arguments = _Arguments(
             count=count,
             other_count=other_count,
             channel_count=channels,
+            section_count=len(sections) - 1,
             other_channel_count=self.other_channel_count,
             first=limits[0],
             last=limits[1],
             beyond=beyond,
         )
         self._hold(
-            channel=channel, kind=kind, other_channel=other_channel, other_kind=other_kind, of=np.int64
+            channel=channel,
+            kind=kind,
+            other_channel=other_channel,
+            other_kind=other_kind,
+            sections=sections,
+            other_total=np.bincount(other_channel, minlength=self.other_channel_count),
+            of=np.int64,
         )
         self._hold(end=end, base=base, share=share, times=times, other_time=other_time, of=np.float64)
         self._hold(sweep=np.argsort(end + base), of=np.int64)
@@ -141,6 +226,12 @@ class NearFinder:
         self._reserve(channels + 2, "bounds", "own_within")
         self._reserve(self.other_channel_count, "best", "stamp", "touched", "others_within")
         self._reserve(other_count, "nearest", "owner")
+        self._evidence = _Evidence(**{name: getattr(weighing, name) for name in weighing.__struct_fields__})
+        for name, marks in (("is_message", is_message), ("is_exchange", is_exchange)):
+            self._held[name] = np.ascontiguousarray(marks, dtype=np.uint8)
+            setattr(self._evidence, name, self._held[name].ctypes.data)
+        self._room: dict[str, Any] = {}  # the same
+        self._last_search: tuple[Any, ...] = ()  # of the last search
         self._reserve_pairs(2 * count + _ROOM)
 
     def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> NearPairs:
@@ -151,11 +242,8 @@ class NearFinder:
             tolerance: Largest distance.
             margin: Added at both ends of the time that both have.
         """
+        self._search(line, tolerance, margin)
         arguments, held = self._arguments, self._held
-        arguments.offset, arguments.rate, arguments.center = line
-        arguments.tolerance, arguments.margin = tolerance, margin
-        while self._compare(ctypes.byref(arguments)):
-            self._reserve_pairs(arguments.pairs)
         pairs, links = arguments.pairs, arguments.links
         own = held["own_within"][: arguments.channel_count]
         return NearPairs(
@@ -173,10 +261,68 @@ class NearFinder:
             others_within=held["others_within"].copy(),
         )
 
+    def weigh(
+        self,
+        line: tuple[float, float, float],
+        tolerance: float,
+        margin: float,
+        scatter: float,
+        *,
+        starts: int = 0,
+    ) -> Weighed:
+        """Weigh the pairs that `find` finds.
+
+        Args:
+            line: As for `find`.
+            tolerance: As for `find`.
+            margin: As for `find`.
+            scatter: Expected of the distances of pairs.
+            starts: Number of pairs of channels whose pairs are listed, in place of those of the chosen ones; at most 8.
+        """
+        self._search(line, tolerance, margin)
+        room, to = self._room, self._evidence
+        to.scatter, to.start_count = scatter, starts
+        if self._weigh(ctypes.byref(self._arguments), ctypes.byref(to)):
+            raise ValueError("too many pairs of channels are to be listed")
+        rows, bounds = slice(to.kept), to.start_bounds[: starts + 1]
+        return Weighed(
+            evidence=to.evidence,
+            exchange_evidence=to.exchange,
+            sharpest=to.sharpest,
+            point=room["point"][rows].copy(),
+            other=room["other"][rows].copy(),
+            scatter=room["of_pair"][rows].copy(),
+            channels=room["chosen"][: to.chosen_count].copy(),
+            predicted=self._held["predicted"],
+            starts=[
+                (room["start_point"][first:stop].copy(), room["start_residual"][first:stop].copy())
+                for first, stop in pairwise(bounds)
+                if stop > first
+            ],
+        )
+
+    def _search(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
+        """Search, if the last search was another one."""
+        arguments = self._arguments
+        if self._last_search == (line, tolerance, margin):
+            return
+        arguments.offset, arguments.rate, arguments.center = line
+        arguments.tolerance, arguments.margin = tolerance, margin
+        while self._compare(ctypes.byref(arguments)):
+            self._reserve_pairs(arguments.pairs)
+        self._last_search = line, tolerance, margin
+
     def _reserve_pairs(self, capacity: int) -> None:
         self._arguments.capacity = capacity
         self._reserve(capacity, "point", "other", "link", "order", "numbers", "pair_count")
         self._reserve(capacity, "residual", "squares", "shares", of=np.float64)
+        for names, of in (
+            (("point", "other", "chosen", "start_point"), np.int64),
+            (("of_pair", "sums", "product", "of_link", "weight", "start_residual"), np.float64),
+        ):
+            for name in names:
+                self._room[name] = np.empty(capacity, dtype=of)
+                setattr(self._evidence, name, self._room[name].ctypes.data)
 
     def _reserve(self, count: int, *names: str, of: type = np.int64) -> None:
         for name in names:

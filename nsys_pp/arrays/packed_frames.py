@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -60,11 +61,40 @@ class _Earlier(Struct):
             for other in near[-_MOST_BASES:]:
                 yield other, self.words[other]
 
-    def find(self, schema: pl.Schema, other: int) -> Values | None:
-        """Return the column that an encoding refers to."""
-        if len(schema) <= other < 2 * len(schema):
-            return self.moments.get(schema.names()[other - len(schema)])
+    def find(self, names: list[str], other: int) -> Values | None:
+        """Return the column that an encoding refers to, by the names of all columns."""
+        if len(names) <= other < 2 * len(names):
+            return self.moments.get(names[other - len(names)])
         return self.words.get(other)
+
+
+class _Layout(Struct, frozen=True, kw_only=True):
+    """Facts of a schema for decoding, kept between frames."""
+
+    schema: pl.Schema
+    schema_id: int
+    order: list[int]  # of `_storage_order`
+    types: list[pl.DataType]
+    names: list[str]
+
+
+_LAYOUTS: dict[int, _Layout] = {}  # by identity of the schema, which the layout keeps alive
+_MOST_LAYOUTS = 1_000
+
+
+def _find_layout(schema: pl.Schema) -> _Layout:
+    layout = _LAYOUTS.get(id(schema))
+    if layout is None:
+        if len(_LAYOUTS) >= _MOST_LAYOUTS:
+            _LAYOUTS.clear()
+        layout = _LAYOUTS[id(schema)] = _Layout(
+            schema=schema,
+            schema_id=_schema_id(schema),
+            order=_storage_order(schema),
+            types=schema.dtypes(),
+            names=schema.names(),
+        )
+    return layout
 
 
 def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[bytes], int]) -> bytes:
@@ -155,23 +185,23 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
         raise ValueError("the description of a frame is damaged") from error
     limit = max(len(data), _FEW_VALUES)
     lengths = [one.length for column in code.columns for one in (column.code, column.inner) if one]
-    if len(code.columns) != len(schema) or code.schema_id != _schema_id(schema):
+    layout = _find_layout(schema)
+    if len(code.columns) != len(layout.types) or code.schema_id != layout.schema_id:
         raise ValueError("a frame has another schema")
     if code.rows < 0 or max(code.rows, *lengths, 0) > limit:
         raise ValueError("a frame has more rows than bytes")
     reader = _Reader(data, _LENGTH.size + size)
     earlier = _Earlier({}, set(), {})
     columns: dict[int, DecodedColumn] = {}
-    types, names = schema.dtypes(), schema.names()
-    for position, column in zip(_storage_order(schema), code.columns, strict=True):
-        if isinstance(types[position], pl.List):
-            columns[position] = _decode_lists(column, names[position], code.rows, reader, earlier)
+    for position, column in zip(layout.order, code.columns, strict=True):
+        if isinstance(layout.types[position], pl.List):
+            columns[position] = _decode_lists(column, layout.names[position], code.rows, reader, earlier)
         else:
-            columns[position] = _decode_column(column, schema, position, code.rows, reader, earlier)
-            _check_texts(columns[position], types[position])
+            columns[position] = _decode_column(column, layout.names, position, code.rows, reader, earlier)
+            _check_texts(columns[position], layout.types[position])
     reader.read(code.padding)
     reader.end()
-    return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(types))])
+    return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
 
 
 class _Reader:
@@ -242,13 +272,13 @@ def _pack_column(
 
 
 def _decode_column(
-    column: _ColumnCode, schema: pl.Schema, position: int, rows: int, reader: _Reader, earlier: _Earlier
+    column: _ColumnCode, names: list[str], position: int, rows: int, reader: _Reader, earlier: _Earlier
 ) -> DecodedColumn:
     if column.code is None:
         nothing = np.zeros(rows, dtype=np.uint64)
         return DecodedColumn(words=nothing, valid=nothing.astype(np.bool_), texts=column.texts)
     valid = _read_mask(column, rows, reader)
-    other = earlier.find(schema, column.code.other)
+    other = earlier.find(names, column.code.other)
     words = restore_planes(
         column.code, reader.read(size_of(column.code)), None if other is None else _select(other, valid)
     )
@@ -273,8 +303,13 @@ def _check_texts(column: DecodedColumn, dtype: Any) -> None:
     has_rows = len(column.words) and (column.valid is None or column.valid.any())
     if has_rows and int(column.words.max()) >= len(texts):
         raise ValueError("a text is missing")
-    if isinstance(dtype, pl.Enum) and not set(texts) <= set(dtype.categories):
+    if isinstance(dtype, pl.Enum) and not _list_categories(dtype).issuperset(texts):
         raise ValueError("a category has an unknown text")
+
+
+@cache
+def _list_categories(dtype: pl.Enum) -> frozenset[str]:
+    return frozenset(dtype.categories)
 
 
 def _pack_lists(

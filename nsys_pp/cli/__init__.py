@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from nsys_pp.cli.escapes import escape_line, escape_text
+from nsys_pp.cli.error_output import print_error
+from nsys_pp.cli.escapes import escape_line
 from nsys_pp.cli.interrupts import (
     describe_interrupt,
     end_at_once,
     end_on_interrupt,
+    find_stop_reason,
     has_unheard_thread,
     is_interrupt,
 )
@@ -89,8 +91,7 @@ class _MainGroup(OrderedGroup):
                 raise
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
-                    status, word = describe_interrupt()
-                    click.echo(word, err=True)
+                    status = _report_interrupt()
                     if has_unheard_thread():
                         end_at_once(status)
                     ctx.exit(status)
@@ -104,28 +105,32 @@ class _MainGroup(OrderedGroup):
             formatter.write_dl([*_DESCRIPTIONS.items()])
 
 
+def _report_interrupt() -> int:
+    """Print the end of an interrupted program; return its exit status."""
+    if (reason := find_stop_reason()) is not None:
+        print_error(reason.message, reason.hint)
+        return 1
+    status, word = describe_interrupt()
+    click.echo(word, err=True)
+    return status
+
+
 def _report_error(error: BaseException) -> bool:
     """Report an error that the user can fix; False for any other."""
     if isinstance(error, NsysPPError):
-        _print_error(error.message, error.hint)
+        print_error(error.message, error.hint)
         return True
     # Errors of files have a file name; click handles a closed pipe (`| head`) itself.
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
         _discard_buffer(sys.stdout)
-        _print_error(
+        print_error(
             f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
         )
         return True
     if is_unforeseen(error):
-        _print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
+        print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
         return True
     return False
-
-
-def _print_error(message: str, hint: str | None) -> None:
-    click.echo(f"Error: {escape_line(message)}", err=True)
-    if hint:
-        click.echo(f"\nhint: {escape_text(hint)}", err=True)
 
 
 def _discard_buffer(stream: TextIO) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from nsys_pp.errors import NsysPPError
+
 INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
 
 _UNHEARD_THREAD = "nsys-pp query"
@@ -19,6 +21,7 @@ _SOON_S = 0.02
 _received = threading.Event()
 _endings = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _cause: list[int] = []  # signals, the first one first
+_stop_reason: list[NsysPPError] = []  # of `stop_main_thread`
 
 
 @contextmanager
@@ -36,6 +39,7 @@ def end_on_interrupt() -> Iterator[None]:
         return
     _received.clear()
     _cause.clear()
+    _stop_reason.clear()
     before = {signal.SIGINT: signal.signal(signal.SIGINT, _unwind)}
     for ending in map(signal.Signals.__getitem__, _endings):
         if signal.getsignal(ending) == signal.SIG_DFL:
@@ -67,6 +71,17 @@ def describe_interrupt() -> tuple[int, str]:
     return 128 + _cause[0], "Terminated"
 
 
+def stop_main_thread(reason: NsysPPError) -> None:
+    """Stop the work of the main thread as Ctrl-C does; called from another thread, inside `end_on_interrupt`."""
+    _stop_reason.append(reason)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def find_stop_reason() -> NsysPPError | None:
+    """Return the reason of `stop_main_thread`; None where it was not called."""
+    return _stop_reason[0] if _stop_reason else None
+
+
 def has_unheard_thread() -> bool:
     """Return whether a query that an interrupt did not wait for still runs (`nsys_pp.read.interruptible`)."""
     return any(thread.daemon and thread.name == _UNHEARD_THREAD for thread in threading.enumerate())
@@ -74,6 +89,7 @@ def has_unheard_thread() -> bool:
 
 def end_at_once(status: int) -> NoReturn:
     """End the process with its cleanup, but without its threads: at a usual end, a running library could crash."""
+    _set_alarm(_PATIENCE_S)
     with suppress(Exception):
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -9,6 +9,7 @@ import click
 
 import nsys_pp
 from nsys_pp.cli.log import log_output
+from nsys_pp.cli.options.inputs import nsys_option
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.sections import OUTPUT, SELECTION, SectionArgument, SectionCommand, option
@@ -35,12 +36,13 @@ from nsys_pp.units import format_bytes, format_count
     help="Copy another table as it is, unchecked; repeatable.",
     default_text="only tables that nsys-pp reads",
 )
+@nsys_option
 @result_options
 @click.argument(
     "reports",
     cls=SectionArgument,
     section=OUTPUT,
-    text="Exported reports, parts or traces, folders of reports or parts, or quoted patterns.",
+    text="Reports, parts or traces, folders of reports or parts, or quoted patterns.",
     nargs=-1,
     required=True,
     metavar="REPORT...",
@@ -54,7 +56,7 @@ def scrub(
     results of nsys-pp are the same. Names of ranges, kernels, threads and processes stay. Parts and traces lack all
     this already; with --hosts, they are copied with pseudonyms. Pseudonyms are consistent within one call.
 
-    Copies of a folder keep their paths below it.
+    Copies of reports are in SQLite. Copies of a folder keep their paths below it.
 
     \b
     Examples:

@@ -55,5 +55,5 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
 
 
 def _read_inputs(run: Run) -> list[Input]:
-    read = partial(survey_any_input, nsys=run.batch.nsys)
+    read = partial(survey_any_input, nsys=run.batch.nsys, checks_frames=run.batch.keeps_going)
     return list(run.batch.map("reading", run.batch.paths, read).values())

@@ -24,6 +24,7 @@ from nsys_pp.model.findings import count_unnamed, find_row_findings, list_left_o
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.integrity import Integrity, check_integrity
+from nsys_pp.write.perfetto.trace import check_packed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,6 +112,7 @@ def _check_part(path: Path) -> _Checked:
     for name in part.frames:
         part.frames[name]
     with open_part_blocks(path) as blocks:
+        check_packed(part.encoded, blocks)
         while blocks.read(_PIECE_BYTES):
             pass
     counts = part.frames["row_counts"]

@@ -16,6 +16,8 @@ from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.read import find_reports, is_part
 from nsys_pp.read.arrow import is_table_directory
+from nsys_pp.read.export import export_report, is_unexported
+from nsys_pp.read.find import name_origin
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.scrubbing.parts import find_part_identities, scrub_part
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
@@ -45,6 +47,7 @@ def scrub(
     users: bool = False,
     paths: bool = False,
     keep_tables: Sequence[str] = (),
+    nsys: str | Path | None = None,
     force: bool = False,
 ) -> ScrubResult:
     """Write copies that are safe to share.
@@ -55,21 +58,24 @@ def scrub(
     all texts that it should lack before it appears. A part and a trace lack all this already.
 
     Args:
-        inputs: Reports in SQLite, parts, traces of nsys-pp, folders of reports or parts, or glob patterns.
+        inputs: Reports, parts, traces of nsys-pp, folders of reports or parts, or glob patterns. Copies of reports are in
+            SQLite.
         output: The copy of one file; or a folder, where copies have the names of their originals (`list_copies`).
         hosts: Replace host names, and ids of machines and GPUs, by pseudonyms: equal names have equal pseudonyms in all copies of a call.
         users: Replace user names in names of events and processes; of reports only.
         paths: Replace absolute paths in names of events and processes; of reports only.
         keep_tables: Other tables of reports to copy as they are, with a warning.
+        nsys: Program that exports `.nsys-rep` files.
         force: Replace existing files.
 
     Raises:
         OptionError: `users` or `paths` with a part or a trace; or neither option changes it.
         ReportError: An input cannot be read.
+        NsysNotFoundError: A `.nsys-rep` file is to be exported, and nsys was not found.
         OutputError: A copy exists, or cannot be written.
     """
     named = parse_inputs(inputs)
-    names = list_copies(named)
+    names = list_copies(named, output=Path(output))
     sources = list(names)
     own_version = version("nsys-pp")
     is_one_file = len(named) == len(sources) == 1 and not _is_folder_of_reports(Path(named[0]))
@@ -78,7 +84,8 @@ def scrub(
         check_output(Path(output), force=force, inputs=sources)
     for path in sources:
         _check_options(path, hosts=hosts, users=users, paths=paths)
-    found = [_find_identities(path, own_version) for path in sources]
+    read_from = {path: export_report(path, nsys=nsys) if is_unexported(path) else path for path in sources}
+    found = [_find_identities(path, own_version) for path in read_from.values()]
     identities = reduce(Identities.joined, found, Identities())
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
     copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
@@ -91,7 +98,8 @@ def scrub(
         elif is_trace(path):
             scrub_trace(path, target, pseudonyms, force=force)
         else:
-            removed[path] = scrub_report(path, target, pseudonyms, keep_tables=keep_tables, force=force)
+            original = read_from[path]
+            removed[path] = scrub_report(original, target, pseudonyms, keep_tables=keep_tables, force=force)
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
 
 
@@ -119,7 +127,7 @@ def _find_identities(path: Path, own_version: str) -> Identities:
     return find_trace_identities(path) if is_trace(path) else find_identities(path)
 
 
-def list_copies(inputs: Sequence[str | Path]) -> dict[Path, Path]:
+def list_copies(inputs: Sequence[str | Path], *, output: Path | None = None) -> dict[Path, Path]:
     """List the files that inputs name, each with the name of its copy in a folder.
 
     A file in a folder keeps its path below that folder, and a match of a pattern the one below the part without
@@ -127,6 +135,7 @@ def list_copies(inputs: Sequence[str | Path]) -> dict[Path, Path]:
 
     Args:
         inputs: Files, folders and patterns. Of a folder, reports are listed; parts only where it has no reports.
+        output: Folder of the copies: where it is inside a folder of `inputs`, copies of an earlier call are no inputs.
 
     Raises:
         ReportError: An input does not exist, a folder or pattern has no report, or a file is named twice.
@@ -135,15 +144,38 @@ def list_copies(inputs: Sequence[str | Path]) -> dict[Path, Path]:
     depths: dict[Path, int] = {}
     for named in inputs:
         root = _find_root(Path(named))
-        for path in _find(named):
+        found = _find(named)
+        if output is not None and root is not None and _is_inside(output, root):
+            found = [path for path in found if not _is_inside(path, output)]
+            if not found:
+                raise ReportError(f"`{named}` holds no report, only copies in `{output}`", "name its reports")
+        for path in found:
             below = path.relative_to(root).parts if root is not None else path.parts[-1:]
             depths.setdefault(path, len(below))
     whole = {path: Path(os.path.abspath(path)).parts[1:] for path in depths}
     for more in range(max(map(len, whole.values()), default=0) + 1):
-        names = {path: Path(*whole[path][-(depth + more) :]) for path, depth in depths.items()}
+        names = {
+            path: Path(*whole[path][-(depth + more) :]).with_name(_name_copy(path))
+            for path, depth in depths.items()
+        }
         if len({*names.values()}) == len(names):
             break
     return names
+
+
+def _name_copy(path: Path) -> str:
+    """Name the copy of a file: as it, or of a report in another form as its export to SQLite.
+
+    >>> _name_copy(Path("run/rank0.nsys-rep"))
+    'rank0.sqlite'
+    """
+    return f"{name_origin(path)}.sqlite" if is_table_directory(path) or is_unexported(path) else path.name
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path is below a folder, links resolved."""
+    inner, outer = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    return inner != outer and inner.is_relative_to(outer)
 
 
 def _find(named: str | Path) -> list[Path]:

@@ -51,10 +51,8 @@ class Batch:
         check_least("report_timeout_s", options.get("report_timeout_s"), 0)
         check_least("wait_for", options.get("wait_for"), 1)
         check_least("wait_timeout_s", options.get("wait_timeout_s"), 0)
-        if options.get("dask_scheduler") is not None:
-            for name in ("processes", "memory_bytes", "report_timeout_s"):
-                if options.get(name) is not None:
-                    raise OptionError(name, f"`dask_scheduler` excludes `{name}`; omit one of them")
+        if options.get("dask_scheduler") is not None and options.get("processes") is not None:
+            raise OptionError("processes", "`dask_scheduler` excludes `processes`; omit one of them")
 
     @cached_property
     def paths(self) -> list[Path]:

@@ -14,17 +14,18 @@ from typing import Any
 from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.report import IDENTITY_FRAMES, build_identity, survey_report
+from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.read import check_part_blocks, is_part, open_part_blocks, read_part
+from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
+from nsys_pp.registry import import_on_call
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
-from nsys_pp.write.perfetto.trace import Source
+from nsys_pp.write.perfetto.trace import Source, check_packed
 from nsys_pp.write.trace.drawing import sequence_id
 
 OPTION_NAMES = PartOptions.__struct_fields__
@@ -32,6 +33,7 @@ OPTION_NAMES = PartOptions.__struct_fields__
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
+_survey_report = import_on_call("nsys_pp.compose.report:survey_report")  # all stages, which parts need not
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -48,13 +50,16 @@ class Input(Struct, frozen=True, kw_only=True):
         return f"Input({str(self.path)!r})"
 
 
-def read_part_input(path: Path, *, with_aggregates: bool = False, checks_blocks: bool = False) -> Input:
+def read_part_input(
+    path: Path, *, with_aggregates: bool = False, checks_frames: bool = False, checks_blocks: bool = False
+) -> Input:
     """Read a part without its trace; `open_blocks` opens the trace.
 
     Args:
         path: The part.
         with_aggregates: Also read the frames of a summary.
-        checks_blocks: Also compare its trace with its checksum.
+        checks_frames: Also unpack each of its frames.
+        checks_blocks: Also read all of its trace, and check that it can be written.
 
     Raises:
         ReportError: It cannot be read, or another version made it.
@@ -67,8 +72,13 @@ def read_part_input(path: Path, *, with_aggregates: bool = False, checks_blocks:
         *(AGGREGATE_FRAMES if with_aggregates else ()),
     )
     part = read_part(path, frames, version=_own_version())
+    if checks_frames:
+        for name in part.frames:
+            part.frames[name]  # raises an error where it is damaged
     if checks_blocks:
-        check_part_blocks(path)
+        with open_part_blocks(path) as blocks:
+            check_packed(part.encoded, blocks)
+            blocks.read(1)  # the end of the stream, where its checksum is compared
     try:
         identity = build_identity(part)
     except (KeyError, TypeError):
@@ -90,7 +100,7 @@ def survey_input(
     Raises:
         ReportError: It cannot be read.
     """
-    part = survey_report(
+    part = _survey_report(
         path,
         options,
         nsys=nsys,
@@ -101,13 +111,15 @@ def survey_input(
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=BytesIO)
 
 
-def survey_any_input(path: Path, *, nsys: str | None) -> Input:
-    """Read the identity and anchors of a part or a report.
+def survey_any_input(path: Path, *, nsys: str | None, checks_frames: bool = False) -> Input:
+    """Read the identity and anchors of a part or a report; `checks_frames` as in `read_part_input`.
 
     Raises:
         ReportError: It cannot be read.
     """
-    return read_part_input(path) if is_part(path) else survey_input(path, PartOptions(), nsys=nsys)
+    if is_part(path):
+        return read_part_input(path, checks_frames=checks_frames)
+    return survey_input(path, PartOptions(), nsys=nsys)
 
 
 def read_inputs(
@@ -128,7 +140,7 @@ def read_inputs(
         ReportError: An input cannot be read, or a part was made with other options.
     """
     parts = read_parts(batch, with_aggregates=with_aggregates)
-    options = settle_part_options(list(parts.values()), asked, relevant=TABLE_OPTION_NAMES)
+    options, parts = settle_part_options(batch, parts, asked, relevant=TABLE_OPTION_NAMES)
     survey = partial(
         survey_input, options=options, nsys=batch.nsys, with_training=True, with_aggregates=with_aggregates
     )
@@ -141,17 +153,23 @@ def read_parts(
 ) -> dict[Path, Input]:
     """Read the parts among the inputs.
 
+    Where damaged ones are skipped, all contents are checked now, since none can be skipped in the middle of an output.
+
     Args:
         batch: The inputs.
         with_aggregates: Also read the frames of a summary.
-        writes_blocks: Their traces will be written: where damaged ones are skipped, all are checked now, as none can be
-            skipped in the middle of an output.
+        writes_blocks: Their traces will be written.
 
     Raises:
         ReportError: One cannot be read.
     """
-    checks_blocks = writes_blocks and batch.keeps_going
-    read = partial(read_part_input, with_aggregates=with_aggregates, checks_blocks=checks_blocks)
+    checks = batch.keeps_going
+    read = partial(
+        read_part_input,
+        with_aggregates=with_aggregates,
+        checks_frames=checks,
+        checks_blocks=writes_blocks and checks,
+    )
     return batch.map_locally("reading", [path for path in batch.paths if is_part(path)], read)
 
 
@@ -162,36 +180,58 @@ def order_inputs(batch: Batch, parts: Mapping[Path, Input], reports: Mapping[Pat
 
 
 def settle_part_options(
-    parts: Sequence[Input], asked: Mapping[str, Any], *, relevant: Collection[str] = OPTION_NAMES
-) -> PartOptions:
+    batch: Batch,
+    parts: Mapping[Path, Input],
+    asked: Mapping[str, Any],
+    *,
+    relevant: Collection[str] = OPTION_NAMES,
+) -> tuple[PartOptions, dict[Path, Input]]:
     """Settle the options of a run: the requested ones, else the options of its parts.
 
     Args:
-        parts: Parts among the inputs.
+        batch: The inputs; where it keeps going, the most common options count, and other parts are skipped.
+        parts: Parts among the inputs, by path.
         asked: Fields of `PartOptions`; None where the user leaves the field open.
         relevant: Fields in which parts may not differ.
+
+    Returns:
+        The options, and the parts that have them.
 
     Raises:
         ReportError: A part was made with other options than asked for, or than another part.
     """
     settled: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-    for name in OPTION_NAMES:
-        if parts:
-            settled.setdefault(name, getattr(parts[0].part.options, name))
+    usual = _find_usual(list(parts.values()), any_of_them=batch.keeps_going)
+    if usual is not None:
+        for name in OPTION_NAMES:
+            settled.setdefault(name, getattr(usual.part.options, name))
     options = PartOptions(**settled)
-    for part in parts:
+    kept = {}
+    for path, part in parts.items():
         actual = part.part.options
         if all(getattr(actual, name) == getattr(options, name) for name in relevant):
+            kept[path] = part
             continue
-        if actual == parts[0].part.options:
+        if usual is None or actual == usual.part.options:
             expected = f"`{options.words()}` is asked for"
         else:
-            expected = f"`{parts[0].path}` with `{parts[0].part.options.words()}`"
-        raise ReportError(
+            expected = f"`{usual.path}` with `{usual.part.options.words()}`"
+        error = ReportError(
             f"`{part.path}` was made with `{actual.words()}`, and {expected}",
             "extract it again with the same options, or merge its report",
         )
-    return options
+        batch.skip(path, error)
+    if parts and not kept and len(parts) == len(batch.paths):
+        raise error
+    return options, kept
+
+
+def _find_usual(parts: Sequence[Input], *, any_of_them: bool) -> Input | None:
+    """Return the part whose options count: the first one, or the first with the most common options."""
+    if not parts or not any_of_them:
+        return parts[0] if parts else None
+    counts = Counter(part.part.options for part in parts)
+    return max(parts, key=lambda part: counts[part.part.options])
 
 
 def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:

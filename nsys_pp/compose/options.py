@@ -226,7 +226,7 @@ def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
         # 30 digits: the integers of frames have 128 bits
         match = re.fullmatch(r"\s*(\d{0,30})\s*:\s*(\d{0,30})\s*", value)
         if match is None and re.fullmatch(r"\d{1,30}", value.strip()):
-            step = int(value)
+            step = int(value.strip())
             raise OptionError(
                 "steps", f"invalid steps {value!r}; for that step alone, use `{step}:{step + 1}`"
             )

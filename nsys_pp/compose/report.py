@@ -15,6 +15,7 @@ from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.early_operations import encode_early
+from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
@@ -24,7 +25,6 @@ from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
 from nsys_pp.model.data_warnings import find_data_warnings
@@ -45,7 +45,6 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details"},
     "cpu": SURVEY_GROUPS | {"details", "cpu"},
 }
-IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
 
 
 def extract_report(
@@ -260,17 +259,6 @@ def _view(
 def _drawn_groups(options: PartOptions) -> frozenset[Group]:
     """Return the groups of data that a drawing needs."""
     return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
-
-
-def build_identity(part: Part) -> Identity:
-    """Build the identity of a part's report; the inverse of its storage.
-
-    Raises:
-        KeyError: A frame is missing.
-    """
-    frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
-    facts = part.facts
-    return Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
 
 
 def shorten_path(path: Path) -> Path:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.identity import build_identity
 from nsys_pp.compose.inputs import (
     Input,
     order_inputs,
@@ -26,13 +27,6 @@ from nsys_pp.compose.inputs import (
     refuse_parts,
     settle_part_options,
     survey_input,
-)
-from nsys_pp.compose.report import (
-    build_identity,
-    extract_report,
-    nothing_to_draw_error,
-    redraw_report,
-    redraw_windows,
 )
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
@@ -44,12 +38,18 @@ from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import list_job_ranges
 from nsys_pp.read import is_part, read_report
+from nsys_pp.registry import import_on_call
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
 
+# all stages of a report, which parts need not
+_extract_report, _redraw_report_within, _redraw_windows, _nothing_to_draw = (
+    import_on_call(f"nsys_pp.compose.report:{name}")
+    for name in ("extract_report", "redraw_report", "redraw_windows", "nothing_to_draw_error")
+)
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
 _WITHOUT_GPUS = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 
@@ -121,8 +121,8 @@ class TraceBuilder:
         content, batch = self._content, run.batch
         parts = read_parts(batch, writes_blocks=True)
         refuse_parts(parts, content.needs)
-        self._options = settle_part_options(list(parts.values()), content.part_options)
-        reports = [path for path in batch.paths if path not in parts and not is_part(path)]
+        self._options, parts = settle_part_options(batch, parts, content.part_options)
+        reports = [path for path in batch.paths if not is_part(path)]
         if content.needs:
             survey = partial(
                 survey_input,
@@ -269,7 +269,7 @@ def _check_report(path: Path, nsys: str | None) -> None:
 
 def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
     with store.add() as (sink, open_blocks):
-        part = extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
+        part = _extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 
@@ -294,7 +294,7 @@ def _redraw_report(
 ) -> Drawing | tuple[Encoded, OpenBlocks]:
     """Draw the events of a report that overlap its window; encoded, if there is a store."""
     window, job_ranges = cuts[path]
-    drawing = redraw_report(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
+    drawing: Drawing = _redraw_report_within(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
     if store is None:
         return drawing
     with store.add() as (sink, open_blocks):
@@ -311,7 +311,7 @@ def _draw_windows(
     """Draw and encode a report once for each window."""
     asked = [(content, window) for content, (window, _) in zip(options, cuts[path], strict=True)]
     encoded = []
-    for drawing in redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
+    for drawing in _redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
         with store.add() as (sink, open_blocks):
             encoded.append((encode_drawing(drawing, sink), open_blocks))
     return encoded
@@ -353,7 +353,8 @@ def _nothing_to_draw_error(paths: Sequence[Path], *, is_cut: bool) -> MissingDat
     if len(paths) > 1:
         subject = f"none of the {len(paths)} reports has anything to draw"
     if not is_cut:
-        return nothing_to_draw_error(subject)
+        error: MissingDataError = _nothing_to_draw(subject)
+        return error
     return MissingDataError(
         f"{subject} within what was asked for",
         "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"

@@ -23,18 +23,20 @@ def choose_executor(
         paths: The inputs.
         processes: Number of processes; 0: as many as cores and memory allow; None: this process,
             unless `memory_bytes` or `timeout_s` is set.
-        memory_bytes: Memory limit of all processes together.
+        memory_bytes: Memory limit of all processes together; with a scheduler, of each worker.
         timeout_s: Time limit of one item; it needs a process of its own, which can be ended.
         scheduler: Address or scheduler file of a Dask cluster.
     """
     if scheduler is not None:
         from nsys_pp.executors.dask import DaskExecutor
 
-        return DaskExecutor(scheduler=str(scheduler))
+        return DaskExecutor(scheduler=str(scheduler), memory_bytes=memory_bytes, timeout_s=timeout_s)
+    from nsys_pp.executors.memory import choose_process_count, warn_of_large
+
     is_limited = memory_bytes is not None or timeout_s is not None
     if processes is None and not is_limited:
+        warn_of_large(paths)
         return SerialExecutor()
-    from nsys_pp.executors.memory import choose_process_count
     from nsys_pp.executors.pool import ProcessExecutor
 
     most = 1 if processes is None and memory_bytes is None else processes or None

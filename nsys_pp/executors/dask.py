@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
+from multiprocessing import current_process
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
@@ -30,9 +33,19 @@ _OURS = (version("nsys-pp"), FORMAT)
 
 
 class DaskExecutor(Struct, frozen=True, kw_only=True):
-    """Executor on the cluster of a scheduler."""
+    """Executor on the cluster of a scheduler.
 
-    scheduler: str  # its address, or its scheduler file
+    With a limit, a worker starts a process for each item, which can be ended: Dask cannot stop a task that runs.
+
+    Attributes:
+        scheduler: Its address, or its scheduler file.
+        memory_bytes: Limit of the measured memory of a worker and all processes below it; None: no limit.
+        timeout_s: Time limit of one item; None: no limit.
+    """
+
+    scheduler: str
+    memory_bytes: int | None = None
+    timeout_s: float | None = None
 
     @property
     def is_local(self) -> bool:
@@ -48,9 +61,11 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
         with _connect(self.scheduler) as client:
             if items:
                 _check_workers(client, items[0], self.scheduler)
-            folder = os.getcwd()
+            remote = partial(
+                _run_remotely, folder=os.getcwd(), memory_bytes=self.memory_bytes, timeout_s=self.timeout_s
+            )
             waiting = {
-                client.submit(_run_remotely, work, item, index, folder, pure=False): index
+                client.submit(remote, work, item, index, pure=False): index
                 for index, item in enumerate(items)
             }
             for future in _as_finished(client, waiting, self.scheduler):
@@ -62,15 +77,52 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
                 future.release()
 
 
-def _run_remotely(work: Callable[[Path], Any], item: Path, index: int, folder: str) -> Outcome:
+def _run_remotely(
+    work: Callable[[Path], Any],
+    item: Path,
+    index: int,
+    *,
+    folder: str,
+    memory_bytes: int | None,
+    timeout_s: float | None,
+) -> Outcome:
     """Run one item at a time, in the client's working directory: memory is planned for the largest report."""
     with _ONE_AT_A_TIME:
         before = os.getcwd()
         os.chdir(folder)
         try:
-            return run_item(work, item, index)
+            if memory_bytes is None and timeout_s is None:
+                return run_item(work, item, index)
+            return _run_limited(work, item, index, memory_bytes=memory_bytes, timeout_s=timeout_s)
         finally:
             os.chdir(before)
+
+
+def _run_limited(
+    work: Callable[[Path], Any], item: Path, index: int, *, memory_bytes: int | None, timeout_s: float | None
+) -> Outcome:
+    """Run an item in a process below the worker, which ends beyond a limit."""
+    from nsys_pp.executors.pool import ProcessExecutor
+
+    executor = ProcessExecutor(processes=1, memory_bytes=memory_bytes, timeout_s=timeout_s)
+    try:
+        with _with_children():
+            (outcome,) = executor.map(work, [item])
+    except NsysPPError as error:  # the worker itself has more memory
+        return Outcome(index=index, error=error)
+    return replace(outcome, index=index)
+
+
+@contextmanager
+def _with_children() -> Iterator[None]:
+    """Allow processes below this one: Dask's nannies start workers as daemons, to which Python denies them."""
+    config: Any = getattr(current_process(), "_config")  # noqa: B009  # it has no public name
+    is_daemon = config.get("daemon", False)
+    config["daemon"] = False
+    try:
+        yield
+    finally:
+        config["daemon"] = is_daemon
 
 
 @contextmanager

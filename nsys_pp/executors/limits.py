@@ -12,7 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.process_memory import measure_tree
+from nsys_pp.executors.memory_guard import run_memory_error
+from nsys_pp.executors.process_memory import measure_process, measure_tree
 
 _INTERVAL_S = 0.2  # between two measurements
 
@@ -40,6 +41,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     def is_exceeded(self) -> bool:
         """Return whether the measured memory exceeds the limit."""
         return self.memory_bytes is not None and measure_tree(os.getpid()) > self.memory_bytes
+
+    def check_own_memory(self) -> None:
+        """Check the memory of this process alone, which no end of another one lowers.
+
+        Raises:
+            NsysPPError: It exceeds the limit.
+        """
+        used = measure_process(os.getpid())
+        if self.memory_bytes is not None and used > self.memory_bytes:
+            raise run_memory_error(used, self.memory_bytes)
 
     def find_largest(self, processes: Mapping[Connection, BaseProcess]) -> tuple[Connection | None, int]:
         """Find the process with the most memory below it, if the limit is still exceeded; None: it is not."""

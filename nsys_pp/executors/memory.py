@@ -14,6 +14,7 @@ from nsys_pp.frames.part import SUFFIX
 # 4.3 bytes for each byte; the rest is a margin for reports of other shapes and for memory that allocators keep.
 BASE_BYTES = 250_000_000
 BYTES_PER_BYTE = 6
+_LARGE_BYTES = 1_000_000_000  # of an estimate; with less, free memory is not looked at
 # Assumed size as SQLite, relative to the compressed form.
 _GROWTH = {".sqlite": 1, ".nsys-rep": 10, ".qdrep": 10}
 _FOLDER_GROWTH = 6
@@ -31,6 +32,21 @@ def estimate_peak(path: Path) -> int:
     except OSError:  # reading it will raise the error
         size = 0
     return BASE_BYTES + BYTES_PER_BYTE * size
+
+
+def warn_of_large(paths: Sequence[Path]) -> None:
+    """Warn where the largest report may need more memory than is free: the system ends a process without a word."""
+    sizes = {path: estimate_peak(path) for path in paths}
+    largest = max(sizes, key=lambda path: sizes[path], default=None)
+    if largest is None or sizes[largest] < _LARGE_BYTES:
+        return
+    free = find_memory()
+    if free is not None and sizes[largest] > free:
+        warnings.warn(
+            f"`{largest}` may need {sizes[largest] / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free:"
+            " `--memory` ends such a report with an error, before the system ends the program",
+            stacklevel=5,
+        )
 
 
 def choose_process_count(

@@ -27,6 +27,7 @@ from msgspec import Struct, field
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.executors.limits import Limits
+from nsys_pp.executors.memory_guard import enforced_by_pool
 from nsys_pp.executors.process_memory import list_tree
 from nsys_pp.executors.resources import count_cores
 from nsys_pp.executors.stopped import LOOK_S, STOPPED_S, StopWatch
@@ -66,7 +67,7 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
             return
         limits = Limits(memory_bytes=self.memory_bytes, timeout_s=self.timeout_s)
         pool = _Pool(work, items, limit=min(self.processes, len(items)), limits=limits)
-        with _share_cores(pool.limit):
+        with _share_cores(pool.limit), enforced_by_pool():
             try:
                 yield from pool.run()
             finally:
@@ -113,6 +114,7 @@ class _Pool(Struct):
             yield self._fail(index, self.limits.late_error(self.items[index]))
         if not self.busy or not self.limits.is_exceeded():
             return
+        self.limits.check_own_memory()
         while self.idle:  # they may hold memory of earlier items
             connection, process = self.idle.popitem()
             _end(connection, process, 0)

@@ -14,7 +14,7 @@ _OWN = ("RssAnon:", "RssShmem:")
 
 def measure_tree(pid: int) -> int:
     """Measure the memory of a process and of all processes below it, in bytes; 0 where it is unknown or gone."""
-    return sum(_measure(member) for member in list_tree(pid))
+    return sum(measure_process(member) for member in list_tree(pid))
 
 
 def list_tree(pid: int) -> list[int]:
@@ -29,7 +29,8 @@ def list_tree(pid: int) -> list[int]:
     return members
 
 
-def _measure(pid: int) -> int:
+def measure_process(pid: int) -> int:
+    """Measure the memory of one process, in bytes; 0 where it is unknown or gone."""
     with suppress(OSError, ValueError):
         lines = (_PROC / str(pid) / "status").read_text().splitlines()
         return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(_OWN))

@@ -36,6 +36,8 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         window: Steps that were asked for, as in "10:14"; "": all.
         steps: Complete steps.
         step_source: Source of the steps: "range", "jobs", "repetition" or "capture".
+        batches: The steps are batches of inference: "decodes" (others are left out), or "of unknown kinds"; "": they are not.
+        decode_requests: Mean number of requests in a decode; None: unknown.
         gpus: Number of lanes by name of the GPU.
         drivers: Versions of the GPU driver.
         cuda: Newest versions of CUDA that the drivers support.
@@ -67,6 +69,8 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: str = ""
     steps: tuple[int, ...] = ()
     step_source: str = ""
+    batches: str = ""
+    decode_requests: float | None = None
     gpus: dict[str, int] = {}
     drivers: tuple[str, ...] = ()
     cuda: tuple[str, ...] = ()

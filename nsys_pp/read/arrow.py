@@ -24,6 +24,7 @@ from nsys_pp.read.plan import (
     shape_rows,
     tally_rows,
 )
+from nsys_pp.read.row_limits import check_row_counts
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import STRINGS_TABLE, TABLES
 from nsys_pp.read.unreadable import check_regular
@@ -56,20 +57,53 @@ def read_table_directory(path: Path, *, need: frozenset[Group]) -> RawReport:
     Raises:
         ReportError: A table cannot be read.
     """
-    files = {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+    files = list_table_files(path)
     catalog = {name: _with_file(file, _read_columns) for name, file in files.items()}
     recorded = name_recorded(catalog)
     sources = plan_sources(catalog, need, has_row_id=False)
+    rows = {source.name: _with_file(files[source.name], _count_rows) for source in sources}
+    check_row_counts(path, sources, rows)
     frames = assemble(
         (source.table.frame, _with_file(files[source.name], partial(_read_source, source)))
         for source in sources
     )
-    counts = {frame: _with_file(files[name], _count_rows) for frame, name in recorded.items()}
+    rows |= {name: _with_file(files[name], _count_rows) for name in {*recorded.values()} - rows.keys()}
+    counts = {frame: rows[name] for frame, name in recorded.items()}
     tally = tally_rows(sources, frames)
     tables: tuple[ExportedTable, ...] = ()
     if "tables" in need:
         tables = list_tables(catalog, {name: _with_file(file, _count_rows) for name, file in files.items()})
     return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
+
+
+def list_table_files(path: Path) -> dict[str, Path]:
+    """List the tables of an exported folder by name."""
+    return {file.stem: file for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES}
+
+
+def read_whole_table(file: Path) -> pl.DataFrame:
+    """Read all columns of a table of an exported folder.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    return _with_file(file, _read_whole)
+
+
+def _read_whole(file: Path) -> pl.DataFrame:
+    try:
+        return _open(file).collect()
+    except pl.exceptions.PolarsError as error:
+        if not _is_broken_text(error):
+            raise
+        try:
+            return open_broken_text(file)
+        except (ValueError, struct.error, IndexError):
+            raise error from None
+
+
+def _is_broken_text(error: Exception) -> bool:
+    return re.search("utf-?8", str(error), re.IGNORECASE) is not None
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
@@ -78,8 +112,9 @@ def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
     try:
         return read(file)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
         raise ReportError(
-            f"`{file}` cannot be read: {next(iter(str(error).splitlines()), type(error).__name__)}",
+            f"`{file}` cannot be read: {reason}",
             "copy it again, or export the report again",
         ) from None
 
@@ -114,7 +149,7 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
     try:
         return _select_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
     except pl.exceptions.PolarsError as error:
-        if not re.search("utf-?8", str(error), re.IGNORECASE):
+        if not _is_broken_text(error):
             raise
         try:
             return _select_source(source, open_broken_text(file).lazy())

@@ -178,12 +178,12 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
     """Keep one of each `.nsys-rep` and its exports in the same folder."""
     by_origin: dict[tuple[Path, str], list[Path]] = {}
     for report in reports:
-        by_origin.setdefault((report.parent, _origin(report)), []).append(report)
+        by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
     kept = {path for same in by_origin.values() for path in _choose(same)}
     return [report for report in reports if report in kept]
 
 
-def _origin(report: Path) -> str:
+def name_origin(report: Path) -> str:
     """Return the name that an export shares with its `.nsys-rep`; nsys recipes append `_pqtdir`."""
     if report.suffix in (*REPORT_SUFFIXES, PART_SUFFIX):
         return report.name[: -len(report.suffix)]

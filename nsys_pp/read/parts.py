@@ -71,6 +71,8 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
+        if blocks.file_size and not encoded.is_packed:
+            raise ValueError("the blocks are no packed blocks")
         if frames is not None and not wanted <= packed.keys():
             raise KeyError("a frame is missing")
         return Part(

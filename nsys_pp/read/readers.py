@@ -16,8 +16,12 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
-from nsys_pp.read.sqlite import read_sqlite
 from nsys_pp.read.sqlite_file import check_database
+from nsys_pp.registry import import_on_call
+
+_read_sqlite: Callable[..., RawReport] = import_on_call(
+    "nsys_pp.read.sqlite:read_sqlite"
+)  # with its driver, which parts need not
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -54,7 +58,7 @@ class Reader(Struct, frozen=True, kw_only=True):
 
 def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
     export = export_report(path, nsys=options.nsys)
-    return replace(read_sqlite(export, need=options.need, threads=options.threads), path=path)
+    return replace(_read_sqlite(export, need=options.need, threads=options.threads), path=path)
 
 
 def _check_recording(path: Path) -> None:
@@ -77,7 +81,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         suffixes=(".sqlite",),
         accepts=lambda path: True,
-        read=lambda path, options: read_sqlite(path, need=options.need, threads=options.threads),
+        read=lambda path, options: _read_sqlite(path, need=options.need, threads=options.threads),
         check=check_database,
         has_end=True,
     ),

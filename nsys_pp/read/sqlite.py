@@ -34,6 +34,7 @@ from nsys_pp.frames.raw import SHOW_GROUPS, Group, RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.row_limits import check_row_counts
 from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
@@ -80,6 +81,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
                 "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
             )
         sources = plan_sources(export.catalog, need, has_row_id=True)
+        check_row_counts(path, sources, export.last_rows)
         count = threads or min(_MAX_THREADS, _count_cores())
         plain = _read_large(path, sources, export, count)
         queried = [source.name for at, source in enumerate(sources) if at not in plain]
@@ -207,7 +209,7 @@ def _translated_errors(path: Path) -> Iterator[None]:
             raise busy_error(path) from None
         if any(sign in text for sign in ("malformed", "corrupt", "disk i/o error", "short read")):
             raise damaged_error(path) from None
-        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0]}") from error
+        raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}") from error
 
 
 @contextmanager

@@ -6,12 +6,12 @@ hostname come from one machine unless other facts contradict it: containers ofte
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -73,9 +73,10 @@ def _gather_facts(report: int, identity: Identity) -> _Facts:
     session, folder = identity.session, find_machine_folder(identity.path)
     window = capture_window(session)
     parts = {strip_uuid(entry) for entry in list_visible(session.launcher) if entry.startswith("MIG")}
-    gpus = identity.gpus.drop_nulls(["uuid", "bus_location"])
-    gpus = gpus.filter(pl.col("bus_location").is_unique(), ~pl.col("uuid").is_in(parts))  # whole GPUs
-    uuids = set(pl.concat([identity.gpus["uuid"], identity.devices["uuid"]]).drop_nulls()) - parts
+    listed = zip(identity.gpus["bus_location"].to_list(), identity.gpus["uuid"].to_list(), strict=True)
+    gpus = [(bus, uuid) for bus, uuid in listed if bus is not None and uuid is not None]
+    gpus_at = Counter(bus for bus, _ in gpus)
+    uuids = {*identity.gpus["uuid"].to_list(), *identity.devices["uuid"].to_list()} - {None, *parts}
     processes = frozenset(gpu_processes(identity))
     return _Facts(
         reports=(report,),
@@ -84,7 +85,9 @@ def _gather_facts(report: int, identity: Identity) -> _Facts:
         hardware_ids=_as_set(session.hardware_id),
         folders=_as_set(folder),
         uuids=frozenset(uuids),
-        slots=frozenset(gpus.select(pl.col("bus_location").str.to_lowercase(), "uuid").rows()),
+        slots=frozenset(  # of whole GPUs
+            (bus.lower(), uuid) for bus, uuid in gpus if gpus_at[bus] == 1 and uuid not in parts
+        ),
         processes=processes,
         captures=frozenset((key, *window) for key in processes if window is not None),
     )

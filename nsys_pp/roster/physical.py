@@ -73,11 +73,13 @@ def _list_buses(identities: Sequence[Identity], reports: Iterable[int]) -> dict[
     buses: dict[str, set[str]] = defaultdict(set)
     for report in reports:
         identity = identities[report]
-        for bus, uuid in identity.gpus.select("bus_location", "uuid").rows():
+        gpus = (identity.gpus[name].to_list() for name in ("bus_location", "uuid"))
+        for bus, uuid in zip(*gpus, strict=True):
             if bus:
                 buses[bus.lower()] |= {uuid} - {None}
-        for bus in identity.devices["bus_location"].drop_nulls():
-            buses[bus.lower()] |= set()
+        for bus in identity.devices["bus_location"].to_list():
+            if bus is not None:
+                buses[bus.lower()] |= set()
     return {bus: buses[bus] for bus in sorted(buses)}
 
 
@@ -87,9 +89,8 @@ def _list_devices(
     identity = identities[report]
     visible = list_visible(identity.session.launcher)
     columns = ("process_key", "device_id", "gpu", "name", "uuid", "bus_location", "is_recorded")
-    for process_key, device_id, label, name, uuid, bus, is_recorded in identity.devices.select(
-        columns
-    ).rows():
+    values = (identity.devices[name].to_list() for name in columns)
+    for process_key, device_id, label, name, uuid, bus, is_recorded in zip(*values, strict=True):
         entry = visible[device_id] if device_id < len(visible) else ""
         number = re.search(r"\d+", label or "")
         is_part = entry.startswith("MIG") and uuid == strip_uuid(entry)

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import polars as pl
-
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.launcher_variables import find_rank
 from nsys_pp.frames.roster import FILE_ORDER, MOST_RANKS, Identity, ProcessDevice
@@ -83,20 +81,20 @@ def is_file_order(ranks: Mapping[ProcessDevice, Rank]) -> bool:
 
 def _find_recorded(device: ProcessDevice, identity: Identity) -> Rank | None:
     """Find the rank of a device in its report: of the device, of its process, or of the only process."""
-    ranks = identity.ranks
-    of_process = ranks.filter(pl.col("process_key").eq_missing(pl.lit(device.process_key, dtype=pl.Int64)))
-    of_device = of_process.filter(pl.col("device_id").eq_missing(pl.lit(device.device_id, dtype=pl.Int32)))
+    ranks = identity.ranks.rows(named=True)  # a few, for which a query takes longer
+    of_process = [row for row in ranks if row["process_key"] == device.process_key]
+    of_device = [row for row in of_process if row["device_id"] == device.device_id]
     is_only_device = identity.devices["process_key"].to_list().count(device.process_key) <= 1
-    candidates = [of_device, of_process.filter(pl.col("device_id").is_null())]
+    candidates = [of_device, [row for row in of_process if row["device_id"] is None]]
     if is_only_device:
         candidates.append(of_process)
     if len(gpu_processes(identity)) <= 1:
-        candidates.append(ranks.filter(pl.col("process_key").is_null()))
+        candidates.append([row for row in ranks if row["process_key"] is None])
     if device.process_key is None:
         candidates.append(ranks)
     for candidate in candidates:
-        if candidate.height == 1:
-            row = candidate.row(0, named=True)
+        if len(candidate) == 1:
+            (row,) = candidate
             return _check_rank(Rank(row["rank"], row["rank_source"], row["world_size"]))
     return None
 

@@ -15,9 +15,11 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, RawReport
+from nsys_pp.read.arrow import is_table_directory, list_table_files
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables import COUNTED, ENVIRONMENT_ROWS, ROW_ID, TABLES
+from nsys_pp.scrubbing.folders import copy_folder_tables
 
 _SESSION = ("strings", "facts", "launcher")  # tables of every export
 _SHARED = {"payloads": "nvtx"}  # frames of the rows of another frame's table
@@ -179,7 +181,9 @@ def _translate(column: Column, number: int) -> object:
 
 
 def list_tables(path: Path) -> list[str]:
-    """List the real tables of a SQLite file, without views and virtual tables."""
+    """List the tables of an exported folder, or the real ones of a SQLite file, without views and virtual tables."""
+    if is_table_directory(path):
+        return sorted(list_table_files(path))
     with closing(sqlite3.connect(check_database(path), uri=True)) as connection:
         return _list_real(connection, "main")
 
@@ -192,6 +196,10 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         copy: The copy, which has none of the tables.
         names: Tables; those that the original lacks are ignored.
     """
+    if is_table_directory(path):
+        with _translated_errors():
+            copy_folder_tables(path, copy, names)
+        return
     with _translated_errors(), closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection:
         connection.execute("ATTACH ? AS original", (check_database(path),))
         for name in sorted({*names} & {*_list_real(connection, "original")}):

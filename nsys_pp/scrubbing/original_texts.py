@@ -1,4 +1,4 @@
-"""Texts of a SQLite file, in its tables and definitions: a copy is checked to lack most of them."""
+"""Texts of a report, in its tables and definitions: a copy is checked to lack most of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.sqlite_file import check_database, damaged_error
 from nsys_pp.read.tables import ENVIRONMENT_ROWS, FACT_TABLES, USER_ROWS
+from nsys_pp.scrubbing.folders import list_folder_texts, read_folder_facts
 from nsys_pp.scrubbing.pseudonyms import Identities
 
 LEAST_SECRET = 8
@@ -23,11 +25,13 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def list_texts(path: Path) -> set[bytes]:
-    """List the distinct texts and blobs of all tables of a SQLite file, and its definitions.
+    """List the distinct texts and blobs of all tables of a report, and its definitions in SQLite.
 
     Raises:
         ReportError: It cannot be read to its end.
     """
+    if is_table_directory(path):
+        return list_folder_texts(path)
     texts: set[bytes] = set()
     try:
         with _open(path) as connection:
@@ -45,28 +49,24 @@ def list_texts(path: Path) -> set[bytes]:
 
 
 def find_people(path: Path) -> Identities:
-    """Find user names and secrets in the environment that a SQLite file holds.
+    """Find user names and secrets in the environment that a report holds.
 
     Raises:
         ReportError: It cannot be read.
     """
     users: set[str] = set()
     secrets: set[str] = set()
-    try:
-        with _open(path) as connection:
-            for name, value in _read_facts(connection):
-                if name in USER_ROWS:
-                    users.add(value)
-                users.update(match[1] for match in _HOME.finditer(value))
-                if name not in ENVIRONMENT_ROWS:
-                    continue
-                for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
-                    if _USER_VARIABLES.match(variable):
-                        users.add(content)
-                    if _TELLING.search(variable) and len(content) >= LEAST_SECRET:
-                        secrets.add(content)
-    except sqlite3.Error:
-        raise damaged_error(path) from None
+    for name, value in read_folder_facts(path) if is_table_directory(path) else _read_database_facts(path):
+        if name in USER_ROWS:
+            users.add(value)
+        users.update(match[1] for match in _HOME.finditer(value))
+        if name not in ENVIRONMENT_ROWS:
+            continue
+        for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
+            if _USER_VARIABLES.match(variable):
+                users.add(content)
+            if _TELLING.search(variable) and len(content) >= LEAST_SECRET:
+                secrets.add(content)
     users = {user for user in users if len(user) > 1 and user.lower() not in _SYSTEM_USERS}
     return Identities(users=frozenset(users), secrets=frozenset(secrets))
 
@@ -104,6 +104,14 @@ def _read_column(connection: sqlite3.Connection, table: str, column: str) -> Ite
         f"SELECT DISTINCT CAST({name} AS BLOB) FROM {_quote(table)} WHERE typeof({name}) IN ('text', 'blob')"
     )
     return (value for (value,) in connection.execute(query))
+
+
+def _read_database_facts(path: Path) -> list[tuple[str, str]]:
+    try:
+        with _open(path) as connection:
+            return list(_read_facts(connection))
+    except sqlite3.Error:
+        raise damaged_error(path) from None
 
 
 def _read_facts(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ def find_identities(path: Path) -> Identities:
     """Find the names of machines, GPUs and users in a report, and its secrets.
 
     Raises:
-        ReportError: It cannot be read, or is not in SQLite.
+        ReportError: It cannot be read.
     """
     raw = read_report(path, need=frozenset())
     facts = raw["facts"].drop_nulls()
@@ -54,7 +54,7 @@ def scrub_report(
     """Write a copy of a report with the tables, columns and texts that analyses read, and no others.
 
     Args:
-        path: A SQLite export.
+        path: A SQLite export, or an exported folder of tables.
         output: The copy.
         pseudonyms: Replacement of names.
         keep_tables: Other tables to copy as they are.

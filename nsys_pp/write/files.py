@@ -114,12 +114,12 @@ def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) 
             for file in new.rglob("*"):
                 if file.is_file() and not file.is_symlink():
                     sync_file(file)
-            if path.exists():
-                os.rename(path, old)
             try:
+                if path.exists():
+                    os.rename(path, old)
                 os.rename(new, path)
-            except OSError:
-                if old.exists():
+            except BaseException:  # an interrupt, too: the folder below is removed
+                if old.exists() and not path.exists():
                     os.rename(old, path)
                 raise
         finally:

@@ -1,6 +1,8 @@
-"""The compiled search and fits of alignment: equal to the last bit to the functions that define them."""
+"""The compiled search, votes and fits of alignment: equal to the last bit to the functions that define them, evidence to rounding."""
 
 from __future__ import annotations
+
+from unittest.mock import patch
 
 import msgspec.structs
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment import lines, near
+from nsys_pp.alignment import lines, near, votes
 from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.evidence import pair_by_line, weigh_start
 from nsys_pp.alignment.lines import Line, find_line, fit_line
 from nsys_pp.alignment.near import find_near, prepare
 from nsys_pp.alignment.reference import Reference
@@ -79,6 +82,64 @@ def test_operations_near_events_are_those_of_numpy(seed: int) -> None:
     plain = find_near(msgspec.structs.replace(comparison, finder=None), line, 60_000.0)
     for name in near.Near.__struct_fields__:
         assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_evidence_is_that_of_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    comparison = prepare(_draw_events(random, 80), _draw_reference(random, 60))
+    plain = msgspec.structs.replace(comparison, finder=None)
+    for offset in random.integers(-9, 9, 3).tolist():  # one after the other, in the same arrays
+        line = Line(offset_ns=offset * 10_000.0, rate=1e-6, center_ns=4e6)
+        pairs, expected = (pair_by_line(one, line, (1_500.0, 12_000.0)) for one in (comparison, plain))
+        _assert_close(pairs, expected, ("evidence", "exchange_evidence"))
+        start, begun = (weigh_start(one, line) for one in (comparison, plain))
+        assert start.evidence == pytest.approx(begun.evidence, rel=1e-9, abs=1e-9)
+        assert [[column.tolist() for column in link] for link in start.sharpest] == [
+            [column.tolist() for column in link] for link in begun.sharpest
+        ]
+
+
+def _assert_close(found: msgspec.Struct, expected: msgspec.Struct, about: tuple[str, ...]) -> None:
+    """Compare to the last bit, except sums of logarithms: those of products, in the compiled functions."""
+    for name in found.__struct_fields__:
+        own, other = (np.asarray(getattr(one, name)).tolist() for one in (found, expected))
+        assert own == (pytest.approx(other, rel=1e-9, abs=1e-9) if name in about else other), name
+
+
+@needs_core
+@given(st.integers(0, 2**32 - 1))
+def test_votes_are_those_of_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    events, reference = _draw_events(random, 80), _draw_reference(random, 60)
+    line, width = Line(offset_ns=float(random.integers(-9, 9) * 10_000)), float(random.choice([1e5, 1e10]))
+    most = int(random.choice([40, 200_000]))
+    with patch.object(votes, "_MAX_VOTES", most):
+        found = votes.vote(events, events.kind > 0, reference, line, width)
+        with patch.object(votes, "load_core", lambda: None):
+            expected = votes.vote(events, events.kind > 0, reference, line, width)
+    assert (found is None) == (expected is None)
+    if found is None or expected is None:
+        return
+    for name in ("time", "offset_ns", "weight", "link"):
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
+    _assert_close(found.halves, expected.halves, ())
+    windows, plain = (votes.list_windows(one.halves) for one in (found, expected))
+    assert [window.tolist() for window in windows] == [window.tolist() for window in plain]
+
+
+def test_windows_with_most_votes_are_those_of_a_full_sort() -> None:
+    random = np.random.default_rng(1)
+    halves = votes.Halves(
+        half=np.flatnonzero(random.random(9_000) < 0.7), bounds=np.arange(9_001), sums=np.zeros(0)
+    )
+    halves = msgspec.structs.replace(halves, sums=random.integers(0, 9, len(halves.half)) / 7)
+    windows = votes.list_windows(halves)
+    with patch.object(votes, "_SUFFICIENT", 10_000):
+        assert [window.tolist() for window in votes.list_windows(halves)] == [
+            window.tolist() for window in windows
+        ]
 
 
 def _draw_events(random: np.random.Generator, most: int) -> Events:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.near_finder import NearFinder
+from nsys_pp.arrays.near_finder import NearFinder, Weighing
 from nsys_pp.arrays.types import Floats, Int64s
 
 
@@ -53,22 +53,46 @@ def draw_near_points(seed: int) -> NearPoints:
     )
 
 
-def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int, int]]:
-    """Find point, other and both channels of all pairs, with the compiled search."""
-    finder = NearFinder(
+WEIGHING = Weighing(
+    prior_count=2.0,
+    lockstep=9.2,
+    missing=2.0,
+    missing_message=0.2,
+    measurable=6,
+    measurable_whole=3,
+    min_sharp=3,
+    wide=8.0,
+    first_scatter=2.0,
+)
+
+
+def build_finder(core: Core, points: NearPoints) -> NearFinder:
+    """Build the compiled search; every other channel of the points has messages."""
+    channels = np.arange(int(points.channel.max(initial=-1)) + 1)
+    section = np.diff(points.other_base, prepend=-1.0) != 0
+    return NearFinder(
         core,
         channel=points.channel,
         kind=points.kind,
         end=points.predicted + 3.0,
         base=points.base,
         share=np.ones(len(points.channel)),
+        is_message=channels % 2 == 0,
+        is_exchange=channels % 4 == 0,
         times=points.other_time + points.other_base,
         other_time=points.other_time,
+        sections=np.unique([0, *np.flatnonzero(section), len(section)]),
         other_channel=points.other_channel,
         other_kind=points.other_kind,
         limits=points.limits,
         beyond=1.0,
+        weighing=WEIGHING,
     )
+
+
+def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int, int]]:
+    """Find point, other and both channels of all pairs, with the compiled search."""
+    finder = build_finder(core, points)
     found = finder.find((-3.0, 0.0, 0.0), points.tolerance, 2.0)
     channel, other_channel = np.divmod(found.numbers[found.link], max(finder.other_channel_count, 1))
     assert (np.diff(found.numbers) > 0).all()

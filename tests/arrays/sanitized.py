@@ -10,10 +10,11 @@ import numpy as np
 from nsys_pp.arrays.byte_rows import join_slices, read_fields, read_number_rows, read_numbers
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
+from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
 from tests.arrays.byte_rows import damage_rows, draw_rows
-from tests.arrays.near_points import draw_near_points, find_near_points
+from tests.arrays.near_points import build_finder, draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.packet_blocks import draw_block
@@ -48,7 +49,6 @@ def main() -> None:
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
         write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
         join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
-        find_near_points(core, draw_near_points(seed))
         rows, headers, codes, kinds, _ = draw_rows(seed)
         for row_count in (len(codes), 0):
             changed, changed_codes = damage_rows(seed, rows, codes)
@@ -58,6 +58,11 @@ def main() -> None:
             read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
             read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])
         join_slices(core, rows.buffer, rows.starts, rows.kept)
+        points = draw_near_points(seed)
+        find_near_points(core, points)
+        for starts in (0, 3, 8):
+            build_finder(core, points).weigh((-3.0, 0.0, 0.0), points.tolerance, 2.0, 1.5, starts=starts)
+        _vote(core, np.random.default_rng(seed))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.number_keys(many)
@@ -65,6 +70,25 @@ def main() -> None:
     core.find_windows((many, many, many), (many, many, many))
     core.measure_unions(many * 7919 % 70_000, many * 7919 % 70_000 + 900, many // 2, many + 1)
     print(int(sys.argv[2]))
+
+
+def _vote(core: Core, random: np.random.Generator) -> None:
+    """Collect votes of voters for any windows of others."""
+    voters, others = random.integers(0, 60, 2)
+    low = random.integers(0, others + 1, voters)
+    collect_votes(
+        core,
+        end=random.integers(0, 99, voters).astype(np.float64),
+        expected=random.integers(0, 99, voters).astype(np.float64),
+        channel=random.integers(0, 5, voters),
+        low=low,
+        high=low + random.integers(0, others - low + 1),
+        times=random.integers(0, 99, others) * float(random.choice([1e-9, 1.0, 1e9])),
+        other_channel=random.integers(0, 5, others),
+        half_width=float(random.choice([9.0, 1e12])),
+        width=float(random.choice([1e-3, 9.0])),
+        drift=float(random.choice([0.0, 1.0])),
+    )
 
 
 if __name__ == "__main__":

@@ -22,11 +22,18 @@ from nsys_pp.arrays import order, search
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.near_finder import NearFinder
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.projection import nesting, windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
 from nsys_pp.write.trace import packing, strings
-from tests.arrays.near_points import define_near_points, draw_near_points, find_near_points
+from tests.arrays.near_points import (
+    WEIGHING,
+    build_finder,
+    define_near_points,
+    draw_near_points,
+    find_near_points,
+)
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.ways import use_numpy
@@ -273,15 +280,58 @@ def test_points_near_others_are_their_definition(seed: int) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("column", ["channel", "times", "other_kind"])
+@pytest.mark.parametrize("column", ["channel", "times", "other_kind", "sections", "is_message"])
 def test_wrong_points_do_not_reach_it(column: str) -> None:
     rows, times = np.arange(3), np.arange(3.0)
     columns: dict[str, Any] = {"channel": rows, "kind": rows, "end": times, "base": times, "times": times}
     columns |= {"other_time": times, "other_channel": rows, "other_kind": rows, "share": times}
-    columns |= {"limits": (0.0, 2.0), "beyond": 1.0}
-    wrong = {"channel": rows - 1, "times": times[::-1], "other_kind": rows[:2]}[column]
-    with pytest.raises(ValueError, match=r"columns of different lengths|times ascend"):
+    columns |= {"limits": (0.0, 2.0), "beyond": 1.0, "weighing": WEIGHING, "sections": np.array([0, 3])}
+    columns |= {"is_message": rows > 1, "is_exchange": rows > 1}
+    wrong = {
+        "channel": rows - 1,
+        "times": times[::-1],
+        "other_kind": rows[:2],
+        "sections": rows,
+        "is_message": rows[:2] > 1,
+    }[column]
+    with pytest.raises(ValueError, match=r"columns of different lengths|times ascend|all rows"):
         NearFinder(the_core(), **columns | {column: wrong})
+
+
+@needs_core
+def test_more_starts_than_there_is_room_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="too many pairs of channels"):
+        build_finder(the_core(), draw_near_points(1)).weigh((0.0, 0.0, 0.0), 1.0, 1.0, 1.0, starts=9)
+
+
+@needs_core
+@pytest.mark.parametrize(
+    "wrong", [{"low": np.array([-1])}, {"high": np.array([3])}, {"end": np.zeros(2)}, {"width": 0.0}]
+)
+def test_wrong_votes_do_not_reach_it(wrong: dict[str, Any]) -> None:
+    one, row = np.zeros(1), np.zeros(1, dtype=np.int64)
+    columns: dict[str, Any] = {"end": one, "expected": one, "channel": row, "low": row, "high": row + 2}
+    columns |= {"times": np.zeros(2), "other_channel": np.zeros(2, dtype=np.int64)}
+    columns |= {"half_width": 1.0, "width": 1.0, "drift": 0.0}
+    found = collect_votes(the_core(), **columns)
+    assert found is not None
+    assert found.bounds.tolist() == [0, 2]
+    with pytest.raises(ValueError, match=r"columns of different lengths|a window is not among the others"):
+        collect_votes(the_core(), **columns | wrong)
+
+
+@needs_core
+def test_votes_without_a_width_are_left_to_numpy() -> None:
+    row, far = np.zeros(2, dtype=np.int64), np.array([0.0, 1e300])
+    columns: dict[str, Any] = {
+        "channel": row,
+        "low": row,
+        "high": row + 2,
+        "times": far,
+        "other_channel": row,
+    }
+    columns |= {"end": row.astype(float), "expected": row.astype(float), "half_width": np.inf, "width": 1.0}
+    assert collect_votes(the_core(), **columns, drift=0.0) is None
 
 
 @needs_core

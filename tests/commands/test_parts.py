@@ -24,8 +24,9 @@ from nsys_pp.compose import report as reporting
 from nsys_pp.compose import run as running
 from nsys_pp.compose import trace as tracing
 from nsys_pp.compose.clocks import Clocks, align_inputs
+from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.report import IDENTITY_FRAMES, SURVEY_GROUPS, build_identity, extract_report
+from nsys_pp.compose.report import SURVEY_GROUPS, extract_report
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
@@ -258,7 +259,7 @@ def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.
             raise ReportError("broken")
         return part
 
-    monkeypatch.setattr(tracing, "extract_report", fail_late)
+    monkeypatch.setattr(reporting, "extract_report", fail_late)
     with pytest.warns(UserWarning, match="rank 1 has no report"):
         done = nsys_pp.merge(REPORTS, tmp_path / "run.b", keep_going=True)
     assert [path for path, _ in done.skipped] == [REPORTS[1]]

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,16 @@ class Cluster:
         self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
         self.address: str = self.client.scheduler.address
 
-    def start_worker(self, **changes: str) -> str:
+    def start_worker(self, *, nanny: bool = False, **changes: str) -> str:
         name = f"worker{len(self.processes)}"
-        common = ("--scheduler-file", self.file, "--no-dashboard", "--no-nanny", "--nthreads", "1")
+        common = ("--scheduler-file", self.file, "--no-dashboard", "--nthreads", "1")
+        common = (*common, "--nanny" if nanny else "--no-nanny")  # type: ignore[assignment]
         where = ("--name", name, "--local-directory", self.folder, "--death-timeout", "60")
         self.processes.append(start("worker", *common, *where, log=self.folder / f"{name}.log", **changes))
         return name
 
-    def add_worker(self, **changes: str) -> str:
-        name = self.start_worker(**changes)
+    def add_worker(self, *, nanny: bool = False, **changes: str) -> str:
+        name = self.start_worker(nanny=nanny, **changes)
         self.wait_until(lambda: name in self.workers())
         return name
 
@@ -211,3 +213,55 @@ def test_the_command_line_takes_a_scheduler(cluster: Cluster, tmp_path: Path) ->
     findings = 3
     assert (done.code, done.stderr.count("\n")) == (0, 1 + findings), done.stderr
     assert done.stderr.startswith(f"Wrote {output}")
+
+
+def test_an_item_beyond_the_time_limit_is_skipped_and_named(cluster: Cluster, items: list[Path]) -> None:
+    options = {"keep_going": True, "dask_scheduler": cluster.address, "report_timeout_s": 8.0}
+    batch = Batch(items, options)  # type: ignore[arg-type]
+    assert len(batch.map("", items, jobs.wait_on_one)) == 5
+    ((path, error),) = batch.skipped
+    assert path == items[2]
+    assert error.message == f"`{path}` took longer than 8 s, and was stopped"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
+def test_an_item_beyond_the_memory_limit_is_skipped_and_named(cluster: Cluster, items: list[Path]) -> None:
+    options = {"keep_going": True, "dask_scheduler": cluster.address, "memory_bytes": 1_500_000_000}
+    batch = Batch(items, options)  # type: ignore[arg-type]
+    work = partial(jobs.fill_memory, size=50_000_000)
+    assert set(batch.map("", items, work).values()) == {1000}
+    ((path, error),) = batch.skipped
+    assert path == items[2]
+    assert f"`{path}` needs more memory than `--memory` allows" in error.message
+
+
+def test_a_limit_below_the_worker_itself_is_an_error(cluster: Cluster, items: list[Path]) -> None:
+    executor = DaskExecutor(scheduler=cluster.address, memory_bytes=1_000_000)
+    found = list(executor.map(jobs.read_slowly, items[1:2]))
+    assert "more memory than `--memory` allows" in str(found[0].error)
+
+
+def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
+    """A nanny starts its worker as a daemon, to which Python denies processes."""
+    name = cluster.add_worker(nanny=True)
+    limits = {"folder": os.getcwd(), "memory_bytes": None, "timeout_s": 5.0}
+    for item, work in ((items[0], jobs.read), (items[2], jobs.wait_on_one)):
+        done = cluster.client.submit(
+            dask_run._run_remotely, work, item, 7, **limits, workers=[name], pure=False
+        ).result()
+        assert done.index == 7
+        if work is jobs.read:
+            assert (done.value, done.error) == ("text of 0", None)
+        else:
+            assert "took longer than 5 s" in done.error.message
+
+
+def test_a_merge_with_limits_has_the_same_bytes(cluster: Cluster, tmp_path: Path) -> None:
+    outputs = [tmp_path / name / "run.pftrace" for name in ("a", "b")]
+    for output in outputs:
+        output.parent.mkdir()
+    nsys_pp.merge([PIPELINE], outputs[0])
+    line = ("merge", PIPELINE, "-o", outputs[1], "--dask-scheduler", cluster.file)
+    done = run(*line, "--memory", "8GB", "--timeout-per-report", "10m")
+    assert done.code == 0, done.stderr
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()

@@ -15,7 +15,7 @@ from zipfile import ZIP_STORED, ZipFile
 import polars as pl
 
 import nsys_pp
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
 from nsys_pp.read import read_report, sqlite
 from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES
@@ -128,9 +128,9 @@ def _change_frame(frame: pl.DataFrame, choices: Choices) -> pl.DataFrame:
         return frame
 
 
-def write_changed_part(choices: Choices, folder: Path) -> None:
+def write_changed_part(choices: Choices, folder: Path, number: int | None = None) -> None:
     """Write a part with changed bytes, or with changed facts, frames or blocks in a sound archive."""
-    data = seeds.read_part(choices.below(seeds.COUNT))
+    data = seeds.read_part(choices.below(seeds.COUNT) if number is None else number)
     path = folder / "rank0.nspart"
     if choices.below(3) == 0:
         path.write_bytes(change_bytes(data, choices, block=64))
@@ -154,6 +154,13 @@ def write_changed_part(choices: Choices, folder: Path) -> None:
         for info in archive.infolist():
             changed.writestr(info.filename, members[info.filename], info.compress_type)
     sound.unlink()
+
+
+def write_changed_part_of_two(choices: Choices, folder: Path) -> None:
+    """Write a changed part, and one of another report as it is."""
+    number = choices.below(seeds.COUNT)
+    (folder / "other.nspart").write_bytes(seeds.read_part(number, rank=1))
+    write_changed_part(choices, folder, number)
 
 
 def _change_json(facts: Any, choices: Choices) -> None:
@@ -258,6 +265,14 @@ def read_once(source: Path, output: Path) -> None:
 
 def merge(source: Path, output: Path, *, name: str = "run.pftrace", **options: Any) -> None:
     nsys_pp.merge(source, output / name, **options)
+
+
+def merge_kept(source: Path, output: Path) -> None:
+    """Merge what can be merged: there is always a result, since one input is sound."""
+    try:
+        merge(source, output, keep_going=True)
+    except NsysPPError as error:
+        raise AssertionError(f"{error.message}\n{error}") from error
 
 
 def pipeline(source: Path, output: Path) -> None:

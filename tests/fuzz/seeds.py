@@ -65,11 +65,11 @@ def read_tables(number: int) -> dict[str, pl.DataFrame]:
 
 
 @cache
-def read_part(number: int) -> bytes:
-    """Return a part of the first rank."""
+def read_part(number: int, rank: int = 0) -> bytes:
+    """Return a part of a rank."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "rank0.sqlite"
-        path.write_bytes(read_seed(number)[0])
+        path = Path(folder) / f"rank{rank}.sqlite"
+        path.write_bytes(read_seed(number)[rank])
         output = path.with_suffix(".nspart")
         nsys_pp.extract(path, output, detail=DETAILS[-1 - number % len(DETAILS)])
         return output.read_bytes()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz import option_targets, report_targets
+from tests.fuzz import decoder_targets, option_targets, report_targets
 from tests.fuzz.choices import Choices
 from tests.fuzz.promise import Work, hold
 
@@ -39,14 +40,18 @@ TARGETS = {
     "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
     "copies": Target(report_targets.write_changed_rows, (report_targets.scrub_all,), 15),
     "traces": Target(report_targets.write_changed_trace, (report_targets.scrub_all,), 60),
-    "rules": Target(
-        option_targets.write_rules,
-        (*[option_targets.load_rules] * 15, option_targets.pipeline_with_rules),
-        100,
-    ),
+    "tables": Target(decoder_targets.write_changed_table, (decoder_targets.decode_table,), 400),
+    "frames": Target(decoder_targets.write_changed_frame, (decoder_targets.unpack_frames,), 400),
+    "blocks": Target(decoder_targets.write_changed_block, (decoder_targets.unpack_blocks,), 300),
+    "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),
+    "archives": Target(report_targets.write_changed_part, (decoder_targets.read_whole_part,), 60),
+    "rules": Target(option_targets.write_rules, (option_targets.load_rules,), 100),
+    "named": Target(option_targets.write_rules, (option_targets.pipeline_with_rules,), 10),
     "values": Target(option_targets.write_text, option_targets.PARSE_VALUE, 1000),
     "commands": Target(option_targets.write_command, (option_targets.run_command,), 20),
 }
+
+_IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files there cost no disk
 
 
 class Bench:
@@ -54,7 +59,7 @@ class Bench:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._folder = Path(tempfile.mkdtemp(prefix="nsys-pp-fuzz-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="nsys-pp-fuzz-", dir=_IN_MEMORY))
         self.source, self.output = self._folder / "in", self._folder / "out"
 
     def use(self, data: bytes) -> bool:

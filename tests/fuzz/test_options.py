@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, Timeout
+from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, ProcessCount, Timeout
 from nsys_pp.compose.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.launcher_variables import list_visible
@@ -44,6 +44,13 @@ def test_times_that_fit_no_sum(text: str) -> None:
 def test_steps_of_many_digits(text: str) -> None:
     with pytest.raises(NsysPPError, match="invalid steps"):
         parse_steps(text)
+
+
+def test_steps_with_a_separator_that_int_refuses() -> None:
+    with pytest.raises(NsysPPError, match="for that step alone, use `0:1`"):
+        parse_steps("0\x1f")
+    assert Numbers().convert("0,1\x1f", None, None) == frozenset({0, 1})
+    assert ProcessCount().convert("4\x1f", None, None) == 4
 
 
 def test_other_grammars() -> None:

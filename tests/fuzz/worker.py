@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_HANGS_S = 120
+_HANGS_S = 120  # or up to `_ALARM_S` less
+_ALARM_S = 5.0  # between settings of the alarm: each starts a thread
 _WRITE_S = 1.0  # between notes of the state
 _MOST_BYTES = 300
 
@@ -35,15 +36,17 @@ class Record:
         self.bench = Bench(TARGETS[name])
         self.counts = {"inputs": 0, "results": 0, "refused": 0, "broken": 0}
         self._slowest_s = 0.0
-        self._written = 0.0
+        self._written = self._alarmed = -_ALARM_S
         self._last = (output / f"{name}.last").open("wb", buffering=0)
 
     def use(self, data: bytes) -> None:
         self._last.seek(0)
         self._last.truncate()
         self._last.write(data)
-        faulthandler.dump_traceback_later(_HANGS_S, exit=True)
         began = time.monotonic()
+        if began - self._alarmed >= _ALARM_S:
+            faulthandler.dump_traceback_later(_HANGS_S, exit=True)
+            self._alarmed = began
         self.counts["inputs"] += 1
         try:
             self.counts["results" if self.bench.use(data) else "refused"] += 1

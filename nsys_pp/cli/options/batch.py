@@ -7,8 +7,11 @@ from typing import Any, cast
 
 import click
 
+from nsys_pp.cli.error_output import print_error
+from nsys_pp.cli.interrupts import end_at_once, stop_main_thread
 from nsys_pp.cli.options.values import MemorySize, ProcessCount, Timeout
 from nsys_pp.cli.sections import BATCH, Command, option
+from nsys_pp.errors import NsysPPError
 
 keep_going_option = option(
     "--keep-going",
@@ -22,16 +25,23 @@ def work_options(command: Command) -> Command:
     """Add `--processes`, `--memory`, `--timeout-per-report` and `--dask-scheduler`."""
 
     @functools.wraps(command)
-    def checked(*args: Any, **options: Any) -> Any:
-        names = ("processes", "memory_bytes", "report_timeout_s")
-        has_processes = any(options[name] is not None for name in names)
-        if options["dask_scheduler"] is not None and has_processes:
-            raise click.UsageError(
-                "`--dask-scheduler` excludes `--processes`, `--memory` and `--timeout-per-report`; omit one of them"
-            )
-        return command(*args, **options)
+    def limited(*args: Any, **options: Any) -> Any:
+        if options["dask_scheduler"] is not None and options["processes"] is not None:
+            raise click.UsageError("`--dask-scheduler` excludes `--processes`; omit one of them")
+        if options["memory_bytes"] is None:
+            return command(*args, **options)
+        from nsys_pp.executors.memory_guard import guard_memory
 
-    return cast(Command, _processes_option(_memory_option(_timeout_option(_dask_option(checked)))))
+        with guard_memory(options["memory_bytes"], stop=stop_main_thread, end=_end_process):
+            return command(*args, **options)
+
+    return cast(Command, _processes_option(_memory_option(_timeout_option(_dask_option(limited)))))
+
+
+def _end_process(error: NsysPPError) -> None:
+    """End the process with an error, where the main thread is in a library that does not hear it."""
+    print_error(error.message, error.hint)
+    end_at_once(1)
 
 
 def wait_options(command: Command) -> Command:
@@ -53,7 +63,8 @@ _memory_option = option(
     section=BATCH,
     type=MemorySize(),
     metavar="SIZE",
-    help="Memory limit of all processes together, e.g. 8GB: limits their number, and ends the largest beyond it.",
+    help="Memory limit of all processes together, e.g. 8GB: limits their number, and ends the largest beyond it."
+    " With --dask-scheduler: of each worker.",
 )
 _timeout_option = option(
     "--timeout-per-report",

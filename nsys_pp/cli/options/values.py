@@ -86,7 +86,7 @@ class Numbers(click.ParamType[frozenset[int]]):
             return value
         if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", value.strip()):
             self.fail(f"invalid list of numbers {value!r}; expected e.g. `0,1`", param, ctx)
-        return frozenset(map(int, value.split(",")))
+        return frozenset(map(int, value.strip().split(",")))
 
 
 class MemorySize(click.ParamType[int]):
@@ -117,4 +117,4 @@ class ProcessCount(click.ParamType[int]):
             return 0
         if not re.fullmatch(r"\d{1,4}", value.strip()):
             self.fail(f"invalid number of processes {value!r}; expected e.g. `4`, or `auto`", param, ctx)
-        return int(value)
+        return int(value.strip())

@@ -37,6 +37,14 @@ _CAPTURE = (
 )
 
 
+_MIXTURE = (
+    "prefills and decodes are not told apart, so times of steps depend on the requests that were served: only means of single"
+    " kernels can be compared, and of the same requests"
+)
+MOST_REQUESTS = 1.1
+"""Ratio of the requests of decodes from which on their times differ for this reason."""
+
+
 class ComparisonError(NsysPPError):
     """Two runs that cannot be compared."""
 
@@ -65,6 +73,18 @@ _FACTS = (
         read=lambda facts: facts.step_source or None,
         meaning="a step is something else in A than in B, so no time of a step can be compared",
         aspect="steps",
+    ),
+    _Fact(
+        name="batches of inference",
+        read=lambda facts: facts.batches or "none",
+        meaning="a step is another kind of batch, or none, so no time of a step can be compared",
+        aspect="steps",
+    ),
+    _Fact(
+        name="requests of a decode",
+        read=lambda facts: None if facts.decode_requests is None else f"{facts.decode_requests:.1f}",
+        meaning="decodes of more requests take longer: times of steps, ranks and kernels differ for this reason",
+        effect="large",
     ),
     _Fact(
         name="forwards and backwards",
@@ -178,6 +198,7 @@ _FACTS = (
 # Facts that differ a little between any two runs: only a large ratio counts.
 _RATIOS: dict[str, tuple[Callable[[RunFacts], float], float]] = {
     "complete steps": (lambda facts: len(facts.steps), 2.0),
+    "requests of a decode": (lambda facts: facts.decode_requests or 0.0, MOST_REQUESTS),
     "error of the clocks": (lambda facts: _bound_of(facts), 3.0),
 }
 
@@ -216,6 +237,8 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         meaning = None if effect == "same" else fact.meaning
         if is_capture:
             effect, meaning = "large", _CAPTURE
+        if fact.name == "batches of inference" and a.batches == b.batches == "of unknown kinds":
+            effect, meaning = "large", _MIXTURE
         if effect == "unknown":
             meaning = "not known of both runs, so a difference would not show"
         rows.append((fact.name, *values, effect, meaning))
@@ -237,8 +260,12 @@ def describe_comparability(table: pl.DataFrame) -> str:
     differing = table.filter(pl.col("effect").is_in(["large", "excluded"]), pl.col("a") != pl.col("b"))[
         "fact"
     ].to_list()
-    if len(table.filter(pl.col("effect") == "large", pl.col("a") == pl.col("b"))):
-        return "a step is the whole capture in both runs, so compare with care"
+    alike = table.filter(pl.col("effect") == "large", pl.col("a") == pl.col("b"))["fact"].to_list()
+    if alike:
+        reason = (
+            "a step is the whole capture" if "source of steps" in alike else "batches are of unknown kinds"
+        )
+        return f"{reason} in both runs, so compare with care"
     noted = table.filter(pl.col("effect") == "noted")["fact"].to_list()
     if differing:
         return f"the runs differ in {_join(differing)}, so compare with care"

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.tables.compare.changes import find_changes
+from nsys_pp.tables.compare.comparability import MOST_REQUESTS
 from nsys_pp.tables.compare.samples import KERNEL_MEAN
 from nsys_pp.tables.verdict.evidence import to_float
 
@@ -47,6 +48,14 @@ class Comparison:
     def share(self, time_ns: float) -> float:
         """Return a time as a share of a step of run A."""
         return time_ns / self.step_ns if self.step_ns else 0.0
+
+    @property
+    def may_be_other_batches(self) -> bool:
+        """Whether steps are batches of inference that may hold other numbers of requests, or be of other kinds."""
+        if not any(run.batches for run in self.facts):
+            return False
+        requests = [run.decode_requests for run in self.facts if run.decode_requests is not None]
+        return len(requests) < len(self.facts) or max(requests) > MOST_REQUESTS * min(requests)
 
     @property
     def per_text(self) -> str:

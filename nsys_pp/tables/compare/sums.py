@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import polars as pl
 
@@ -36,8 +37,9 @@ _SAMPLERS: Mapping[str, Callable[[Training], pl.DataFrame]] = {
 
 
 def sample_training(training: Training) -> dict[str, pl.DataFrame]:
-    """Sample a training: `SAMPLE` by name (`SAMPLED`)."""
-    return {name: _SAMPLERS[name](training) for name in SAMPLED}
+    """Sample a training: `SAMPLE` by name (`SAMPLED`); of batches of inference, decodes where some are known."""
+    compared = _keep_decodes(training)
+    return {name: _SAMPLERS[name](compared) for name in SAMPLED}
 
 
 def describe_training(training: Training) -> RunFacts:
@@ -46,6 +48,7 @@ def describe_training(training: Training) -> RunFacts:
     Returns:
         The facts; GPUs, versions, recordings and the like are left open.
     """
+    training, decodes = _keep_decodes(training), _list_decodes(training)
     lanes, schedule = training.lanes, training.schedule
     complete = sum_lane_steps(training).filter("is_complete")
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
@@ -56,6 +59,12 @@ def describe_training(training: Training) -> RunFacts:
     return RunFacts(
         steps=tuple(complete["step"].unique().sort().to_list()),
         step_source=str(sources[0]) if len(sources) else "",
+        batches=""
+        if training.batches.is_empty()
+        else "of unknown kinds"
+        if decodes.is_empty()
+        else "decodes",
+        decode_requests=_finite(decodes["requests"].mean()),
         lane_count=len(lanes),
         machine_count=lanes["machine"].drop_nulls().n_unique(),
         stage_count=schedule.stage_count or _most(lanes["stage_count"]),
@@ -76,6 +85,24 @@ def describe_training(training: Training) -> RunFacts:
 def median_step(samples: Mapping[str, pl.DataFrame]) -> float | None:
     """Return the median length of a step in samples of a run; None without any."""
     return _finite(samples["steps"].filter(subject="step")["value"].median())
+
+
+def _list_decodes(training: Training) -> pl.DataFrame:
+    """List the batches of inference that are decodes on all lanes: step, requests (null where unknown)."""
+    is_decode = (pl.col("kind") == "decode").fill_null(value=False)
+    batches = training.batches.group_by("step").agg(
+        is_decode=is_decode.all(), requests=pl.col("generation_requests").mean()
+    )
+    return batches.filter("is_decode").select("step", "requests")
+
+
+def _keep_decodes(training: Training) -> Training:
+    """Make steps partial that are batches of inference other than decodes: a prefill is as long as its requests."""
+    decodes = _list_decodes(training)
+    if decodes.is_empty():
+        return training
+    is_other = ~pl.col("step").is_in(decodes["step"].implode())
+    return replace(training, steps=training.steps.with_columns(pl.col("is_partial") | is_other))
 
 
 def _count_micro_batches(training: Training) -> float:

@@ -20,7 +20,13 @@ from nsys_pp.tables.compare.evidence import Comparison
 from nsys_pp.tables.compare.members import describe_members
 from nsys_pp.tables.compare.parts import describe_bubble, describe_kernels, describe_links
 from nsys_pp.tables.compare.samples import LEAST_CHANGE
-from nsys_pp.tables.compare.wording import describe_change, describe_step_noise, rate, since
+from nsys_pp.tables.compare.wording import (
+    describe_change,
+    describe_step_noise,
+    is_any_change_noise,
+    rate,
+    since,
+)
 from nsys_pp.tables.verdict.evidence import to_float
 from nsys_pp.tables.verdict.wording import format_share, format_time
 from nsys_pp.units import format_count
@@ -83,9 +89,13 @@ def _describe_steps(comparison: Comparison) -> Finding:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif row["is_change"] is None:
         text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
+    elif is_any_change_noise(row):
+        text = f"steps take {lengths}; there are so few steps that any change may be noise"
     else:
         text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
     text += _describe_own_change(comparison)
+    if comparison.may_be_other_batches:
+        text += "; batches of other requests take another time"
     return Finding(
         kind="step",
         text=text,

@@ -10,6 +10,7 @@ from nsys_pp.tables.compare.evidence import Comparison
 from nsys_pp.tables.verdict.wording import format_excess, format_share
 from nsys_pp.units import format_count
 
+_ANY_CHANGE = 1.0  # relative noise; of few steps, where its size has no meaning
 _CERTAIN_FACTOR, _CERTAIN_STEPS = 2.0, 3
 
 
@@ -25,6 +26,12 @@ def describe_change(change: float) -> str:
 def since(row: Mapping[str, Any]) -> str:
     """Describe the first step of a change that began inside B; "" otherwise."""
     return "" if row["since_step"] is None else f" since step {row['since_step']}"
+
+
+def is_any_change_noise(row: Mapping[str, Any]) -> bool:
+    """Return whether there are so few steps that noise explains any change."""
+    noise = row["noise_fraction"]
+    return noise is not None and noise >= _ANY_CHANGE
 
 
 def describe_noise(row: Mapping[str, Any]) -> str:
@@ -53,12 +60,14 @@ def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) ->
 
 
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
-    """Rate a change: certain with twice the noise in three steps, a guess where steps are inferred."""
+    """Rate a change: certain with twice the noise in three steps, a guess where steps are inferred or may be other work."""
     if any(facts.step_source in ("repetition", "capture") for facts in comparison.facts):
+        return "guess"
+    if comparison.may_be_other_batches:
         return "guess"
     noise = row["noise_fraction"]
     count = min(row["a_step_count"], row["b_step_count"])
-    if noise is None:
+    if noise is None or (is_any_change_noise(row) and not row["is_change"]):
         return "guess"
     if not row["is_change"]:
         return "certain"

@@ -11,6 +11,8 @@ from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 
+_LEAST_FRACTION = 0.0005  # on a terminal: what is not rounded to 0.0 %
+
 _ROLE = Column("role", pl.String, "role of that job: name of the model, such as actor or critic; null: none")
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
@@ -93,7 +95,10 @@ CRITICAL_TABLE = Table(
     ),
     build=build_critical_table,
     view=View(
-        columns=("time_ns", "fraction", "most_gain_ns", "stage", "role", _ACTIVITY), derive=_add_activity
+        columns=("time_ns", "fraction", "most_gain_ns", "stage", "role", _ACTIVITY),
+        derive=_add_activity,
+        only=pl.col("fraction") >= _LEAST_FRACTION,
+        hidden="{} are below 0.05 % of the path",
     ),
 )
 PATH_TABLE = Table(

@@ -3,6 +3,8 @@
 Kernels of forwards and backwards in the slow steps are compared by family with the median of the peers. The excess is in
 all families alike, or mostly in one or two of them; where neither is clear, nothing is named. Times of different work do not
 compare: of lanes with more kernels than their peers, only this is described.
+
+A CUDA graph that was traced as a whole may hold collectives, and then the rank that waits in it, not the slow one, is the longer one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ _LEAST_SHARE = 0.05  # of the time of the peers, in a family that is compared
 _ALIKE = 0.35  # difference of an excess from that of all families, relative
 _MOST_UNKNOWN = 0.3  # share of the time of kernels without a family
 _LEAST_OF_ONE, _LEAST_OF_TWO = 0.6, 0.75  # of the excess
+_LEAST_OF_GRAPHS = 0.5  # of the excess, that may be waits for other ranks
 _LARGER = 1.25  # relative excess of a named family, in those of all families
 
 
@@ -27,6 +30,8 @@ def describe_families(
     evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> str:
     """Describe the families of kernels in which lanes take longer than their peers; "" where it is not known or not clear."""
+    if may_be_waiting(evidence, members, peers, steps):
+        return ", in CUDA graphs traced as a whole, which may hold waits for other ranks"
     families = _compare_families(evidence, members, peers, steps)
     usual, excess = to_float(families["usual_ns"].sum()), to_float(families["excess_ns"].sum())
     counts, usual_counts = to_float(families["count"].sum()), to_float(families["usual_count"].sum())
@@ -48,6 +53,15 @@ def describe_families(
         if top.height == count and to_float(top["excess_ns"].sum()) >= least * excess:
             return f", mostly in {' and '.join(_format(row) for row in top.iter_rows(named=True))}"
     return ""
+
+
+def may_be_waiting(
+    evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
+) -> bool:
+    """Return whether half of the excess or more is in CUDA graphs that were traced as a whole."""
+    families = _compare_families(evidence, members, peers, steps)
+    of_graphs = to_float(families.filter(family="graph")["excess_ns"].sum())
+    return of_graphs > 0 and of_graphs >= _LEAST_OF_GRAPHS * to_float(families["excess_ns"].sum())
 
 
 def _format(row: dict[str, object]) -> str:

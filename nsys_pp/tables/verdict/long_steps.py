@@ -3,6 +3,9 @@
 A step is long if it exceeds the median of the others by 5 % (10 % with fewer than six steps) and by 6 times their spread, and
 at most a quarter of the steps are. It is explained by the cause that grew most on a rank, other than waiting for ranks. Steps
 with a finding of a stall or of a slow rank that explains half of the excess are left out.
+
+Batches of inference are as long as their requests make them, and servers wait for requests: only decodes are compared, with
+each other, and one that is long without a cause, or because it computes more, is none.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ _SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
 
 def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find long steps, the longest first."""
-    spans = evidence.spans
+    is_serving = not evidence.training.batches.is_empty()
+    spans = _select_decodes(evidence) if is_serving else evidence.spans
     if spans.height < _LEAST_STEPS or not evidence.has_steps:
         return []
     least = _LEAST_EXCESS if spans.height >= _FEW_STEPS else _LEAST_EXCESS_OF_FEW
@@ -45,8 +49,22 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     if rows.is_empty() or rows.height > max(1, _MOST_SHARE * spans.height):
         return []
     usual = to_float(others.median())
-    findings = [_describe(evidence, step, span, usual) for step, span in rows.iter_rows()]
+    findings = []
+    for step, span_ns in rows.iter_rows():
+        growth = _list_growth(evidence, step, spans["step"])
+        known = growth.filter(pl.col("growth_ns") >= _LEAST_CAUSE * (span_ns - usual))
+        if is_serving and (known.is_empty() or known["cause"][0] == "compute"):
+            continue  # a server may wait for requests, and batches differ
+        among = "other decodes" if is_serving else "the others"
+        findings.append(_describe(evidence, step, span_ns, usual, growth, among=among))
     return [finding for finding in findings if not _is_explained(evidence, finding, earlier)]
+
+
+def _select_decodes(evidence: Evidence) -> pl.DataFrame:
+    """Return the rows of `Evidence.spans` of steps that are decodes on all their lanes."""
+    is_decode = (pl.col("kind") == "decode").fill_null(value=False)
+    decodes = evidence.training.batches.group_by("step").agg(is_decode.all()).filter("kind")
+    return evidence.spans.join(decodes, on="step", how="semi", maintain_order="left")
 
 
 def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Finding]) -> bool:
@@ -59,14 +77,16 @@ def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Findin
     return explained >= _LEAST_EXPLAINED * finding.gain_ns
 
 
-def _describe(evidence: Evidence, step: int, span_ns: float, usual_ns: float) -> Finding:
+def _describe(
+    evidence: Evidence, step: int, span_ns: float, usual_ns: float, growth: pl.DataFrame, *, among: str
+) -> Finding:
     excess = span_ns / usual_ns - 1
     gain_ns = (span_ns - usual_ns) / evidence.step_count
-    cause, label, lane = _find_cause(evidence, step, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
+    cause, label, lane = _name_cause(evidence, growth, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
     first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
     return Finding(
         kind="step",
-        text=f"step {step}{first} is {format_share(excess)} longer than the others: {format_time(span_ns)} instead of"
+        text=f"step {step}{first} is {format_share(excess)} longer than {among}: {format_time(span_ns)} instead of"
         f" {format_time(usual_ns)}{cause}",
         confidence="certain",
         subject="step",
@@ -82,23 +102,38 @@ def _describe(evidence: Evidence, step: int, span_ns: float, usual_ns: float) ->
     )
 
 
-def _find_cause(evidence: Evidence, step: int, *, least_ns: float) -> tuple[str, str | None, int | None]:
-    """Find the cause that grew most on a rank, other than waiting: words, and the rank if it is one."""
+def _list_growth(evidence: Evidence, step: int, others: pl.Series) -> pl.DataFrame:
+    """List how much each cause other than waiting grew on each lane, the largest first: lane, cause, growth_ns.
+
+    Args:
+        evidence: The run.
+        step: The long step.
+        others: Steps that it is compared with; itself is left out.
+    """
     columns = [f"{cause}_ns" for cause in _ROOTS]
     lanes = evidence.lane_steps.select("lane", "step", *columns)
-    usual = lanes.filter(pl.col("step") != step).group_by("lane").agg(pl.col(columns).median())
-    growth = (
+    compared = lanes.filter(pl.col("step") != step, pl.col("step").is_in(others.implode()))
+    usual = compared.group_by("lane").agg(pl.col(columns).median())
+    return (
         lanes.filter(step=step)
         .join(usual, on="lane", suffix="_usual")
         .select("lane", *(pl.col(column) - pl.col(f"{column}_usual") for column in columns))
         .unpivot(index="lane", variable_name="cause", value_name="growth_ns")
+        .with_columns(pl.col("cause").str.strip_suffix("_ns"))
+        .filter(pl.col("growth_ns") > 0)
         .sort(-pl.col("growth_ns"), "lane", "cause")
     )
+
+
+def _name_cause(
+    evidence: Evidence, growth: pl.DataFrame, *, least_ns: float
+) -> tuple[str, str | None, int | None]:
+    """Name the cause that grew most on a rank: words, and the rank if it is one."""
     if growth.is_empty() or growth["growth_ns"][0] < max(least_ns, 1):
         return "", None, None
-    lane, column, largest = growth.row(0)
-    words = _ROOTS[column.removesuffix("_ns")]
-    shared = growth.filter(pl.col("cause") == column, pl.col("growth_ns") >= _SHARED * largest).height
+    lane, cause, largest = growth.row(0)
+    words = _ROOTS[cause]
+    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= _SHARED * largest).height
     time = format_time(largest)
     if shared > 1 and shared >= _SHARED * evidence.training.lanes.height:
         return f" ({words}: {time} more on most ranks)", None, None

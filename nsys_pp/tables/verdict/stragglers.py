@@ -4,7 +4,8 @@ Peers of a rank are the other ranks of its stage; peers of a stage are the other
 that a slow rank does not make a slow stage. Ranks of unknown stages are compared with all others, as a guess. The gain is
 the difference of a step with the compute of the peers (`pipeline_time`), for the share of the steps that are slow, but not
 more than the excess on the critical path, nor than the slow steps are longer than the others of the run. Work of a slow stage that runs more kernels than others can only be moved: its
-gain is the difference to balanced stages.
+gain is the difference to balanced stages. An excess in CUDA graphs that were traced as a whole is a guess; batches of inference,
+whose tensor-parallel ranks wait for each other in such graphs, are not compared by it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nsys_pp.frames.verdict import Confidence, Finding
 from nsys_pp.tables.training.critical_path import find_critical_path
 from nsys_pp.tables.verdict.comparison import SlowMember, find_slow
 from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
-from nsys_pp.tables.verdict.families import describe_families
+from nsys_pp.tables.verdict.families import describe_families, may_be_waiting
 from nsys_pp.tables.verdict.names import name_lane, name_machine, name_stage
 from nsys_pp.tables.verdict.pipeline_time import StepModel
 from nsys_pp.tables.verdict.wording import (
@@ -47,6 +48,10 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     guesses = find_slow(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS)
     fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
     stages = find_slow(fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged)
+    if not evidence.training.batches.is_empty():
+        ranks, guesses = (
+            [slow for slow in found if not _may_be_waiting(evidence, [slow])] for found in (ranks, guesses)
+        )
     findings = [
         *_describe_ranks(evidence, model, ranks, is_guess=False),
         *_describe_ranks(evidence, model, guesses, is_guess=True),
@@ -115,7 +120,7 @@ def _describe_group(
     return Finding(
         kind="straggler",
         text=f"{subject} {verb} {_compare(worst, peers)}, {when}{why} ({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})",
-        confidence=_rate(evidence, members, is_guess=is_guess),
+        confidence=_rate(evidence, members, is_guess=is_guess or _may_be_waiting(evidence, members)),
         subject="rank" if machine is None else "machine",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
@@ -157,7 +162,7 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     return Finding(
         kind="straggler",
         text=f"{subject} computes {compared}, {when}{why} ({_describe_gain(evidence, slow.steps, gain_ns)})",
-        confidence=_rate(evidence, [slow], is_guess=False),
+        confidence=_rate(evidence, [slow], is_guess=may_be_waiting(evidence, lanes, others, slow.steps)),
         subject="stage",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
@@ -180,6 +185,13 @@ def _list_peers(evidence: Evidence, members: Sequence[int], member: int) -> list
     stage = lanes.filter(lane=member)["stage"].item()
     peers = lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(list(members)))
     return [int(lane) for lane in peers["lane"]]
+
+
+def _may_be_waiting(evidence: Evidence, ranks: Sequence[SlowMember]) -> bool:
+    """Return whether slow ranks may only wait for others, in CUDA graphs."""
+    lanes = [slow.member for slow in ranks]
+    steps = max((slow.steps for slow in ranks), key=len)
+    return may_be_waiting(evidence, lanes, _list_peers(evidence, lanes, lanes[0]), steps)
 
 
 def _compare(slow: SlowMember, peers: str) -> str:

@@ -30,7 +30,13 @@ from nsys_pp.write.perfetto.encoding import encode_drawing as encode_drawing
 from nsys_pp.write.perfetto.encoding import leaf_uuid as leaf_uuid
 from nsys_pp.write.perfetto.encoding import thread_count
 from nsys_pp.write.perfetto.header import encode_header
-from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
+from nsys_pp.write.perfetto.packed_blocks import (
+    HEAD_BYTES,
+    check_block,
+    check_contents,
+    read_head,
+    unpack_block,
+)
 from nsys_pp.write.trace.drawing import (
     sequence_id,
 )
@@ -92,6 +98,20 @@ def write_perfetto(reports: Sequence[PlacedReport], *, threads: int | None = Non
     with ThreadPoolExecutor(count) if threads else open_executor(packed_rows, threads=count) as pool:
         for report in reports:
             yield from _write_report(report, zero_ns, partial(_unpack_blocks, pool=pool, ahead=2 * count))
+
+
+def check_packed(encoded: Encoded, source: Source) -> None:
+    """Check that packed blocks can be written: their sizes, checksums and contents.
+
+    Raises:
+        ValueError: A block is damaged, or longer than its subtrack.
+        EOFError: The blocks end early.
+    """
+    if not encoded.is_packed and encoded.size_bytes:
+        raise ValueError("the blocks are not packed")
+    for subtrack in encoded.subtracks:
+        for block in _read_packed(source, subtrack.size_bytes, is_drawn=True):
+            check_contents(block)
 
 
 def _encode_header(reports: Sequence[PlacedReport], zero_ns: int) -> bytes:

@@ -117,6 +117,15 @@ def test_of_a_single_step_no_change_is_claimed() -> None:
     assert "single step" in findings[-1].text
 
 
+def test_of_two_steps_the_size_of_noise_is_not_stated() -> None:
+    findings = compare("--seed 1 --steps 2 --jitter 0.2", "--seed 2 --steps 2 --jitter 0.2")
+    assert findings[0].noise_fraction is not None
+    assert findings[0].noise_fraction > 1
+    assert findings[0].confidence == "guess"
+    assert "there are so few steps that any change may be noise" in findings[0].text
+    assert "within noise" not in findings[0].text
+
+
 def test_a_step_that_stands_out_is_a_line() -> None:
     stalled = "--seed 2 --steps 6 --host-stall 5,13=30"
     for at, (a, b) in enumerate((("--seed 1 --steps 6", stalled), (stalled, "--seed 1 --steps 6"))):

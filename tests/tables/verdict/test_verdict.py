@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 from fixtures import simulate
+from fixtures.serving.reports import write_reports
+from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp import pipeline
 from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.training import Training
@@ -248,6 +250,27 @@ def test_other_numbers_of_kernels_are_named_instead_of_families() -> None:
     assert found == ", with 10 % more kernels"
 
 
+def test_an_excess_in_whole_graphs_is_a_guess() -> None:
+    """Such a graph may hold collectives, in which the fast rank waits for the slow one."""
+    training = simulate_training(f"{_HEALTHY} --dp 2 --slow-rank 5=1.25")
+    rows = [
+        {"lane": lane, "step": step, "kind": "graph", "name": "CUDA graph 7", "is_communication": False}
+        | {
+            "job_kind": "forward",
+            "count": 10,
+            "total_ns": 1250 if lane == 5 else 1000,
+            "min_ns": 1,
+            "max_ns": 1000,
+        }
+        for lane, step in training.steps.select("lane", "step").iter_rows()
+    ]
+    in_graphs = replace(training, kernels=pl.DataFrame(rows, schema=training.kernels.schema))
+    found = build_verdict(in_graphs).findings[0]
+    assert build_verdict(training).findings[0].confidence == "certain"
+    assert (found.label, found.confidence) == ("rank 5", "guess")
+    assert "in CUDA graphs traced as a whole" in found.text
+
+
 def _with_kernels(slow: dict[str, int], count: int = 10) -> Evidence:
     """Return evidence with kernels of three lanes of a step, each of 100 ns; those of lane 0 as given."""
     names = {
@@ -274,3 +297,19 @@ def _with_kernels(slow: dict[str, int], count: int = 10) -> Evidence:
     ]
     training = simulate_training(_HEALTHY)
     return Evidence(replace(training, kernels=pl.DataFrame(rows, schema=training.kernels.schema)))
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("seed", range(16))
+def test_batches_are_not_called_long_for_their_requests(tmp_path: Path, seed: int) -> None:
+    """Prefills take as long as their requests; simulated serving has no rank that computes longer than another."""
+    serving = draw_serving(17_000_000 + seed)
+    write_reports(tmp_path, serving, serve(serving, 17_000_000 + seed))
+    training = pipeline([tmp_path]).training
+    found = build_verdict(training).findings
+    decodes = training.batches.group_by("step").agg((pl.col("kind") == "decode").all()).filter("kind")
+    for finding in found:
+        assert finding.kind != "straggler" or finding.confidence == "guess", finding
+        if finding.kind == "step":
+            assert finding.step in decodes["step"].to_list()
+            assert "compute" not in finding.text

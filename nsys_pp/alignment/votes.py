@@ -1,0 +1,255 @@
+"""Votes of pairs of operations that may be one for offsets of a domain from a timeline, and lines through those with most votes."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line
+from nsys_pp.alignment.pairs import TOGETHER_NS
+from nsys_pp.alignment.reference import Reference
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.members import list_members
+from nsys_pp.arrays.order import sort_stable
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.arrays.votes import CollectedVotes, collect_votes
+from nsys_pp.frames.clock import SKEW_NS
+
+FLOOR_NS = 2_000.0
+"""Of the scatter in a fit."""
+
+CANDIDATES = 10
+"""Lines that are compared, of those with most votes."""
+
+WINDOWS = 64
+"""Windows of offsets with most votes."""
+
+_SUFFICIENT = 512  # halves of windows with most votes: a window takes two, and rules out the one before
+_EXPECTED_NS = 1e6  # from the expected offset
+_MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
+_MAX_VOTES = 200_000
+_MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
+
+
+class Halves(Struct, frozen=True, kw_only=True):
+    """Halves of windows with votes, by offset.
+
+    Attributes:
+        half: Number of the half; those of neighbours differ by one.
+        bounds: First vote of each half, and their number.
+        sums: Sum of the weights of each half.
+    """
+
+    half: Int64s
+    bounds: Int64s
+    sums: Floats
+
+
+class Votes(Struct, frozen=True, kw_only=True):
+    """Votes of pairs of operations for offsets, by offset.
+
+    Attributes:
+        time: End of the event, ns.
+        offset_ns: End of the operation minus end of the event.
+        weight: The votes of an event weigh 1 in total, in favour of rare pairs.
+        link: Number of the pair of channels.
+        halves: Halves of windows with votes.
+    """
+
+    time: Floats
+    offset_ns: Floats
+    weight: Floats
+    link: Int64s
+    halves: Halves
+
+
+def vote(
+    events: Events, is_asked: Bools, reference: Reference, center: Line, half_width_ns: float
+) -> Votes | None:
+    """Collect the votes of pairs within the width; None without any.
+
+    Where these are too many, only pairs with an equal gap before vote.
+
+    Args:
+        events: Events of one domain.
+        is_asked: Mask of those that vote.
+        reference: Operations of the timeline.
+        center: The expected line.
+        half_width_ns: Largest distance from it.
+    """
+    voters = np.flatnonzero(is_asked & (events.gap_rank <= _MAX_VOTERS))
+    expected = events.end[voters] + center.at(events.end[voters])
+    low, high = _find_windows(
+        events.key[voters], expected - half_width_ns, expected + half_width_ns, reference, reference.times
+    )
+    if (high - low).sum() > _MAX_VOTES:
+        order = np.lexsort((reference.gap_before, reference.key))
+        reference = reference.select(order[~np.isnan(reference.gap_before[order])])
+        with_gap = ~np.isnan(events.gap_before[voters])
+        voters, expected = voters[with_gap], expected[with_gap]
+        gap = events.gap_before[voters]
+        tolerance = 2 * SKEW_NS + MAX_DRIFT * gap
+        low, high = _find_windows(
+            events.key[voters], gap - tolerance, gap + tolerance, reference, reference.gap_before
+        )
+    counts = high - low
+    rarest = np.argsort(counts, kind="stable")
+    kept = rarest[np.cumsum(counts[rarest]) <= _MAX_VOTES]
+    voters, expected, low, high = voters[kept], expected[kept], low[kept], high[kept]
+    core = load_core()
+    if core is not None:
+        collected = collect_votes(
+            core,
+            end=events.end[voters],
+            expected=expected,
+            channel=events.channel[voters],
+            low=low,
+            high=high,
+            times=reference.times,
+            other_channel=reference.channels,
+            half_width=half_width_ns,
+            width=float(4 * SKEW_NS),
+            drift=MAX_DRIFT,
+        )
+        if collected is not None:
+            return _build_votes(collected) if len(collected.offset) else None
+    return _collect_votes(events, voters, expected, low, high, reference, half_width_ns)
+
+
+def _build_votes(collected: CollectedVotes) -> Votes:
+    halves = Halves(half=collected.half, bounds=collected.bounds, sums=collected.sums)
+    return Votes(
+        time=collected.time,
+        offset_ns=collected.offset,
+        weight=collected.weight,
+        link=collected.link,
+        halves=halves,
+    )
+
+
+def _collect_votes(
+    events: Events,
+    voters: Int64s,
+    expected: Floats,
+    low: Int64s,
+    high: Int64s,
+    reference: Reference,
+    half_width_ns: float,
+) -> Votes | None:
+    """Collect the votes of voters for operations of the reference in a window of rows each."""
+    number = np.repeat(np.arange(len(voters)), high - low)
+    others = expand_windows(low, high)
+    is_inside = np.abs(reference.times[others] - expected[number]) <= half_width_ns
+    number, others = number[is_inside], others[is_inside]
+    if not len(others):
+        return None
+    offsets = reference.times[others] - events.end[voters[number]]
+    order = sort_stable(offsets)
+    number, others = number[order], others[order]
+    rows = voters[number]
+    time, weight = events.end[rows], 1 / np.bincount(number)[number]
+    return Votes(
+        time=time,
+        offset_ns=offsets[order],
+        weight=weight,
+        link=events.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others],
+        halves=_sum_halves(time, offsets[order], weight),
+    )
+
+
+def _find_windows(
+    keys: Int64s, low_values: Floats, high_values: Floats, reference: Reference, values: Floats
+) -> tuple[Int64s, Int64s]:
+    """Find the rows of the reference with the same key and a value in each window; `values` ascend in each key."""
+    low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+    for key in list_members(keys).tolist():
+        first, stop = reference.of_key(key)
+        chosen = keys == key
+        low[chosen] = first + np.searchsorted(values[first:stop], low_values[chosen])
+        high[chosen] = first + np.searchsorted(values[first:stop], high_values[chosen], side="right")
+    return low, high
+
+
+def _sum_halves(time: Floats, offset_ns: Floats, weight: Floats) -> Halves:
+    """Sum the weights of votes by halves of windows."""
+    width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(time))
+    half = np.floor((offset_ns - offset_ns[0]) / (width / 2)).astype(np.int64)
+    first = np.flatnonzero(np.diff(half, prepend=-1))
+    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(half)))
+    return Halves(
+        half=half[first],
+        bounds=np.append(first, len(half)),
+        sums=np.asarray(np.bincount(number, weight, len(first)), dtype=np.float64),
+    )
+
+
+def list_windows(halves: Halves) -> list[Int64s]:
+    """List the windows of offsets with most votes, the best first: the votes of each."""
+    half, bounds, sums = halves.half, halves.bounds, halves.sums
+    is_followed = np.append(half[1:] - half[:-1] == 1, False)
+    weight = sums + np.where(is_followed, np.append(sums[1:], 0.0), 0.0)
+    windows: list[Int64s] = []
+    taken: set[int] = set()
+    for first in _order_heaviest(weight):
+        if len(windows) == WINDOWS:
+            break
+        if not taken & {int(half[first]), int(half[first]) + 1}:
+            taken |= {int(half[first]), int(half[first]) + 1}
+            windows.append(np.arange(bounds[first], bounds[first + 1 + int(is_followed[first])]))
+    return windows
+
+
+def _order_heaviest(weight: Floats) -> list[int]:
+    """List the halves with most weight, the heaviest first, as many as `list_windows` looks at."""
+    rows = np.arange(len(weight))
+    if len(weight) > _SUFFICIENT:
+        rows = np.flatnonzero(weight >= np.partition(weight, -_SUFFICIENT)[-_SUFFICIENT])
+    ordered: list[int] = rows[np.argsort(-weight[rows], kind="stable")].tolist()
+    return ordered
+
+
+def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
+    """List the windows whose votes agree most from one to the next, except the first `CANDIDATES`.
+
+    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
+    few shared ones among them has fewer votes, that agree to microseconds.
+    """
+    agreement = np.array([_measure_agreement(votes, window) for window in windows])
+    best = np.argsort(-agreement, kind="stable")[:CANDIDATES].tolist()
+    return [windows[one] for one in best if one >= CANDIDATES and agreement[one] > 0]
+
+
+def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64s]:
+    """List the windows with most votes near the expected offset, where most clocks are, except those in `dense`.
+
+    Where few operations are shared, unrelated ones that repeat have more votes elsewhere.
+    """
+    distance_ns = np.abs(votes.offset_ns - center.at(votes.time))
+    near = np.flatnonzero(distance_ns <= _EXPECTED_NS)
+    if not len(near):
+        return []
+    listed = {(int(window[0]), int(window[-1])) for window in dense}
+    windows = [
+        near[window]
+        for window in list_windows(_sum_halves(votes.time[near], votes.offset_ns[near], votes.weight[near]))
+    ]
+    return [window for window in windows if (int(window[0]), int(window[-1])) not in listed]
+
+
+def _measure_agreement(votes: Votes, window: Int64s) -> float:
+    """Measure how much the votes of a window agree from one to the next in time, between two channels."""
+    order = window[np.lexsort((votes.time[window], votes.link[window]))]
+    offset_ns, link = votes.offset_ns[order], votes.link[order]
+    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[link[1:] == link[:-1]]
+    closeness = np.log(TOGETHER_NS / (apart_ns + FLOOR_NS))
+    return float(np.maximum(closeness, 0.0).sum())
+
+
+def fit_votes(votes: Votes, window: Int64s) -> Line:
+    """Fit a line through the votes of a window."""
+    kept = window
+    if len(window) > _MAX_VOTES_OF_LINE:
+        kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+    return find_line(votes.time[kept], votes.offset_ns[kept], width=4 * SKEW_NS)

@@ -1,0 +1,133 @@
+"""Votes of pairs of points and others for offsets, compiled (`core.c`)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.types import Floats, Int64s
+
+_COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+
+
+class _Arguments(ctypes.Structure):
+    """`Votes` of `core.c`."""
+
+    _fields_ = (
+        ("count", _COUNT),
+        *((name, _POINTER) for name in ("end", "expected", "channel", "low", "high")),
+        *((name, _POINTER) for name in ("times", "other_channel")),
+        ("other_channel_count", _COUNT),
+        *((name, _NUMBER) for name in ("half_width", "width", "drift")),
+        *((name, _POINTER) for name in ("time", "offset", "weight", "link")),
+        ("votes", _COUNT),
+        *((name, _POINTER) for name in ("half", "bounds")),
+        ("halves", _COUNT),
+        *((name, _POINTER) for name in ("sums", "raw", "voter", "other", "inside")),
+    )
+
+
+class CollectedVotes(Struct, frozen=True, kw_only=True):
+    """Votes by offset, and their sums by half of a window.
+
+    Attributes:
+        time: Time of the voter.
+        offset: Time of the other minus this.
+        weight: 1 by the number of votes of the voter.
+        link: Channel of the voter times the number of channels of the others plus that of the other.
+        half: Halves with votes, ascending: number of the half from the least offset.
+        bounds: First vote of each half, and their number.
+        sums: Sum of the weights of each half.
+    """
+
+    time: Floats
+    offset: Floats
+    weight: Floats
+    link: Int64s
+    half: Int64s
+    bounds: Int64s
+    sums: Floats
+
+
+def collect_votes(
+    core: Core,
+    *,
+    end: Floats,
+    expected: Floats,
+    channel: Int64s,
+    low: Int64s,
+    high: Int64s,
+    times: Floats,
+    other_channel: Int64s,
+    half_width: float,
+    width: float,
+    drift: float,
+) -> CollectedVotes | None:
+    """Collect the votes of voters for others near their expected time; of equal offsets in order of voters, then others.
+
+    Args:
+        core: The library.
+        end: Time of each voter.
+        expected: Expected time of the other.
+        channel: Channel of each voter.
+        low: First of the others that it may vote for.
+        high: After the last of these.
+        times: Time of each of the others.
+        other_channel: Channel of each of the others.
+        half_width: Largest distance from the expected time.
+        width: Width of a window of offsets, above 0.
+        drift: Added to it for each ns between the first and the last time of voters with votes; not negative.
+
+    Returns:
+        The votes; None where offsets are too far apart to be counted by halves of windows.
+
+    Raises:
+        ValueError: Columns have different lengths, or a window is not among the others.
+        MemoryError: Memory is short.
+    """
+    if len({len(column) for column in (end, expected, channel, low, high)}) > 1:
+        raise ValueError("columns of different lengths")
+    is_row = low.min(initial=0) >= 0 and high.max(initial=0) <= len(times) and (low <= high).all()
+    if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0:
+        raise ValueError("a window is not among the others, or has no width")
+    rows = int((high - low).sum())
+    held: dict[str, Any] = {
+        name: np.ascontiguousarray(values, dtype=of)
+        for of, columns in (
+            (np.float64, {"end": end, "expected": expected, "times": times}),
+            (np.int64, {"channel": channel, "low": low, "high": high, "other_channel": other_channel}),
+        )
+        for name, values in columns.items()
+    }
+    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums", "raw")}
+    held |= {
+        name: np.empty(rows + 1, dtype=np.int64) for name in ("link", "half", "bounds", "voter", "other")
+    }
+    held["inside"] = np.empty(len(end), dtype=np.int64)
+    arguments = _Arguments(
+        count=len(end),
+        other_channel_count=int(other_channel.max(initial=0)) + 1,
+        half_width=half_width,
+        width=width,
+        drift=drift,
+        **{name: column.ctypes.data for name, column in held.items()},
+    )
+    result = core.vote(ctypes.byref(arguments))
+    if result < 0:
+        raise MemoryError
+    if result:
+        return None
+    votes, halves = slice(arguments.votes), slice(arguments.halves)
+    return CollectedVotes(
+        time=held["time"][votes],
+        offset=held["offset"][votes],
+        weight=held["weight"][votes],
+        link=held["link"][votes],
+        half=held["half"][halves],
+        bounds=held["bounds"][: arguments.halves + 1],
+        sums=held["sums"][halves],
+    )
