@@ -7,11 +7,13 @@ that is allocated again was released at the latest then, even if no release was 
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_host
 from nsys_pp.arrays.innermost import find_innermost
-from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import COUNTERS
 
@@ -109,6 +111,69 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         .sort(*_SERIES, "step")
         .pipe(conform, MEMORY_PEAKS)
     )
+
+
+def find_job_peaks(memory_events: pl.DataFrame, *, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the peak of allocated memory while the host was in a job, by kind of job.
+
+        allocated       3  8  5 | 5     | 9  0
+        jobs            [forward    ) [ backward     )     peaks 8, 9
+
+    Args:
+        memory_events: `MEMORY_EVENTS`.
+        jobs: `JOBS`.
+
+    Returns:
+        `JOB_MEMORY_PEAKS`: one row per device, kind of memory, step and kind of job, sorted by these. A job counts for its device, or
+        without one for all devices of its process. Empty in, empty out.
+    """
+    if memory_events.is_empty() or jobs.is_empty():
+        return JOB_MEMORY_PEAKS.to_frame()
+    open_jobs = jobs.select(
+        "process_key",
+        "step",
+        job="kind",
+        job_device="device_id",
+        start_ns="host_start_ns",
+        end_ns="host_end_ns",
+    )
+    parts = [JOB_MEMORY_PEAKS.to_frame()]
+    used = _add_up(_match_releases(memory_events))
+    for (process, device, kind), series in used.partition_by(
+        _SERIES, as_dict=True, maintain_order=True
+    ).items():
+        is_own = pl.col("job_device").is_null() | pl.col("job_device").eq_missing(pl.lit(device, pl.Int32))
+        own = open_jobs.filter(pl.col("process_key") == process, is_own)
+        peaks = _find_range_peaks(
+            series["time_ns"].to_numpy(),
+            series["used_bytes"].to_numpy(),
+            own["start_ns"].to_numpy(),
+            own["end_ns"].to_numpy(),
+        )
+        parts.append(
+            own.with_columns(
+                pl.lit(device, pl.Int32).alias("device_id"),
+                pl.lit(kind, pl.String).alias("kind"),
+                pl.Series("peak_bytes", peaks),
+            ).pipe(conform, JOB_MEMORY_PEAKS)
+        )
+    keys = [*_SERIES, "step", "job"]
+    return (
+        pl.concat(parts)
+        .group_by(keys)
+        .agg(pl.col("peak_bytes").max())
+        .sort(keys)
+        .pipe(conform, JOB_MEMORY_PEAKS)
+    )
+
+
+def _find_range_peaks(time: Int64s, used: Int64s, start: Int64s, end: Int64s) -> Int64s:
+    """Find the largest value in each interval, of values that are valid from their times on; 0 before the first."""
+    values = np.concatenate([[0], used, [0]])  # the last item ends the last range
+    first = np.searchsorted(time, start, side="right")
+    stop = np.maximum(np.searchsorted(time, end, side="left") + 1, first + 1)
+    bounds = np.stack([first, stop], axis=1).reshape(-1)
+    return np.asarray(np.maximum.reduceat(values, bounds)[::2]) if len(start) else first
 
 
 def count_memory_in_use(memory_events: pl.DataFrame) -> pl.DataFrame:

@@ -18,7 +18,7 @@ from nsys_pp.aggregates.host_times import find_communication, measure_host
 from nsys_pp.aggregates.idle_times import find_idle
 from nsys_pp.aggregates.items import sum_items
 from nsys_pp.aggregates.launches import sum_launches
-from nsys_pp.aggregates.memory import find_peaks, sum_memory
+from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.aggregates.windows import Windows
 from nsys_pp.frames.raw import Group
@@ -129,5 +129,6 @@ AGGREGATES: Mapping[str, Callable[[AggregateSources], pl.DataFrame]] = {
     "launch_aggregates": _sum_launches,
     "memory_aggregates": _sum_memory,
     "memory_peaks": lambda of: find_peaks(of.report.memory_events, windows=of.windows.host),
+    "job_memory_peaks": lambda of: find_job_peaks(of.report.memory_events, jobs=of.jobs),
 }
 """Functions of all aggregates, by the names of `AGGREGATE_FRAMES`."""

@@ -13,6 +13,7 @@ import polars as pl
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.compose.overhead_times import read_overhead_times
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.requested import explain_no_rows, read_host_times, read_metric_samples
@@ -44,6 +45,7 @@ _RECORD_THEM = (
     "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
     " (docs/capture.md)"
 )
+_READERS = {"metrics": read_metric_samples, "host": read_host_times, "overhead": read_overhead_times}
 NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
 NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
@@ -75,13 +77,13 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        "metrics" and "host" are built only if they are named: reports are read once more for them.
+        "metrics", "host" and "overhead" are built only if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
 
     def explain_no_rows(self, name: str) -> str:
-        """Explain why the table "metrics" or "host" has no rows."""
+        """Explain why a table that is built only if it is named has no rows."""
         return explain_no_rows(self.run, self.training, name)
 
     def _repr_html_(self) -> str:
@@ -103,8 +105,7 @@ class PipelineResult(ShortRepr):
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
         if name in REQUESTED_TABLES:
-            read = {"metrics": read_metric_samples, "host": read_host_times}[name]
-            return REQUESTED_TABLES[name].build(self.training, read(self.run, self.training))
+            return REQUESTED_TABLES[name].build(self.training, _READERS[name](self.run, self.training))
         return TABLES[name].build(self.training)
 
 

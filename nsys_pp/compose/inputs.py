@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
+from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
@@ -71,7 +72,7 @@ def read_part_input(
         *REPORT_FRAMES,
         *(AGGREGATE_FRAMES if with_aggregates else ()),
     )
-    part = read_part(path, frames, version=_own_version())
+    part = read_part(path, frames, version=_own_version(), optional=[FRAME])
     if checks_frames:
         for name in part.frames:
             part.frames[name]  # raises an error where it is damaged

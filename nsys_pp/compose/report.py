@@ -16,6 +16,7 @@ from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
+from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
 from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
@@ -150,6 +151,7 @@ def survey_report(
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
         groups = _aggregate_groups()
+    groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
     training, projections, frames = None, None, {}
@@ -315,6 +317,13 @@ def _encode_nothing(report: Report) -> Encoded:
     return Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
 
 
+def _list_shown(report: Report, options: PartOptions) -> dict[str, pl.DataFrame]:
+    """List the frames of a part with data on request that is drawn when reports are merged."""
+    if "mpi" not in options.show:
+        return {}
+    return {FRAME: list_mpi_messages(report)}
+
+
 def _build_part(
     report: Report,
     options: PartOptions,
@@ -347,6 +356,7 @@ def _build_part(
             ),
             **(training.frames if training else {}),
             **frames,
+            **_list_shown(report, options),
         },
         encoded=encoded,
     )

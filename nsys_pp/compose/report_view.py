@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.compose.shown_rows import add_shown
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOB_RANGES
 from nsys_pp.projection.launches import match_launches
@@ -100,7 +101,7 @@ def view_report(
         ranges=ranges.with_columns(parent_id=_parents(ranges)),
         marks=marks,
         api_calls=api_calls,
-        **_add_shown(report, show),
+        **add_shown(report, show),
     )
     crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     view = View(
@@ -111,41 +112,6 @@ def view_report(
         is_on_request=bool(show),
     )
     return _cut(view, window or Window())
-
-
-def _add_shown(report: Report, show: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-    """Return the frames of a report that change with data on request."""
-    if not show:
-        return {"activities": report.activities.clear()}
-    counters = [report.counters, report.sampled_metrics]
-    if "memory" in show:
-        from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
-
-        counters.append(count_memory_in_use(report.memory_events))
-    return {
-        "activities": _nest(report.activities),
-        "counters": pl.concat(counters),
-        "processes": _join_keys(report.processes, report.active_processes, "process_key"),
-        "threads": _join_keys(report.threads, report.active_threads, "thread_key"),
-    }
-
-
-def _nest(activities: pl.DataFrame) -> pl.DataFrame:
-    """Add `activity_id`, and `parent_id` of the innermost activity around each in its row."""
-    rows = activities.with_row_index("activity_id").with_columns(pl.col("activity_id").cast(pl.Int64))
-    if rows.is_empty():
-        return rows.with_columns(parent_id=pl.lit(None, dtype=pl.Int64))
-    owner = rows.select(
-        pl.struct("row", "process_key", "thread_key").rank("dense").cast(pl.Int64)
-    ).to_series()
-    ends = rows.select(pl.coalesce("end_ns", "start_ns")).to_series()
-    parent, _ = find_parents(owner.to_numpy(), rows["start_ns"].to_numpy(), ends.to_numpy())
-    parents = pl.Series("parent_id", parent, dtype=pl.Int64)
-    return rows.with_columns(parents.set(parents < 0, None))
-
-
-def _join_keys(frame: pl.DataFrame, more: pl.DataFrame, key: str) -> pl.DataFrame:
-    return pl.concat([frame, more]).unique(key, keep="first", maintain_order=True).sort(key)
 
 
 def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str) -> pl.DataFrame:

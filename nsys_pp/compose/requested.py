@@ -16,7 +16,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import KERNEL_KINDS, Report
+from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
 from nsys_pp.frames.requested import HOST_TIMES, METRIC_SAMPLES
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
@@ -29,9 +29,14 @@ from nsys_pp.read import is_part, read_report
 from nsys_pp.training.report.host_activities import find_activities
 
 _METRICS: frozenset[Group] = frozenset({"show_metrics"})
-_HOST: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "show_os", "show_states", "show_samples"})
+_HOST: frozenset[Group] = frozenset(
+    {"ranges", "ops", "cpu", "copy_kinds", "show_os", "show_states", "show_samples"}
+)
 _BUBBLES = ("host", "data")
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
+_WITH_STACKS = ("OS calls", "CUDA call stacks")
+_CALLER = " < "
+_MOST_FUNCTIONS = 8  # of a stack in the table
 
 
 def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
@@ -64,7 +69,7 @@ def read_metric_samples(run: Run, training: Training) -> pl.DataFrame:
 
 
 def explain_no_rows(run: Run, training: Training, name: str) -> str:
-    """Explain why the table "metrics" or "host" has no rows.
+    """Explain why a table that is built only if it is named has no rows.
 
     An option is spelled as in the version of nsys that recorded the first report.
     """
@@ -72,8 +77,11 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     is_host = name == "host"
     if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
         return "there is no bubble of cause host or data"
+    nouns = {"host": "activities of the host", "metrics": "GPU metrics", "overhead": "rows of overhead"}
     if not reports:
-        return f"all inputs are parts, which have no {'activities of the host' if is_host else 'GPU metrics'}: specify reports"
+        return f"all inputs are parts, which have no {nouns[name]}: specify reports"
+    if name == "overhead":
+        return "no overhead was recorded on threads that launch"
     if is_host:
         return "no activity of the host was recorded in bubbles of cause host or data"
     facts = [recorded.part.facts for recorded in reports]
@@ -118,7 +126,7 @@ def read_host_times(run: Run, training: Training) -> pl.DataFrame:
         training.lanes.select("lane", "report", "process_key", "device_id"), on="lane"
     )
     wanted = {
-        recorded.path: _move(bubbles.filter(pl.col("report") == at), run.clocks.clocks[at])
+        recorded.path: move_to_report(bubbles.filter(pl.col("report") == at), run.clocks.clocks[at])
         for at, recorded in enumerate(run.inputs)
         if not is_part(recorded.path)
     }
@@ -129,7 +137,7 @@ def read_host_times(run: Run, training: Training) -> pl.DataFrame:
     return pl.concat(parts).sort("lane", "cause", "activity", "name", nulls_last=False)
 
 
-def _move(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
+def move_to_report(frame: pl.DataFrame, clock: Clock) -> pl.DataFrame:
     """Map intervals from the trace's clock to the clock of a report."""
     return frame.with_columns(
         pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in ("start_ns", "end_ns")
@@ -158,20 +166,65 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
     known = bubbles.drop_nulls("thread_key")
     own = pl.col("end_thread_key").is_null()
-    items = {"range": report.ranges.filter(own), "call": report.api_calls}
+    items = {"range": report.ranges.filter(own), "call": _mark_pageable(report)}
     for activity, row in _ROWS.items():
         items[activity] = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
     for activity, frame in items.items():
-        found = find_activities(known, frame)
-        of = known[found["interval"].to_numpy()].select(keys)
-        parts.append(
-            of.hstack(found.select(pl.col("name").cast(pl.String), "time_ns"))
-            .group_by(*keys, "name")
-            .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
-            .with_columns(activity=pl.lit(activity))
-        )
-    parts.append(_count_samples(report, known, keys))
+        parts.append(_sum_times(known, frame, keys).with_columns(activity=pl.lit(activity)))
+    for row in _WITH_STACKS:
+        times = _sum_times(known, _name_by_stacks(report, row), keys).drop_nulls("name")
+        parts.append(times.with_columns(activity=pl.lit("stack")))
+    parts += _count_samples(report, known, keys)
     return pl.concat([part.pipe(_shape) for part in parts])
+
+
+def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Sum the times of calls or ranges in bubbles: keys, name, time_ns, count (of bubbles)."""
+    found = find_activities(bubbles, items)
+    of = bubbles[found["interval"].to_numpy()].select(keys)
+    return (
+        of.hstack(found.select(pl.col("name").cast(pl.String), "time_ns"))
+        .group_by(*keys, "name")
+        .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
+    )
+
+
+def _mark_pageable(report: Report) -> pl.DataFrame:
+    """Return the CUDA calls; the names of copies from or to pageable memory end with this word."""
+    if report.pageable_copies.is_empty():
+        return report.api_calls
+    keys = ["process_key", "correlation_id"]
+    pageable = report.pageable_copies.with_columns(is_pageable=pl.lit(value=True))
+    calls = report.api_calls.join(pageable, on=keys, how="left", maintain_order="left")
+    name = pl.col("name").cast(pl.String)
+    marked = pl.when("is_pageable").then(pl.format("{} pageable", name)).otherwise(name)
+    return calls.with_columns(name=marked.cast(NAME))
+
+
+def _name_by_stacks(report: Report, row: str) -> pl.DataFrame:
+    """Return the calls of a row of the trace with the outlines of their stacks as names; null without one."""
+    calls = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+    outlines = _outline_stacks(calls["stack"])
+    return calls.with_columns(name=outlines.cast(NAME))
+
+
+def _outline_stacks(stacks: pl.Series) -> pl.Series:
+    """Shorten stacks: addresses without names differ between processes, and many functions do not fit a table.
+
+    >>> _outline_stacks(pl.Series(["read < 0x7f1 [libc.so] < 0x7f2 [libc.so] < main(int)"])).to_list()
+    ['read < [libc.so] < main']
+    """
+    texts = stacks.cast(pl.String).alias("stack")
+    functions = pl.col("stack").str.replace_all(r"0x[0-9a-fA-F]+ \[", "[").str.split(_CALLER)
+    plain = functions.list.eval(pl.element().str.replace(r"^([^(]+)\(.*$", "$1"))  # without parameters
+    distinct = plain.list.eval(pl.element().filter(pl.element().ne_missing(pl.element().shift(1))))
+    outline = distinct.list.head(_MOST_FUNCTIONS).list.join(_CALLER)
+    is_cut = distinct.list.len() > _MOST_FUNCTIONS
+    unique = texts.drop_nulls().unique(maintain_order=True).to_frame()
+    shortened = unique.with_columns(
+        outline=pl.when(is_cut).then(outline + f"{_CALLER}...").otherwise(outline)
+    )
+    return texts.to_frame().join(shortened, on="stack", how="left", maintain_order="left")["outline"]
 
 
 def _shape(frame: pl.DataFrame) -> pl.DataFrame:
@@ -182,9 +235,13 @@ def _shape(frame: pl.DataFrame) -> pl.DataFrame:
     ).pipe(conform, HOST_TIMES)
 
 
-def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Count the samples of launching threads inside bubbles, by their innermost function."""
+def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
+    """Count the samples of launching threads inside bubbles, by their innermost function, and by their stack."""
     samples = report.activities.filter(pl.col("row") == "CPU samples").sort("start_ns")
+    innermost = pl.col("outline").str.split(_CALLER).list.first()
+    samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
+        name=pl.coalesce(innermost, pl.col("name").cast(pl.String))
+    )
     inside = samples.join_asof(
         bubbles.select(*keys, "thread_key", "end_ns", start="start_ns").sort("start"),
         left_on="start_ns",
@@ -193,11 +250,14 @@ def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> pl
         check_sortedness=False,
         suffix="_of_bubble",
     ).filter(pl.col("start_ns") < pl.col("end_ns_of_bubble"))
-    return (
-        inside.group_by(*keys, pl.col("name").cast(pl.String))
+    none = pl.lit(None, pl.Int64)
+    return [
+        inside.drop_nulls(name)
+        .group_by(*keys, pl.col(name).cast(pl.String).alias("name"))
         .agg(count=pl.len())
-        .with_columns(activity=pl.lit("sample"), time_ns=pl.lit(None, pl.Int64))
-    )
+        .with_columns(activity=pl.lit(activity), time_ns=none)
+        for activity, name in (("sample", "name"), ("sample stack", "outline"))
+    ]
 
 
 def _find_threads(report: Report, bubbles: pl.DataFrame) -> pl.Series:

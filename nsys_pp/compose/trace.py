@@ -28,6 +28,7 @@ from nsys_pp.compose.inputs import (
     settle_part_options,
     survey_input,
 )
+from nsys_pp.compose.mpi_rows import place_mpi_messages, read_mpi_messages
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
@@ -151,9 +152,9 @@ class TraceBuilder:
             by_path = self._redraw(run, layout, window)
         else:
             by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-        training = self._place_training(layout, by_path, window)
+        training = self._place_training(run, layout, by_path, window)
         if self._is_open(run) and not count_shown([*by_path.values(), *training])[1]:
-            by_path = self._draw_without_gpus(run, layout, window)
+            by_path, training = self._draw_without_gpus(run, layout, window)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
 
@@ -190,7 +191,7 @@ class TraceBuilder:
                 path: _lay_out_redrawn(layout, by_path[path], of_report[number])
                 for path, of_report in encoded.items()
             }
-            drawn.append(Drawn(reports=reports, training=self._place_training(layout, reports, window)))  # type: ignore[arg-type]
+            drawn.append(Drawn(reports=reports, training=self._place_training(run, layout, reports, window)))  # type: ignore[arg-type]
         self._check_shown(run, [report for piece in drawn for report in piece.shown])
         return drawn[0], drawn[1:]
 
@@ -214,9 +215,12 @@ class TraceBuilder:
         return TraceLayout(run, devices=self._content.devices)
 
     def _place_training(
-        self, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window
+        self, run: Run, layout: TraceLayout, reports: Mapping[Path, Shown], window: Window
     ) -> list[Shown]:
         rows = layout.place_training(reports, window=window)
+        return self._finish_rows([*rows, *place_mpi_messages(run, reports, window)])
+
+    def _finish_rows(self, rows: Sequence[PlacedDrawing]) -> list[Shown]:
         return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
 
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
@@ -231,8 +235,10 @@ class TraceBuilder:
         has_parts = any(is_part(recorded.path) for recorded in run.inputs)
         return not (is_chosen or has_parts or content.is_cut)
 
-    def _draw_without_gpus(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
-        """Draw the rows of CPUs, where no report has GPU operations; reports are read once more."""
+    def _draw_without_gpus(
+        self, run: Run, layout: TraceLayout, window: Window
+    ) -> tuple[dict[Path, Shown], list[Shown]]:
+        """Draw the rows of CPUs, and messages of MPI, where no report has GPU operations; reports are read once more."""
         self._options = replace(self._options, detail="cpu", show=_WITHOUT_GPUS)
         shown = self._redraw(run, layout, window)
         if count_shown([*shown.values()])[1]:
@@ -241,7 +247,9 @@ class TraceBuilder:
                 f" (`--detail cpu --show {','.join(_WITHOUT_GPUS)}`)",
                 stacklevel=2,
             )
-        return shown
+        paths = [recorded.path for recorded in run.inputs]
+        read = self._batch.map("reading messages", paths, partial(read_mpi_messages, nsys=self._batch.nsys))
+        return shown, self._finish_rows(place_mpi_messages(run, shown, window, read))
 
     def _redraw(self, run: Run, layout: TraceLayout, window: Window) -> dict[Path, Shown]:
         """Draw the events of all reports that overlap the window; reports that fail now are skipped."""

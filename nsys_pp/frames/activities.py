@@ -20,7 +20,13 @@ ACTIVITIES = build_schema(
         "tag": pl.Int64,
         "stream_id": pl.Int64,
         "cpu": pl.Int64,
+        "address": pl.Int64,  # of memory
+        "count": pl.Int64,  # events that it stands for: page faults
+        "detail": NAME,  # kind of memory; text of an event of an unknown table
+        "event_id": pl.Int64,  # CUDA event that a call records or waits for
         "stack": NAME,  # functions of a sample, the innermost first
+        "link": pl.Int64,  # number of the record of an event: of its call, and of calls that wait for it; null without arrow
+        "is_origin": pl.Boolean,  # the activity is that call; null without a link
     },
     name="ACTIVITIES",
 )

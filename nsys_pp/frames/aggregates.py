@@ -219,6 +219,15 @@ MEMORY_PEAKS = build_schema(
     },
     name="MEMORY_PEAKS",
 )
+JOB_MEMORY_PEAKS = build_schema(
+    {  # likewise, while the host was in a job of a kind
+        **_DEVICE,
+        "kind": pl.String,
+        "job": JOB_KIND,
+        "peak_bytes": pl.Int64,
+    },
+    name="JOB_MEMORY_PEAKS",
+)
 
 AGGREGATE_FRAMES: Mapping[str, pl.Schema] = {
     "op_aggregates": OP_AGGREGATES,
@@ -232,6 +241,7 @@ AGGREGATE_FRAMES: Mapping[str, pl.Schema] = {
     "launch_aggregates": LAUNCH_AGGREGATES,
     "memory_aggregates": MEMORY_AGGREGATES,
     "memory_peaks": MEMORY_PEAKS,
+    "job_memory_peaks": JOB_MEMORY_PEAKS,
 }
 
 SUMMARY_PROCESSES = build_schema(

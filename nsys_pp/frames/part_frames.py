@@ -11,6 +11,7 @@ import polars as pl
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.mpi_pairs import PART_MPI_MESSAGES
 from nsys_pp.frames.part import EncodedSubtrack, SubtrackKind
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
 from nsys_pp.frames.roster import COORDINATES
@@ -41,6 +42,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     "coordinates": COORDINATES,
     "anchors": ANCHORS,
     "row_counts": ROW_COUNTS,
+    "mpi_messages": PART_MPI_MESSAGES,
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
 }

@@ -25,6 +25,7 @@ Group = Literal[
     "communication",
     "os_calls",
     "host",
+    "copy_kinds",
     "tables",
     "show_os",
     "show_states",
@@ -42,7 +43,7 @@ Group = Literal[
 """Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
 communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
-for summaries (these calls, runs of threads, allocations); the number of rows of every exported table; and the kinds
+for summaries (these calls, runs of threads, allocations); kinds of memory of copies; the number of rows of every exported table; and the kinds
 of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
@@ -88,6 +89,7 @@ _STREAM_CALL: _Columns = {
     "context": pl.Int32,
     "stream": pl.Int64,
     "event": pl.Int64,
+    "record": pl.Int64,  # of the event, which calls that wait for it share with the call that made it
 }
 
 _MPI_CALL: _Columns = {
@@ -96,6 +98,13 @@ _MPI_CALL: _Columns = {
     "thread": pl.Int64,
     "name_id": pl.Int32,
     "communicator": pl.Int64,
+}
+
+_STACK: _Columns = {  # frames of stacks
+    "stack_id": pl.Int64,
+    "symbol": pl.Int32,
+    "module": pl.Int32,
+    "depth": pl.Int64,  # 0: the innermost
 }
 
 _COLUMNS: Mapping[str, _Columns] = {
@@ -158,6 +167,12 @@ _COLUMNS: Mapping[str, _Columns] = {
         "dynamic_shared": pl.Int64,
     },
     "copies": {**_OP, "direction": COPY_DIRECTION, "bytes": pl.Int64},
+    "copy_kinds": {  # memory of each copy
+        "process": pl.Int64,
+        "correlation": pl.Int64,
+        "source": MEMORY_KIND,
+        "target": MEMORY_KIND,
+    },
     "sets": {**_OP, "bytes": pl.Int64},
     "graphs": _OP,  # graphs that were traced as one operation
     "decompressions": {**_OP, "bytes": pl.Int64},
@@ -202,13 +217,17 @@ _COLUMNS: Mapping[str, _Columns] = {
     "session": {"utc_epoch": pl.Int64, "system_clock": pl.Int64},
     "capture": {"duration": pl.Int64},
     "ranks": {"thread": pl.Int64, "rank": pl.Int64},  # of MPI
-    "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64},
+    "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64, "request": pl.Int64},
     "mpi_collectives": {**_MPI_CALL, "bytes": pl.Int64, "received_bytes": pl.Int64},
     "mpi_communicators": {  # one row per creation
         "rank": pl.Int64,  # of the process, among all
         "time": pl.Int64,
         "communicator": pl.Int64,
         "size": pl.Int64,
+        "parent": pl.Int64,  # handle of the communicator it was made of; 0: of none
+        "local_rank": pl.Int64,  # of the process, in the communicator
+        "root": pl.Int64,  # rank, among all, of the process that numbered the communicator
+        "number": pl.Int64,  # of the communicator, by that process
     },
     "os_calls": {
         "start": pl.Int64,
@@ -232,6 +251,12 @@ _COLUMNS: Mapping[str, _Columns] = {
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
+    "overheads": {  # of nsys, that hold a thread
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+    },
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
     # the rest is read on request (`--show`)
     "activities": {  # intervals and instants of many tables
@@ -249,6 +274,18 @@ _COLUMNS: Mapping[str, _Columns] = {
         "stream": pl.Int64,
         "correlation": pl.Int64,
         "is_kept": pl.Boolean,  # false: no event of its kind
+        "stack_id": pl.Int64,  # 0: none
+        "address": pl.Int64,
+        "count": pl.Int64,  # events that the row stands for
+        "detail": pl.String,  # kind of memory; text of an event without a name
+        "cpu": pl.Int64,
+    },
+    "mpi_requests": {  # calls that start requests, or wait for them; one row per request
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "request": pl.Int64,
     },
     "switches": {
         "time": pl.Int64,
@@ -263,6 +300,15 @@ _COLUMNS: Mapping[str, _Columns] = {
         "symbol": pl.Int32,
         "module": pl.Int32,
         "depth": pl.Int64,  # 0: the innermost
+    },
+    "os_stacks": _STACK,  # of calls of the operating system
+    "cuda_stacks": _STACK,  # of CUDA calls
+    "call_stacks": {  # CUDA calls with a stack
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "stack_id": pl.Int64,  # 0: none
     },
     "gpu_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
     "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},

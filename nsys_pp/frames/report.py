@@ -17,9 +17,12 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.copy_kinds import PAGEABLE_COPIES
 from nsys_pp.frames.exported_tables import EXPORTED_TABLES
+from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.names import NAME as NAME
 from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.overheads import OVERHEADS
 from nsys_pp.frames.row_counts import ROW_COUNTS
 
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
@@ -93,6 +96,7 @@ STREAM_CALLS = build_schema(
         "context_id": pl.Int32,
         "stream_id": pl.Int64,  # that waits, is waited for, or records the event; null where no single one does
         "event_id": pl.Int64,  # null without one
+        "record_id": pl.Int64,  # of the record of the event; null without an event, and in exports before 2025
         "is_record": pl.Boolean,  # it records the event; else it waits
     },
     name="STREAM_CALLS",
@@ -370,14 +374,17 @@ class Report(Struct, frozen=True, kw_only=True):
     op_details: OpDetails = field(default_factory=OpDetails)
     nccl_calls: pl.DataFrame = field(default_factory=NCCL_CALLS.to_frame)
     mpi_calls: pl.DataFrame = field(default_factory=MPI_CALLS.to_frame)
+    mpi_messages: pl.DataFrame = field(default_factory=MPI_MESSAGES.to_frame)  # read on request
     os_calls: pl.DataFrame = field(default_factory=OS_CALLS.to_frame)
     thread_runs: pl.DataFrame = field(default_factory=THREAD_RUNS.to_frame)
     memory_events: pl.DataFrame = field(default_factory=MEMORY_EVENTS.to_frame)
     counters: pl.DataFrame = field(default_factory=COUNTERS.to_frame)
     diagnostics: pl.DataFrame = field(default_factory=DIAGNOSTICS.to_frame)
+    overheads: pl.DataFrame = field(default_factory=OVERHEADS.to_frame)
     row_counts: pl.DataFrame = field(default_factory=ROW_COUNTS.to_frame)
     # read on request; processes and threads with activities need not be among those above
     activities: pl.DataFrame = field(default_factory=ACTIVITIES.to_frame)
     active_processes: pl.DataFrame = field(default_factory=PROCESSES.to_frame)
     active_threads: pl.DataFrame = field(default_factory=THREADS.to_frame)
     sampled_metrics: pl.DataFrame = field(default_factory=COUNTERS.to_frame)  # of GPUs and the network
+    pageable_copies: pl.DataFrame = field(default_factory=PAGEABLE_COPIES.to_frame)

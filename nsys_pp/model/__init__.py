@@ -13,6 +13,7 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
 from nsys_pp.model.activities import build_activities
 from nsys_pp.model.api_calls import build_api_calls
+from nsys_pp.model.copy_kinds import list_pageable_copies
 from nsys_pp.model.counters import build_counters
 from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
 from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
@@ -23,8 +24,10 @@ from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
 from nsys_pp.model.limits import check_limits
 from nsys_pp.model.memory_events import build_memory_events
 from nsys_pp.model.mpi import build_mpi_calls
+from nsys_pp.model.mpi_messages import build_mpi_messages
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
+from nsys_pp.model.overheads import build_overheads
 from nsys_pp.model.payloads import Structures, read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
@@ -70,7 +73,8 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
-    activities = build_activities(raw, api_calls)
+    stream_calls = build_stream_calls(raw)
+    on_request = _build_on_request(raw, api_calls, stream_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
@@ -88,7 +92,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         ranges=ranges,
         marks=marks,
         api_calls=api_calls,
-        stream_calls=build_stream_calls(raw),
+        stream_calls=stream_calls,
         gpu_ops=gpu_ops,
         op_details=op_details,
         nccl_calls=build_nccl_calls(nccl_events, ranges if "ranges" in raw.groups else None),
@@ -99,11 +103,9 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         counters=build_counters(raw),
         diagnostics=build_diagnostics(raw),
         row_counts=raw.tally.build(),
-        activities=activities,
-        active_processes=build_processes(raw, (activities,)),
         sampled_metrics=sampled_metrics,
-        active_threads=build_threads(raw, (activities,)),
         ranks=ranks,
+        **on_request,
     )
     return check_limits(report)
 
@@ -121,6 +123,21 @@ def _build_events(
         api_calls = build_api_calls(raw)
         raw.release("calls")
         return naming.result(), gpu_ops, op_details, api_calls
+
+
+def _build_on_request(
+    raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
+) -> dict[str, pl.DataFrame]:
+    """Build the frames of a report that are read on request, and of overhead."""
+    activities = build_activities(raw, api_calls, stream_calls)
+    return {
+        "activities": activities,
+        "active_processes": build_processes(raw, (activities,)),
+        "active_threads": build_threads(raw, (activities,)),
+        "mpi_messages": build_mpi_messages(raw),
+        "pageable_copies": list_pageable_copies(raw),
+        "overheads": build_overheads(raw),
+    }
 
 
 def _mend(raw: RawReport) -> None:

@@ -16,6 +16,9 @@ _TIMED = {
     "os_calls": "calls of the operating system",
     "activities": "rows shown on request",
     "network_metrics": "samples of the network",
+    "mpi_requests": "requests of MPI",
+    "overheads": "overheads of nsys",
+    "call_stacks": "CUDA calls with stacks",
 }
 
 

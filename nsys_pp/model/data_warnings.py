@@ -13,6 +13,7 @@ from nsys_pp.units import format_duration
 REPORT = "{report}"
 """Place of the name of the report in the sentences of `find_data_warnings`."""
 _LEAST_SHARE = 0.01  # of the operations of a GPU
+_LEAST_HELD = 0.02  # of the time of launching threads
 
 
 def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunched: bool = True) -> list[str]:
@@ -28,7 +29,7 @@ def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunche
     """
     losses = [f"nsys says of {REPORT}: {text}" for text in list_losses(report.diagnostics)]
     unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
-    return [*losses, *unlaunched, *_find_early_devices(report, launches)]
+    return [*losses, *unlaunched, *_find_early_devices(report, launches), *_find_overhead(report, launches)]
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -48,6 +49,38 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
             " onto them"
         )
     return found
+
+
+def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe the time in which nsys held threads between their first and last launch, where it is a large share."""
+    if report.overheads.is_empty() or launches.is_empty():
+        return []
+    spans = (
+        report.api_calls[launches["call_row"].to_numpy()]
+        .group_by("thread_key")
+        .agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+    )
+    inside = (
+        report.overheads.join(spans, on="thread_key", how="inner")
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "first_ns"), end_ns=pl.min_horizontal("end_ns", "last_ns")
+        )
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .sort("thread_key", "start_ns")
+    )
+    # of intervals inside others, the part after those that began before
+    reach = pl.col("end_ns").cum_max().shift(1).over("thread_key").fill_null(pl.col("start_ns"))
+    own_ns = pl.col("end_ns") - pl.max_horizontal("start_ns", pl.min_horizontal("end_ns", reach))
+    held = inside.with_columns(own_ns=own_ns)
+    whole_ns = int((spans["last_ns"] - spans["first_ns"]).sum())
+    held_ns = int(held["own_ns"].sum())
+    if held_ns <= _LEAST_HELD * whole_ns:
+        return []
+    names = held.group_by("name").agg(pl.col("own_ns").sum()).sort("own_ns", "name", descending=True)
+    return [
+        f"nsys held the threads that launch in {REPORT} for {100 * held_ns / whole_ns:.1f} % of the time from their first to"
+        f" their last launch, most in {names['name'][0] or 'overhead without a name'}: `pipeline --table overhead` lists it by step"
+    ]
 
 
 def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:

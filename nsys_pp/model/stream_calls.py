@@ -33,5 +33,6 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
         context_id="context",
         stream_id=stream,
         event_id=event,
+        record_id=pl.when(event.is_not_null() & (pl.col("record") != _NONE)).then("record"),
         is_record="is_record",
     ).pipe(conform, STREAM_CALLS)

@@ -50,13 +50,16 @@ def is_part(path: Path) -> bool:
     return path.suffix == SUFFIX
 
 
-def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) -> Part:
+def read_part(
+    path: Path, frames: Iterable[str] | None = None, *, version: str, optional: Iterable[str] = ()
+) -> Part:
     """Read a part, except its blocks.
 
     Args:
         path: File of the part.
         frames: Names of the frames to read; all if None.
         version: Version of nsys-pp, for the message about a part of another format.
+        optional: Names of frames to read in addition, where the part has them.
 
     Raises:
         ReportError: The part is unreadable, is damaged, or has another format.
@@ -75,6 +78,7 @@ def read_part(path: Path, frames: Iterable[str] | None = None, *, version: str) 
             raise ValueError("the blocks are no packed blocks")
         if frames is not None and not wanted <= packed.keys():
             raise KeyError("a frame is missing")
+        wanted |= packed.keys() & {*optional}
         return Part(
             source=Path(record.source),
             made_by=record.made_by,

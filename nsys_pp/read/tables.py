@@ -1,8 +1,7 @@
 """Names of nsys' tables and columns, of all versions; no other module has them.
 
-A `Table` maps an exported table to a raw frame (`nsys_pp.frames.raw.SCHEMAS`) and its columns to columns of the frame. Exports of every version from 2019 (no version table at all) to schema
-3.28.1 are read by their contents, not by their version: every table and most columns
-are optional, a changed name is a second name in a tuple, and the first existing name counts.
+A `Table` maps an exported table to a raw frame (`nsys_pp.frames.raw.SCHEMAS`) and its columns to columns of the frame. Exports of every version from 2019
+(no version table at all) to schema 3.28.1 are read by their contents, not by their version: every table and most columns are optional, a changed name is a second name in a tuple, and the first existing name counts.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 
 from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
+from nsys_pp.read.tables_on_request import MEMORY_KINDS, OVERHEADS
 
 ROW_ID = "rowid"  # not a column: the position of the row in its table
 STRINGS_TABLE = "StringIds"  # in every export
@@ -65,9 +65,6 @@ _FIELD_BYTES: dict[int, str | int] = {
 }
 
 _OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
-_MEMORY_KINDS: dict[int, str | int] = dict(
-    enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
-)
 _MEMORY_ACTIONS: dict[int, str | int] = {0: "allocation", 1: "release"}
 _SEVERITIES: dict[int, str | int] = {1: "info", 2: "warning", 3: "error", 4: "verbose"}
 _OP = {
@@ -86,6 +83,7 @@ _STREAM_CALL = {
     "context": _c("contextId"),
     "stream": _c("streamId"),
     "event": _c("eventId"),
+    "record": _c("eventSyncId"),
 }
 _MPI_CALL = {
     **_same("start", "end"),
@@ -114,8 +112,8 @@ SYSTEM_FACTS = {
     "OsDescription": "os",
 }
 
-# The recorded environment is secret except for these variables, which must be whole numbers or a list
-# of devices. `nsys_pp.frames.launcher_variables` reads ranks from them.
+# The recorded environment is secret except for these variables: whole numbers, or a list of devices.
+# `nsys_pp.frames.launcher_variables` reads ranks from them.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
@@ -141,6 +139,7 @@ USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
+    OVERHEADS,
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",
@@ -244,10 +243,13 @@ TABLES = (
         {**_OP, "bytes": _c("sourceBytes", "bytes", groups=("details",))},
         groups=("ops",),
     ),
-    Table(
-        "synchronizations", ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",), _STREAM_CALL, groups=("communication",)
+    *(
+        Table(frame, (name,), _STREAM_CALL, groups=("communication", "show_sync"))
+        for frame, name in (
+            ("synchronizations", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+            ("cuda_events", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"),
+        )
     ),
-    Table("cuda_events", ("CUPTI_ACTIVITY_KIND_CUDA_EVENT",), _STREAM_CALL, groups=("communication",)),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
     Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
     Table(
@@ -306,8 +308,14 @@ TABLES = (
     Table(
         "mpi_messages",
         ("MPI_P2P_EVENTS",),
-        {**_MPI_CALL, "peer": _c("remoteRank"), "tag": _c("tag"), "bytes": _c("size")},
-        groups=("communication",),
+        {
+            **_MPI_CALL,
+            "peer": _c("remoteRank"),
+            "tag": _c("tag"),
+            "bytes": _c("size"),
+            "request": _c("requestHandle", groups=("show_mpi",)),
+        },
+        groups=("communication", "show_mpi"),
     ),
     Table(
         "mpi_collectives",
@@ -318,8 +326,17 @@ TABLES = (
     Table(
         "mpi_communicators",
         ("MPI_COMMUNICATORS",),
-        {"rank": _c("rank"), "time": _c("timestamp"), "communicator": _c("commHandle"), "size": _c("size")},
-        groups=("communication",),
+        {
+            "rank": _c("rank"),
+            "time": _c("timestamp"),
+            "communicator": _c("commHandle"),
+            "size": _c("size"),
+            "parent": _c("parentHandle", groups=("show_mpi",)),
+            "local_rank": _c("localRank", groups=("show_mpi",)),
+            "root": _c("groupRoot", groups=("show_mpi",)),
+            "number": _c("groupRootUid", groups=("show_mpi",)),
+        },
+        groups=("communication", "show_mpi"),
     ),
     Table(
         "os_calls",
@@ -346,7 +363,7 @@ TABLES = (
             "process": _c("globalPid"),
             "device": _c("deviceId"),
             "correlation": _c("correlationId"),
-            "kind": _c("memKind", words=_MEMORY_KINDS),
+            "kind": _c("memKind", words=MEMORY_KINDS),
             "action": _c("memoryOperationType", words=_MEMORY_ACTIONS),
             **_same("address", "bytes"),
         },
@@ -364,8 +381,7 @@ TABLES = (
     Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
 )
 
-# Tables that are only counted, to list the recorded kinds of data. In 2024 the name of
-# the table of graph nodes became that of a new table, of graphs.
+# Tables that are only counted, to list the recorded kinds of data. In 2024 the table of graph nodes lost its name to one of graphs.
 COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),

@@ -33,6 +33,18 @@ _CALL = {
     "thread": _c("globalTid"),
     "name_id": _c(*_NAMES_OF_CALLS),
 }
+MEMORY_KINDS: dict[int, str | int] = dict(
+    enumerate(("pageable", "pinned", "device", "array", "managed", "device static", "managed static"))
+)
+_AT_PROCESS = {"start": _c("start"), "process": _c("globalPid")}
+_ACCESSES: dict[int, str | int] = {
+    0: "unknown access",
+    1: "read",
+    2: "write",
+    3: "atomic access",
+    4: "prefetch",
+}
+_STACK = {"stack_id": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")}
 _MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
 _UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
 _METRIC = {
@@ -64,11 +76,13 @@ def _activities(title: str, name: str, group: Group, columns: dict[str, Column])
     return Table("activities", (name,), columns, groups=(group,), title=title)
 
 
+OVERHEADS = Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls"))
+
 TABLES_ON_REQUEST = (
     Table(
         "activities",
         ("OSRT_API",),
-        {**_CALL, "is_kept": Column(("eventClass",), words=_OS_CALLS)},
+        {**_CALL, "is_kept": Column(("eventClass",), words=_OS_CALLS), "stack_id": _c("callchainId")},
         groups=("show_os",),
         title="OS calls",
     ),
@@ -97,6 +111,27 @@ TABLES_ON_REQUEST = (
         groups=("show_samples",),
     ),
     Table(
+        "copy_kinds",
+        ("CUPTI_ACTIVITY_KIND_MEMCPY",),
+        {
+            "process": _c("globalPid"),
+            "correlation": _c("correlationId"),
+            "source": Column(("srcKind",), words=MEMORY_KINDS),
+            "target": Column(("dstKind",), words=MEMORY_KINDS),
+        },
+        groups=("copy_kinds",),
+        any_of=("source", "target"),
+    ),
+    Table("os_stacks", ("OSRT_CALLCHAINS",), _STACK, groups=("show_os",)),
+    Table("cuda_stacks", ("CUDA_CALLCHAINS",), _STACK, groups=("show_samples",)),
+    Table(
+        "call_stacks",
+        ("CUPTI_ACTIVITY_KIND_RUNTIME",),
+        {**_CALL, "stack_id": _c("callchainId")},
+        groups=("show_samples",),
+        any_of=("stack_id",),
+    ),
+    Table(
         "activities",
         ("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",),
         {
@@ -113,6 +148,12 @@ TABLES_ON_REQUEST = (
     _activities("MPI", "MPI_COLLECTIVES_EVENTS", "show_mpi", _MPI),
     _activities("MPI", "MPI_START_WAIT_EVENTS", "show_mpi", _CALL),
     _activities("MPI", "MPI_OTHER_EVENTS", "show_mpi", _CALL),
+    Table(
+        "mpi_requests",
+        ("MPI_START_WAIT_EVENTS",),
+        {**_CALL, "request": _c("requestHandle")},
+        groups=("show_mpi",),
+    ),
     _activities("UCX", "UCP_EVENTS", "show_ucx", _CALL),
     _activities("UCX", "UCP_SUBMIT_EVENTS", "show_ucx", _UCX),
     _activities("UCX", "UCP_PROGRESS_EVENTS", "show_ucx", _UCX),
@@ -133,6 +174,48 @@ TABLES_ON_REQUEST = (
         },
         groups=("show_profiler",),
         title="messages of nsys",
+    ),
+    _activities(
+        "memory operations",
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "text": Column(("memoryOperationType",), words={0: "allocation", 1: "release"}),
+            "bytes": _c("bytes"),
+            "address": _c("address"),
+            "detail": Column(("memKind",), words=MEMORY_KINDS),
+        },
+    ),
+    _activities(
+        "memory pools",
+        "CUDA_GPU_MEMORY_POOL_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "text": Column(("operationType",), words={1: "created", 2: "destroyed", 3: "trimmed"}),
+            "bytes": _c("localMemoryPoolSize"),
+            "address": _c("address"),
+            "detail": Column(("poolType",), words={1: "local", 2: "imported"}),
+        },
+    ),
+    _activities(
+        "page faults on GPUs",
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
+        "show_memory",
+        {
+            **_AT_PROCESS,
+            "end": _c("end"),
+            "text": Column(("faultAccessType",), words=_ACCESSES),
+            "count": _c("numberOfPageFaults"),
+            "address": _c("address"),
+        },
+    ),
+    _activities(
+        "page faults on CPUs",
+        "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
+        "show_memory",
+        {**_AT_PROCESS, "address": _c("address")},
     ),
     Table(
         "gpu_metrics",
@@ -200,6 +283,11 @@ def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
         "name_id": _c(*_NAMES_OF_CALLS, "apiCallId"),
         "text": _c("text", "name"),
         "bytes": _c("bytes", "bytesProcessed"),
+        "stream": _c("streamId"),
+        "cpu": _c("cpu"),
+        "address": _c("address"),
+        "count": _c("count", "value"),
+        "detail": _c("data"),
     }
     return Table("activities", (name,), found, groups=("show_other",), title=name)
 

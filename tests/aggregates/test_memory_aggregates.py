@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
-from nsys_pp.aggregates.memory import find_peaks, sum_memory
+from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.windows import HOST_WINDOWS, find_windows
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.compose.report_view import project_report
-from nsys_pp.frames.aggregates import MEMORY_AGGREGATES, MEMORY_PEAKS
+from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
@@ -253,6 +253,36 @@ def test_peaks_are_those_of_the_definition(made: list[Event], borders: list[int]
         assert found.pop(step) == [max(_live(events, now) for now in range(start, end))]
     assert found.keys() <= {None}
     assert all(peak >= 0 for (peak,) in found.values())
+
+
+@settings(deadline=None, max_examples=100)
+@given(_EVENTS, st.lists(st.tuples(_TIME, st.integers(1, 9), st.sampled_from([0, 1, None])), max_size=5))
+def test_peaks_of_jobs_are_those_of_the_definition(
+    made: list[Event], spans: list[tuple[int, int, int | None]]
+) -> None:
+    events = sorted(made, key=lambda event: event[0])
+    frame = _fill(MEMORY_EVENTS, [_event(*event) for event in events])
+    rows: list[dict[str, object]] = [
+        {
+            "process_key": 1,
+            "device_id": device,
+            "kind": "forward",
+            "step": at,
+            "host_start_ns": start,
+            "host_end_ns": start + length,
+        }
+        for at, (start, length, device) in enumerate(spans)
+    ]
+    jobs = _fill(JOBS, rows)
+    found = find_job_peaks(frame, jobs=jobs)
+    assert found.schema == JOB_MEMORY_PEAKS
+    expected = {}
+    if not all(is_release for _, is_release, *_ in events):
+        for at, (start, length, device) in enumerate(spans):
+            if device != 1:  # all allocations are on device 0
+                expected[at] = max(_live(events, now) for now in range(start, start + length))
+    assert dict(found.select("step", "peak_bytes").iter_rows()) == expected
+    assert set(found["job"].cast(pl.String)) <= {"forward"}
 
 
 _SPANS = st.lists(st.tuples(st.integers(0, 2), _TIME, st.integers(0, 9)), max_size=25)

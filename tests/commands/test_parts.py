@@ -142,7 +142,15 @@ def test_a_part_holds_the_frames_of_its_report(shared_reports: list[Path], tmp_p
         write_part(path, partial(extract_report, report, options, nsys=None), force=False)
         read = read_part(path, version="1")
         assert (read.options, read.facts, read.encoded) == (options, built.facts, built.encoded)
-        assert read.frames.keys() == built.frames.keys() == PART_FRAMES.keys() - {"subtracks"}
+        assert (
+            read.frames.keys()
+            == built.frames.keys()
+            == PART_FRAMES.keys()
+            - {
+                "subtracks",
+                "mpi_messages",  # on request
+            }
+        )
         for name, frame in built.frames.items():
             assert read.frames[name].schema == PART_FRAMES[name], name
             assert_frame_equal(read.frames[name], frame, check_exact=True)

@@ -115,3 +115,27 @@ def test_launches_after_their_operations_have_no_delay(tmp_path: Path) -> None:
     assert (known >= -60_000).all()
     assert delays.filter(pl.col("min_ns") < -60_000).is_empty()
     assert not told(lambda: nsys_pp.pipeline([change(tmp_path / "right.sqlite")]))
+
+
+@pytest.mark.parametrize(("end", "is_noted"), [(0.2, True), (0.01, False)])
+def test_overhead_that_held_a_launching_thread_is_noted(end: float, is_noted: bool, tmp_path: Path) -> None:
+    """Overhead inside other overhead counts once, and before the first launch not at all."""
+    path = change(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(path)) as report, report:
+        thread, first, last = report.execute(
+            "SELECT globalTid, min(start), max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC"
+        ).fetchone()
+        length = last - first
+        report.execute(
+            "CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, returnValue INTEGER)"
+        )
+        report.execute("INSERT INTO StringIds VALUES (987654, 'CUPTI Buffer flush')")
+        held = (first + length // 2, first + length // 2 + round(end * length))
+        for span in (held, (held[0], held[1] - 5), (first - 9 * length, first)):
+            report.execute("INSERT INTO PROFILER_OVERHEAD VALUES (?, ?, ?, 987654, 0)", (*span, thread))
+    notes = [note for note in told(lambda: nsys_pp.pipeline(path)) if "nsys held" in note]
+    assert len(notes) == is_noted
+    if is_noted:
+        share = float(notes[0].split(" for ")[1].split(" %")[0])
+        assert 2 < share <= 20  # of all threads that launch
+        assert "most in CUPTI Buffer flush: `pipeline --table overhead`" in notes[0]

@@ -11,6 +11,11 @@ NAMES = (
     *("read", "pthread_cond_wait", "main", "libapp.so", "MPI_Send", "MPI_Allreduce", "MPI_Wait"),
     *("MPI_Barrier", "ucp_put_nb", "cublasSgemm", "cudnnConvolutionForward", "acc_enqueue", "task"),
     *("flush", "cudaStreamSynchronize_v3020", "cudaLaunchKernel_v7000", "kernel", "compute"),
+    *("cudaEventRecord_v3020", "cudaStreamWaitEvent_v3020", "cudaEventSynchronize_v3020"),
+)
+EVENT_CALLS = (
+    *("cudaEventRecord_v3020", "cudaStreamWaitEvent_v3020", "cudaEventSynchronize_v3020"),
+    *("cudaEventRecord_v3020", "cudaStreamWaitEvent_v3020", "cudaEventSynchronize_v3020"),
 )
 IDS = {name: at for at, name in enumerate(NAMES)}
 GPU_TYPE = 281474976710656 + 0x0100  # its low 8 bits are the GPU
@@ -46,6 +51,10 @@ def write_everything(path: Path) -> Path:
             "CUPTI_ACTIVITY_KIND_RUNTIME": [
                 call(90, 99, 1, nameId=IDS["cudaLaunchKernel_v7000"]),
                 call(300, 420, 2, nameId=IDS["cudaStreamSynchronize_v3020"]),
+                *(
+                    call(430 + 10 * at, 435 + 10 * at, 3 + at, nameId=IDS[name])
+                    for at, name in enumerate(EVENT_CALLS)
+                ),
             ],
             "CUPTI_ACTIVITY_KIND_KERNEL": [
                 op(100, 400, 1, shortName=IDS["kernel"], demangledName=IDS["kernel"])
@@ -79,7 +88,28 @@ def write_everything(path: Path) -> Path:
             ],
             "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": [
                 {"start": 310, "end": 410, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 2}
-                | {"globalPid": PROCESS, "syncType": 3, "eventId": 4294967295}
+                | {"globalPid": PROCESS, "syncType": 3, "eventId": 4294967295},
+                *(
+                    {
+                        "start": 431 + 10 * at,
+                        "end": 434 + 10 * at,
+                        "deviceId": 0,
+                        "contextId": 1,
+                        "streamId": 7 + at,
+                    }
+                    | {
+                        "correlationId": 3 + at,
+                        "globalPid": PROCESS,
+                        "syncType": 2,
+                        "eventId": 5 if at < 4 else 6,
+                    }
+                    for at in (1, 2, 4, 5)
+                ),
+            ],
+            "CUPTI_ACTIVITY_KIND_CUDA_EVENT": [
+                {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 3 + at, "globalPid": PROCESS}
+                | {"eventId": 5}
+                for at in (0, 3)
             ],
             "MPI_P2P_EVENTS": [texted(200, 220, "MPI_Send", commHandle=1, tag=9, remoteRank=3, size=64)],
             "MPI_COLLECTIVES_EVENTS": [texted(230, 240, "MPI_Allreduce", commHandle=1, size=8, recvSize=8)],
@@ -120,6 +150,14 @@ def write_everything(path: Path) -> Path:
             "TARGET_INFO_NIC_INFO": [{"GUID": 1, "stateName": "up", "nicId": 2, "name": "mlx5_0"}],
             "CUDA_UM_CPU_PAGE_FAULT_EVENTS": [
                 {"start": 180, "globalPid": PROCESS, "address": 4096, "CpuInstruction": 1, "module": 0}
+            ],
+            "CUDA_UM_GPU_PAGE_FAULT_EVENTS": [
+                {"start": 181, "end": 189, "globalPid": PROCESS, "deviceId": 0, "address": 8192}
+                | {"numberOfPageFaults": 12, "faultAccessType": 2}
+            ],
+            "CUDA_GPU_MEMORY_POOL_EVENTS": [
+                {"start": 94, "globalPid": PROCESS, "deviceId": 0, "address": 77, "operationType": 1}
+                | {"poolType": 1, "localMemoryPoolSize": 1 << 20}
             ],
             "SOMETHING_NEW": [
                 {"start": 190, "end": 195, "globalTid": THREAD, "name": "new"},

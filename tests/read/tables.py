@@ -15,8 +15,8 @@ _TEXT = {"text", "value", "name", "jsonText", "binaryData", "uuid", "busLocation
 _REAL = {"doubleValue", "floatValue"}
 
 
-def declare(column: str) -> str:
-    if column == "eventId":
+def declare(column: str, table: str = "") -> str:
+    if (column, table) == ("eventId", "NVTX_EVENTS"):
         return "eventId INTEGER PRIMARY KEY"
     return f'"{column}" {"TEXT" if column in _TEXT else "REAL" if column in _REAL else "INTEGER"}'
 
@@ -26,7 +26,7 @@ def write_export(path: Path, tables: Mapping[str, Sequence[Row]]) -> Path:
     with sqlite3.connect(path) as connection:
         for name, rows in tables.items():
             columns = list(dict.fromkeys(column for row in rows for column in row)) or ["start", "end"]
-            declared = ", ".join(map(declare, columns))
+            declared = ", ".join(declare(column, name) for column in columns)
             connection.execute(f'CREATE TABLE "{name}" ({declared})')
             marks = ", ".join("?" * len(columns))
             connection.executemany(

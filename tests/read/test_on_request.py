@@ -15,11 +15,13 @@ from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS, RawReport, find_show_gro
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.plan import plan_sources
+from nsys_pp.read.tables import TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
 from tests.read.on_request import write_everything
 from tests.read.tables import THREAD, strings, write_export
 
-ON_REQUEST = {name for table in TABLES_ON_REQUEST for name in table.names}
+ALWAYS = {name for table in TABLES for name in table.names}
+ON_REQUEST = {name for table in TABLES_ON_REQUEST for name in table.names} - ALWAYS
 
 
 def read_shown(path: Path) -> RawReport:
@@ -30,7 +32,8 @@ def test_every_kind_has_a_group() -> None:
     assert {f"show_{kind}" for kind in SHOW_KINDS} == SHOW_GROUPS
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
-    assert {group for table in TABLES_ON_REQUEST for group in table.groups} <= SHOW_GROUPS
+    groups = {group for table in TABLES_ON_REQUEST for group in table.groups}
+    assert groups <= SHOW_GROUPS | {"copy_kinds"}
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
@@ -41,11 +44,7 @@ def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
             name: [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')] for name in names
         }
     read = {source.name for source in plan_sources(catalog, SURVEY_GROUPS | {"details"}, has_row_id=True)}
-    only_on_request = ON_REQUEST - {
-        *("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS"),
-        "DIAGNOSTIC_EVENT",
-    }
-    assert not read & (only_on_request | {"SOMETHING_NEW", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"})
+    assert not read & (ON_REQUEST | {"SOMETHING_NEW", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"})
     raw = read_report(path, need=ALL_GROUPS)
     shown = ("activities", "switches", "samples", "stacks", "gpu_metrics", "network_metrics")
     assert all(raw[frame].is_empty() for frame in shown)
@@ -61,7 +60,10 @@ def test_each_group_reads_its_own_tables(tmp_path: Path) -> None:
     assert rows["show_mpi"] == {"MPI"}
     assert rows["show_libraries"] == {"cuBLAS", "cuDNN", "OpenACC", "OpenMP"}
     assert rows["show_profiler"] == {"profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows["show_other"] == {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}
+    assert rows["show_other"] == {"SOMETHING_NEW", "SYSTEM_THING"}
+    assert rows["show_memory"] == {
+        *("memory operations", "memory pools", "page faults on CPUs", "page faults on GPUs")
+    }
     assert rows["show_states"] == rows["show_metrics"] == set()
 
 
@@ -110,6 +112,39 @@ def test_an_unknown_table_is_read_by_its_columns(tmp_path: Path) -> None:
     ]
 
 
+def test_rows_of_tables_without_an_entry_have_their_arguments(tmp_path: Path) -> None:
+    path = write_export(
+        tmp_path / "report.sqlite", {"StringIds": strings("x"), "PROCESSES": [{"globalPid": 0, "pid": 0}]}
+    )
+    # as the DDL of nsys 2023.4 has them
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(
+            """
+            CREATE TABLE ETW_EVENTS (timestamp INTEGER NOT NULL, processId INTEGER, threadId INTEGER,
+              providerId INTEGER NOT NULL, taskId INTEGER NOT NULL, eventId INTEGER NOT NULL, version INTEGER NOT NULL,
+              opcode INTEGER, data TEXT NOT NULL);
+            INSERT INTO ETW_EVENTS VALUES (5, 1, 2, 3, 4, 5, 6, 7, '{"irq": 4}');
+            CREATE TABLE PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
+              cpu INTEGER NOT NULL, counter_id INTEGER);
+            INSERT INTO PMU_EVENTS VALUES (7, 9, 1, 3, 2);
+            CREATE TABLE UNCORE_PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
+              clusterId INTEGER, counterId INTEGER);
+            INSERT INTO UNCORE_PMU_EVENTS VALUES (8, 11, 1, 0, 2);
+            CREATE TABLE GPU_MEMORY_BUDGET_EVENTS (timestamp INTEGER, globalPid INTEGER, value INTEGER);
+            INSERT INTO GPU_MEMORY_BUDGET_EVENTS VALUES (9, 16777216, 77);
+            """
+        )
+    rows = build_report(read_shown(path)).activities
+    assert sorted(
+        rows.select("row", "process_key", "start_ns", "end_ns", "cpu", "count", "detail").rows()
+    ) == [
+        ("ETW_EVENTS", None, 5, None, None, None, '{"irq": 4}'),
+        ("GPU_MEMORY_BUDGET_EVENTS", 16777216, 9, None, None, 77, None),
+        ("PMU_EVENTS", None, 7, 9, 3, None, None),
+        ("UNCORE_PMU_EVENTS", None, 8, 11, None, None, None),
+    ]
+
+
 def test_all_tables_are_listed_with_their_rows_and_uses(tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -132,7 +167,8 @@ def test_all_tables_are_listed_with_their_rows_and_uses(tmp_path: Path) -> None:
     assert uses["GPU_METRICS"] == ("on request", "metrics")
     assert uses["SOMETHING_NEW"] == ("on request", "other")
     assert uses["PROCESSES"] == ("facts", None)
-    assert uses["CUDA_CALLCHAINS"] == uses["NOT_TIMED"] == uses["KEYED"] == ("unknown", None)
+    assert uses["CUDA_CALLCHAINS"] == ("on request", "samples")
+    assert uses["NOT_TIMED"] == uses["KEYED"] == ("unknown", None)
     assert tables["use"].is_sorted()
 
 

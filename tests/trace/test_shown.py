@@ -17,17 +17,21 @@ from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.read.tables import TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
 from nsys_pp.write.trace.counters import list_counters
+from nsys_pp.write.trace.mpi_rows import TITLE as MPI_MESSAGES
 from tests.importer.importer import Importer
-from tests.importer.readback import assert_no_errors, slices_by_track
+from tests.importer.readback import assert_no_errors, read_flows, slices_by_track
 from tests.read.on_request import write_everything
-from tests.read.tables import os_call, strings, write_export
+from tests.read.tables import PROCESS, call, os_call, strings, write_export
 from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
 
 ROW = re.compile(r"/(?:CPU: .* (?P<pid>\d+)|system)/(?P<row>[^/]*)$")  # names of processes are paths
-DRAWN_ANYWAY = {"CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"}  # waits of streams join GPU operations to ranges
-ARGUMENTS = ("size_bytes", "peer", "tag", "stream_id", "cpu", "stack")
+DRAWN_ANYWAY = {name for table in TABLES for name in table.names}
+ARGUMENTS = (
+    *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
+)
 
 
 def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report) -> None:
@@ -41,7 +45,7 @@ def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report)
         place = ROW.search(path)
         row = place["row"] if place else ""
         title = next((title for title in titles if row == title or row.startswith(f"{title} ")), None)
-        if place is None or title is None:
+        if place is None or title is None or row == MPI_MESSAGES:
             continue
         owner = (title, row.removeprefix(title).strip().split(" ")[-1], place["pid"] or "system")
         shown = tuple(args.get(argument) for argument in ARGUMENTS)
@@ -59,6 +63,26 @@ def assert_activities_are_drawn(importer: Importer, trace: Path, report: Report)
     assert drawn == expected
 
 
+def assert_events_have_arrows(importer: Importer, report: Report) -> int:
+    """Arrows of the loaded trace go from the call that records an event to each call that waits for it."""
+    rows = {row["slice_id"]: row for row in slices_by_track(importer).iter_rows(named=True)}
+    zero = zero_ns(importer, [report]) - offset_ns(report)
+    drawn = Counter(
+        tuple((rows[end]["ts"] + zero, rows[end]["dur"], rows[end]["name"]) for end in flow)
+        for flow in read_flows(importer)
+    )
+    calls = report.activities.drop_nulls("link").select("link", "is_origin", "start_ns", "end_ns", "name")
+    origin: dict[int, object] = {}
+    expected: Counter[object] = Counter()
+    for link, is_origin, start, end, name in calls.sort("is_origin", descending=True).iter_rows():
+        if is_origin:
+            origin[link] = (start, end - start, name)
+        else:
+            expected[origin[link], (start, end - start, name)] += 1
+    assert drawn == expected
+    return expected.total()
+
+
 def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
     """Every sample of a metric stands on its counter, under its GPU or the system."""
     zero = zero_ns(importer, [report])
@@ -74,10 +98,11 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
     assert drawn == expected
 
 
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 def test_every_shared_report_comes_back(
     shared_reports: list[Path], importer: Importer, tmp_path: Path
 ) -> None:
-    drawn = 0
+    drawn = arrows = 0
     for number, path in enumerate(shared_reports):
         report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
         if report.activities.is_empty():
@@ -86,9 +111,12 @@ def test_every_shared_report_comes_back(
         nsys_pp.merge([path], trace, detail="jobs", show="all")
         assert_activities_are_drawn(importer, trace, report)
         drawn += len(report.activities)
+        arrows += assert_events_have_arrows(importer, report)
     assert drawn > 40_000
+    assert arrows > 60
 
 
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
     report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
@@ -96,10 +124,17 @@ def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> Non
     nsys_pp.merge([path], trace, show="all")
     assert_activities_are_drawn(importer, trace, report)
     assert_metrics_are_drawn(importer, report)
+    assert assert_events_have_arrows(importer, report) == 2
     rows = set(report.activities["row"].cast(str).unique())
     assert rows >= {"OS calls", "states", "CPU samples", "CUDA synchronization", "MPI", "UCX", "cuDNN"}
     assert rows >= {"cuBLAS", "OpenACC", "OpenMP", "profiler overhead", "CUDA overhead", "messages of nsys"}
-    assert rows >= {"CUDA_UM_CPU_PAGE_FAULT_EVENTS", "SOMETHING_NEW"}
+    assert rows >= {
+        "page faults on CPUs",
+        "page faults on GPUs",
+        "memory pools",
+        "memory operations",
+        "SOMETHING_NEW",
+    }
     under = {(name, gpu) for name, gpu, _, _ in importer.query(None, COUNTERS).iter_rows()}
     assert {gpu for name, gpu in under if name == "SMs Active [Throughput %]"} == {"GPU 0"}
     assert {gpu for name, gpu in under if name == "GPU 1: SMs Active [Throughput %]"} == {"system"}
@@ -107,6 +142,7 @@ def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> Non
     assert {gpu for name, gpu in under if name == "mlx5_0: IB: Bytes sent"} == {"system"}
 
 
+@pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
 @pytest.mark.parametrize("kind", SHOW_KINDS)
 def test_each_kind_draws_its_own_rows(kind: str, tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
@@ -210,3 +246,51 @@ def test_unknown_kinds_are_refused(tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
     with pytest.raises(OptionError, match="unknown kind `osrt`"):
         nsys_pp.merge([path], tmp_path / "run.pftrace", show="osrt")
+
+
+def write_events(path: Path, waits: int) -> Path:
+    """Write a report of one record of an event, and of many calls that wait for it."""
+    calls = [call(10 * at, 10 * at + 5, at, nameId=0 if at == 0 else 1) for at in range(waits + 1)]
+    own = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": PROCESS, "eventId": 3}
+    syncs = [
+        {"start": 10 * at, "end": 10 * at + 5, "correlationId": at, "syncType": 2, **own}
+        for at in range(1, waits + 1)
+    ]
+    return write_export(
+        path,
+        {
+            "StringIds": strings("cudaEventRecord", "cudaStreamWaitEvent"),
+            "CUPTI_ACTIVITY_KIND_RUNTIME": calls,
+            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": syncs,
+            "CUPTI_ACTIVITY_KIND_CUDA_EVENT": [{"correlationId": 0, **own}],
+        },
+    )
+
+
+@pytest.mark.parametrize("ending", [".pftrace", ".json"])
+def test_several_calls_wait_for_one_record(ending: str, importer: Importer, tmp_path: Path) -> None:
+    path = write_events(tmp_path / "report.sqlite", waits=3)
+    trace = tmp_path / f"run{ending}"
+    nsys_pp.merge([path], trace, show="sync")
+    names = dict(importer.query(trace, "SELECT id, name FROM slice").iter_rows())
+    flows = read_flows(importer)
+    assert_no_errors(importer)
+    assert (
+        sorted((names[begin], names[end]) for begin, end in flows)
+        == [("cudaEventRecord", "cudaStreamWaitEvent")] * 3
+    )
+    assert len({begin for begin, _ in flows}) == 1
+    assert len({end for _, end in flows}) == 3
+
+
+def test_waits_without_an_arrow_are_counted(importer: Importer, tmp_path: Path) -> None:
+    path = write_events(tmp_path / "report.sqlite", waits=11)
+    trace = tmp_path / "run.pftrace"
+    with pytest.warns(UserWarning, match="no arrow to 3 of 11 waits .*: 3 of records that have 8 arrows"):
+        nsys_pp.merge([path], trace, show="sync")
+    slices_by_track(importer, trace)
+    assert len(read_flows(importer)) == 8
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+    with pytest.warns(UserWarning, match="no arrow to 11 of 11 waits .*: 11 without a known record"):
+        nsys_pp.merge([path], trace, show="sync", force=True)

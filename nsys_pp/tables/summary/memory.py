@@ -16,7 +16,11 @@ _COLUMNS = (
     Column("allocated_bytes", pl.Int64, "sum of the sizes of allocations"),
     Column("freed_bytes", pl.Int64, "sum of the sizes of releases"),
     Column("increased_bytes", pl.Int64, "allocated less freed"),
-    Column("peak_bytes", pl.Int64, "most memory in use on a single GPU, of allocations during the capture"),
+    Column(
+        "peak_bytes",
+        pl.Int64,
+        "most memory in use on a single GPU, of allocations during the capture; of a job: while the host was in it",
+    ),
     Column(
         "name", pl.String, "kind of the innermost job around the call, else the name of its innermost range"
     ),
@@ -35,8 +39,13 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     )
     sums = {name: pl.col(name).sum() for name in _COUNTS}
     increased = {"increased_bytes": (pl.col("allocated_bytes") - pl.col("freed_bytes")).sum()}
-    callers = sum_by(frame, [*by_kind, "name"], **sums, **increased).with_columns(
-        is_caller=pl.lit(True), peak_bytes=pl.lit(None, pl.Int64)
+    callers = sum_by(frame, [*by_kind, "name"], **sums, **increased)
+    of_jobs = add_groups(summary.frames["job_memory_peaks"], summary, options)
+    of_jobs = of_jobs.with_columns(name=_INDENT + pl.col("job").cast(pl.String))
+    of_jobs = sum_by(of_jobs, [*by_kind, "name"], peak_bytes=pl.col("peak_bytes").max())
+    on = [*by_kind, "name"]
+    callers = callers.join(of_jobs, on=on, how="full", coalesce=True, nulls_equal=True).with_columns(
+        pl.col(*_COUNTS, "increased_bytes").fill_null(0), is_caller=pl.lit(True)
     )
     peaks = add_groups(summary.frames["memory_peaks"], summary, options)
     peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())

@@ -13,13 +13,14 @@ from nsys_pp.frames.training import Training
 _COLUMNS = (
     Column("cause", CAUSE, "cause of the bubbles: host or data", priority=9),
     Column("activity", HOST_ACTIVITY, "kind of activity of the launching thread; null: the bubbles themselves", priority=8),
-    Column("name", pl.String, "name of the range, call, state or function; null: the bubbles themselves", is_name=True, priority=9),
+    Column("name", pl.String, "name of the range, call, state or function, or functions of the stack from the innermost on; null: the bubbles themselves", is_name=True, priority=9),
     Column("time_ns", pl.Int64, "time in it during the bubbles, without activities of its kind inside it; null for samples", display_unit="ms", priority=8),
     Column("fraction", pl.Float64, "share of the time of the bubbles; of the samples of these bubbles", decimals=1, priority=9),
     Column("count", pl.Int64, "bubbles with it; samples", priority=6),
     Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
 )  # fmt: skip
 _LEAST_FRACTION = 0.001
+_SAMPLES = ("sample", "sample stack")
 
 
 def build_host_table(training: Training, host_times: pl.DataFrame) -> pl.DataFrame:
@@ -35,8 +36,8 @@ def build_host_table(training: Training, host_times: pl.DataFrame) -> pl.DataFra
         lane_count=pl.col("lane").n_unique().cast(pl.Int64),
     )
     whole = summed.filter(pl.col("activity").is_null()).select("cause", whole_ns="time_ns")
-    is_sample = (pl.col("activity") == "sample").fill_null(value=False)
-    samples = pl.col("count").filter(is_sample).sum().over("cause")
+    is_sample = pl.col("activity").is_in(_SAMPLES).fill_null(value=False)
+    samples = pl.col("count").filter(pl.col("activity") == "sample").sum().over("cause")
     return (
         summed.join(whole, on="cause", how="left")
         .with_columns(

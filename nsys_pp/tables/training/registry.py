@@ -40,6 +40,7 @@ REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
     {
         "metrics": "nsys_pp.tables.training.metric_table:METRIC_TABLE",
         "host": "nsys_pp.tables.training.host_table:HOST_TABLE",
+        "overhead": "nsys_pp.tables.training.overhead_table:OVERHEAD_TABLE",
     }
 )
 """Tables that are built only if they are named: reports are read once more for them (`nsys_pp.frames.requested`)."""

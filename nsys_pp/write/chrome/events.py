@@ -10,7 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.write.trace.colors import chrome_names
-from nsys_pp.write.trace.drawing import MARK_POINTS, SLICES
+from nsys_pp.write.trace.drawing import MARK_POINTS, SLICES, is_flow
 from nsys_pp.write.trace.strings import intern
 
 
@@ -50,6 +50,28 @@ def encode_slices(slices: pl.DataFrame, destination: Destination, ends: ArrowEnd
         _microseconds(duration),
         *_encode_fields(slices, SLICES),
         *(_arrows(ends) if ends else ()),
+        pl.lit("}"),
+    )
+
+
+def encode_arrows(ends: pl.DataFrame, destination: Destination) -> pl.Series:
+    """Encode ends of arrows as flow events (s, f), one JSON object per row.
+
+    Args:
+        ends: time_ns (start of the slice), number (of the arrow), is_begin.
+        destination: Process and thread of the slices.
+    """
+    phase = pl.when("is_begin").then(pl.lit('"s"')).otherwise(pl.lit('"f","bp":"e"'))
+    return _collect(
+        ends,
+        pl.lit('{"ph":'),
+        phase,
+        pl.lit(
+            f',"cat":"arrow","name":"arrow","pid":{destination.process},"tid":{destination.thread},"id":"0x'
+        ),
+        pl.col("number").cast(pl.String),
+        pl.lit('","ts":'),
+        _microseconds(pl.col("time_ns") + destination.shift_ns),
         pl.lit("}"),
     )
 
@@ -105,7 +127,7 @@ def _encode_fields(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
     names = _optional(',"name":', pl.lit(_texts(rows["name"])))
     color_keys, numbers = intern(rows["color"])
     colors = _look_up(encode_texts(chrome_names(color_keys)), numbers, rows["color"])
-    arguments = [column for column in rows.columns if column not in schema]
+    arguments = [column for column in rows.columns if column not in schema and not is_flow(column)]
     parts = [names, _optional(',"cname":', pl.lit(colors))]
     if arguments:
         written = [_optional(f",{json.dumps(column)}:", _value(rows[column])) for column in arguments]

@@ -25,8 +25,22 @@ from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.write.chrome.events import ArrowEnds, Destination, encode_counters, encode_marks, encode_slices
-from nsys_pp.write.trace.drawing import CounterSubtrack, Drawing, MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.chrome.events import (
+    ArrowEnds,
+    Destination,
+    encode_arrows,
+    encode_counters,
+    encode_marks,
+    encode_slices,
+)
+from nsys_pp.write.trace.drawing import (
+    MORE_FLOWS,
+    CounterSubtrack,
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    Subtrack,
+)
 from nsys_pp.write.trace.placement import Placement, place_path, place_tracks
 from nsys_pp.write.trace.tree import (
     Path,
@@ -41,6 +55,7 @@ from nsys_pp.write.trace.tree import (
 BLOCK_ROWS = 1 << 15
 GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
 COMPRESSION_LEVEL = 2
+_APART = 1 << 31  # Perfetto v52 numbers the arrows of flow events from 0, among the numbers of `bind_id`
 
 
 Placed = Sequence[tuple[Drawing, Placement]]
@@ -129,10 +144,14 @@ def _gather(
     return tracks, subtracks
 
 
-def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
+def find_arrows(placed: list[PlacedSubtrack], *, first: int = 1) -> list[ArrowEnds | None]:
     """Find the slices at both ends of each arrow.
 
     Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no arrow.
+
+    Args:
+        placed: Subtracks of the trace.
+        first: Number of the first arrow.
 
     Returns:
         Per subtrack: the ends, one item per row; None if the subtrack has no slices with a flow id.
@@ -157,7 +176,7 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
         .select(
             "subtrack",
             "row",
-            number=pl.col("flow_id").rle_id() + 1,
+            number=pl.col("flow_id").rle_id() + first,
             enters=same_as_previous.fill_null(False),
             leaves=same_as_next.fill_null(False),
         )
@@ -166,6 +185,41 @@ def find_arrows(placed: list[PlacedSubtrack]) -> list[ArrowEnds | None]:
     for (i,), of_subtrack in joined.partition_by("subtrack", as_dict=True, include_key=False).items():
         ends_by_subtrack[i] = _scatter(of_subtrack, count_rows(placed[i].subtrack))
     return ends_by_subtrack
+
+
+def find_more_arrows(placed: list[PlacedSubtrack]) -> dict[int, pl.DataFrame]:
+    """Find the ends of the arrows of slices where several begin: an event of the format has one arrow.
+
+    Returns:
+        By index of the subtrack: time_ns (start of the slice, on the trace's clock), number and is_begin. Without
+        both ends, an arrow is left out.
+    """
+    of_slices = [
+        (i, target.clock, target.subtrack)
+        for i, target in enumerate(placed)
+        if isinstance(target.subtrack, SliceSubtrack)
+    ]
+    if not any(name.startswith(MORE_FLOWS) for *_, subtrack in of_slices for name in subtrack.schema):
+        return {}
+    parts = []
+    for i, clock, subtrack in of_slices:
+        slices = subtrack.slices
+        for column in ("flow_id", *(name for name in slices.columns if name.startswith(MORE_FLOWS))):
+            ends = slices.select("start_ns", flow=column).drop_nulls()
+            if len(ends):
+                times = pl.Series("time_ns", clock.to_trace(ends["start_ns"].to_numpy()))
+                parts.append(
+                    ends.select("flow", times, subtrack=pl.lit(i), is_begin=pl.lit(column != "flow_id"))
+                )
+    if not parts:
+        return {}
+    ends = pl.concat(parts)
+    is_whole = pl.col("is_begin").any().over("flow") & (pl.len().over("flow") == 2)
+    numbered = ends.filter(is_whole).select(
+        "subtrack", "time_ns", "is_begin", number=pl.col("flow").rank("dense").cast(pl.UInt32)
+    )
+    by_subtrack = numbered.partition_by("subtrack", as_dict=True, include_key=False, maintain_order=True)
+    return {int(str(i)): frame for (i,), frame in by_subtrack.items()}
 
 
 def _scatter(ends: pl.DataFrame, rows: int) -> ArrowEnds:
@@ -187,7 +241,9 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
-    for target, ends in zip(placed, find_arrows(placed), strict=True):
+    more = find_more_arrows(placed)
+    arrows = find_arrows(placed, first=_APART if more else 1)
+    for at, (target, ends) in enumerate(zip(placed, arrows, strict=True)):
         destination = Destination(
             process=target.process,
             thread=target.thread,
@@ -198,6 +254,9 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
         for events in _encode_blocks(target, destination, ends):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
+        if at in more:
+            yield b",\n"
+            yield encode_arrows(more[at], destination).str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 

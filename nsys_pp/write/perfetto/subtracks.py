@@ -53,6 +53,7 @@ from nsys_pp.write.trace.drawing import (
     MarkSubtrack,
     SliceSubtrack,
     Subtrack,
+    is_flow,
 )
 from nsys_pp.write.trace.events import Events, order_events
 from nsys_pp.write.trace.strings import WORDS, intern
@@ -162,20 +163,21 @@ def _collect_fields(
 ) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
     frame = columns.source.frame
-    arguments = [column for column in frame.columns if column not in schema]
+    arguments = [column for column in frame.columns if column not in schema and not is_flow(column)]
     empty = pl.Series([], dtype=pl.String)
     strings, texts = [empty], {"name": empty, "color": empty}
     encoders: dict[str, Callable[[Array], Parts]] = {
         "name": partial(field, TrackEvent.NAME_IID),
         "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
-        "flow_id": partial(fixed64, TrackEvent.FLOW_IDS),
     }
     values: dict[str, Array] = {}
     for column in texts:
         if columns.has_values(column):
             texts[column], values[column] = intern(frame[column], columns.gather(column), columns.rows)
-    if "flow_id" in schema and columns.has_values("flow_id"):
-        values["flow_id"] = columns.source.array("flow_id")
+    for column in filter(is_flow, frame.columns):
+        if columns.has_values(column):
+            encoders[column] = partial(fixed64, TrackEvent.FLOW_IDS)
+            values[column] = columns.source.array(column)
     for i, column in enumerate(arguments):
         if columns.has_values(column):
             number, values[column] = _argument(columns, column, strings)

@@ -9,13 +9,15 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.search import find_rows
-from nsys_pp.write.trace.drawing import MarkSubtrack, SliceSubtrack, Subtrack
+from nsys_pp.write.trace.drawing import MarkSubtrack, SliceSubtrack, Subtrack, is_flow
 from nsys_pp.write.trace.slices import nested_subtracks
 
 SYSTEM = "system"
 """Name of the outermost row with what belongs to no process."""
 
-_ARGUMENTS = ("size_bytes", "peer", "tag", "stream_id", "cpu", "stack")
+_ARGUMENTS = (
+    *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
+)
 
 
 class ActivityRow(Struct, frozen=True, kw_only=True):
@@ -24,7 +26,8 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
     Attributes:
         title: Its title: "OS calls", "states".
         thread_key: None: a row of the process, or of the system.
-        activities: `ACTIVITIES` with `activity_id` and `parent_id`: the innermost activity of the row around each.
+        activities: `ACTIVITIES` with `activity_id`, `parent_id` (the innermost activity of the row around each), and columns of
+            flow ids.
     """
 
     title: str
@@ -58,7 +61,7 @@ def draw_activities(row: ActivityRow, track: tuple[str, ...]) -> Iterator[Subtra
         parent=pl.Series(parent),
         name="name",
         color=_no_color(),
-        flow_id=pl.lit(None, dtype=pl.UInt64),
+        **{name: pl.col(name) for name in activities.columns if is_flow(name)},
         **{name: pl.col(name) for name in _ARGUMENTS},
     )
     for _, number, content in nested_subtracks(slices):

@@ -27,6 +27,8 @@ SLICES = pl.Schema(
         "flow_id": pl.UInt64(),  # slices with the same id are joined by an arrow; null: no arrow
     }
 )
+MORE_FLOWS = "flow_id_"
+"""Prefix of further columns as `flow_id`, of slices where several arrows begin."""
 
 MARK_POINTS = pl.Schema(
     {  # one row per instant, by time_ns
@@ -67,7 +69,7 @@ class SliceSubtrack(Struct, frozen=True, kw_only=True):
 
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
     inside it, siblings by time. So the order of begin and end events in the file follows from `depth`.
-    Each further column is an argument of the slice, shown under the name of the column; its type is an
+    Columns whose names begin with `MORE_FLOWS` have further flow ids. Each other column is an argument of the slice, shown under the name of the column; its type is an
     integer, Float64, Boolean or Categorical. Null: the slice does not have the argument.
     """
 
@@ -116,6 +118,11 @@ class Drawing(Struct, frozen=True, kw_only=True):
     report_id: int  # 64 bits, unique per report
     tracks: list[Track]
     subtracks: list[Subtrack]
+
+
+def is_flow(column: str) -> bool:
+    """Return whether a column of slices has flow ids."""
+    return column == "flow_id" or column.startswith(MORE_FLOWS)
 
 
 def sequence_id(report_id: int) -> int:

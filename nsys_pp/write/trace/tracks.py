@@ -257,6 +257,11 @@ def _draw_streams(
     )
 
 
+def name_process_row(name: str | None, pid: int | None) -> str:
+    """Format the name of the row of a process."""
+    return f"CPU: {name or 'process'} {pid}"
+
+
 def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
     names = _thread_names(view)
     ranges = view.report.ranges.partition_by("thread_key", as_dict=True)
@@ -264,7 +269,7 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
     marks = view.report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
     active = split_by_process(view.report.activities)
     for order, process in enumerate(view.report.processes.iter_rows(named=True)):
-        path = (f"CPU: {process['name'] or 'process'} {process['pid']}",)
+        path = (name_process_row(process["name"], process["pid"]),)
         _add_track(tracks, path, _CPU_RANK, order=order)
         of_process = view.report.counters.filter(
             pl.col("device_id").is_null(), pl.col("process_key") == process["process_key"]

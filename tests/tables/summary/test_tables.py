@@ -270,6 +270,10 @@ def test_memory_has_a_row_for_each_kind_and_its_peak_is_that_of_one_gpu() -> Non
             {"process": process, "kind": "device", "step": step, "peak_bytes": peak, "end_bytes": 0}
             for process, step, peak in [(0, 1, 400), (0, 2, 430), (1, 1, 50)]
         ],
+        job_memory_peaks=[
+            {"process": process, "kind": "device", "step": 1, "job": job, "peak_bytes": peak}
+            for process, job, peak in [(0, "forward", 390), (1, "forward", 60), (1, "backward", 20)]
+        ],
     )
     assert rows_of(
         build("memory", summary),
@@ -282,7 +286,8 @@ def test_memory_has_a_row_for_each_kind_and_its_peak_is_that_of_one_gpu() -> Non
     ) == [
         ("device", 4, 2, 440, 430, "all"),
         ("device", 1, 0, 300, None, "  outside all ranges"),
-        ("device", 2, 1, 140, None, "  forward"),
+        ("device", 2, 1, 140, 390, "  forward"),
+        ("device", 0, 0, 0, 20, "  backward"),
         ("device", 1, 1, 0, None, "  setup"),
     ]
 

@@ -202,6 +202,50 @@ def test_host_times_are_those_of_the_definition(
     assert counted == len([time for time in samples if time in inside])
 
 
+def test_stacks_are_summed_by_their_outlines(tmp_path: Path) -> None:
+    names = (
+        "read",
+        "0x7f01",
+        "main(int)",
+        "/usr/lib/libc.so.6",
+        "cudaMemcpyAsync_v3020",
+        "cudaLaunchKernel_v7000",
+        "[Unknown]",
+    )
+    frames = [(1, 0, 3, 0), (1, 1, 3, 1), (1, 1, 3, 2), (1, 2, 3, 3), (2, 4, 3, 0), (2, 1, 6, 1)]
+    stacks: list[Row] = [
+        {"id": stack, "symbol": symbol, "module": module, "stackDepth": depth}
+        for stack, symbol, module, depth in frames
+    ]
+    tables: dict[str, list[Row]] = {
+        "StringIds": strings(*names),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [
+            call(60, 80, 1, nameId=4, callchainId=2),
+            call(100, 101, 2, nameId=5, callchainId=0),
+        ],
+        "CUPTI_ACTIVITY_KIND_MEMCPY": [op(81, 82, 1, copyKind=1, bytes=8, srcKind=0, dstKind=2)],
+        "CUPTI_ACTIVITY_KIND_KERNEL": [op(100, 109, 2, shortName=0, demangledName=0)],
+        "OSRT_API": [os_call(10, 50, nameId=0, callchainId=1), os_call(52, 55, nameId=0)],
+        "OSRT_CALLCHAINS": stacks,
+        "CUDA_CALLCHAINS": stacks,
+        "COMPOSITE_EVENTS": [{"id": 1, "start": 20, "cpu": 0, "globalTid": THREAD, "threadState": 1}],
+        "SAMPLING_CALLCHAINS": stacks[1:4],
+    }
+    path = write_export(tmp_path / "report.sqlite", tables)
+    report = build_report(read_report(path, need=SHOW_GROUPS | {"ops", "ranges", "cpu", "copy_kinds"}))
+    bubble = pl.DataFrame([(7, "host", PROCESS, 0, 0, 100)], schema=BUBBLE_SCHEMA, orient="row")
+    found = sum_host_times(report, bubble)
+    times = {(activity, name): (time, count) for *_, activity, name, time, count in found.iter_rows()}
+    assert times["stack", "read < [libc.so.6] < main"] == (40, 1)
+    assert times["stack", "cudaMemcpyAsync_v3020 < [Unknown]"] == (20, 1)
+    assert times["call", "cudaMemcpyAsync pageable"] == (20, 1)
+    assert times["OS call", "read"] == (43, 1)
+    assert times["sample", "[libc.so.6]"] == (None, 1)
+    assert times["sample stack", "[libc.so.6] < main"] == (None, 1)
+    shown = report.activities.filter(pl.col("row") == "OS calls")["stack"].to_list()
+    assert shown == ["read < 0x7f01 [libc.so.6] < 0x7f01 [libc.so.6] < main(int)", None]
+
+
 def test_the_reason_of_an_empty_table_is_the_one_that_holds(tmp_path: Path) -> None:
     def reasons(path: Path) -> str:
         done = run_command("pipeline", path, "--table", "metrics,host")
