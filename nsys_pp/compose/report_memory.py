@@ -9,7 +9,7 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
 from nsys_pp.frames.report import Report
 
-_FEW_ROWS = 20_000_000  # some 6 million kernels; pages that are returned are cleared, a tenth of a merge
+_FEW_ROWS = 200_000
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
 
 
@@ -17,7 +17,7 @@ def free_memory(row_count: int) -> None:
     """Return memory to the system that no stage of a report uses any more, and pages of columns in the scratch.
 
     Args:
-        row_count: Of the tables of the report. With few, nothing is done: what a stage frees, the next one uses.
+        row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes.
     """
     if row_count >= _FEW_ROWS:
         return_freed()
