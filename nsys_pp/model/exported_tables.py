@@ -48,5 +48,7 @@ def _find_use(table: ExportedTable) -> str:
 
 
 def _find_show(table: ExportedTable) -> str | None:
+    if _DRAWN & {*table.frames}:
+        return None
     shown = [group.removeprefix(_PREFIX) for group in table.groups if group.startswith(_PREFIX)]
     return shown[0] if shown else None

@@ -388,7 +388,6 @@ COUNTED = (
     Table("graph_creations", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphId",)),
     Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
-    Table("profiler_overheads", ("PROFILER_OVERHEAD",), {}),
     Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
     Table("gpu_metrics", ("GPU_METRICS",), {}),
     Table("gpu_context_switches", ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"), {}),
