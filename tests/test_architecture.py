@@ -87,6 +87,7 @@ LIBRARIES = {  # imported by these parts only
     "adbc_driver_manager": {"read"},
     "adbc_driver_sqlite": {"read"},
     "sqlite3": {"read", "scrubbing", "write"},
+    "deflate": {"write"},
     "zlib_ng": {"write"},
     "zipfile": {"read", "write"},
     "click": {"cli"},

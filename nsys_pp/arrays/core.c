@@ -14,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 8; }
+API int64_t core_version(void) { return 9; }
 
 /* ---- Memory. ---- */
 
@@ -1799,6 +1799,141 @@ API int64_t core_join_tails(
         memcpy(data + width, tails, (size_t)lengths[row]);
         data += width + lengths[row];
         tails += lengths[row];
+    }
+    return 0;
+}
+
+/* ---- Rows of bytes: numbers of variable length, big-endian integers and texts at positions of each row. ---- */
+
+/* Read a number of seven bits a byte, most significant first, of at most nine bytes, the last of which has eight bits.
+   Return its length; 0 where it does not end before `stop`. */
+static inline int64_t read_number(const uint8_t *at, const uint8_t *stop, int64_t *value) {
+    uint64_t number = 0;
+    for (int64_t length = 1; length <= 9 && at < stop; length++) {
+        uint8_t byte = *at++;
+        number = length == 9 ? number << 8 | byte : number << 7 | (byte & 0x7F);
+        if (byte < 0x80 || length == 9) {
+            *value = (int64_t)number;
+            return length;
+        }
+    }
+    return 0;
+}
+
+/* Read the number that begins at each position; ends: receives the positions after them. Return 1 where a position is not
+   in the `size` bytes, or a number does not end there. */
+API int64_t core_read_numbers(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *at, int64_t *values, int64_t *ends
+) {
+    for (int64_t row = 0; row < count; row++) {
+        int64_t begin = at[row];
+        if (begin < 0 || begin >= size) return 1;
+        int64_t length = read_number(bytes + begin, bytes + size, &values[row]);
+        if (!length) return 1;
+        ends[row] = begin + length;
+    }
+    return 0;
+}
+
+/* Read `width` successive numbers of each row, which fill `[start, stop)` of the bytes. Return 1 where they do not, where a
+   row is not in the `size` bytes, or a number is too large. */
+API int64_t core_read_number_rows(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *stop, int64_t width,
+    int32_t *values
+) {
+    for (int64_t row = 0; row < count; row++) {
+        if (start[row] < 0 || start[row] > stop[row] || stop[row] > size) return 1;
+        const uint8_t *at = bytes + start[row], *end = bytes + stop[row];
+        for (int64_t column = 0; column < width; column++) {
+            int64_t value = 0;
+            if (at < end && *at < 0x80) value = *at++;
+            else {
+                int64_t length = read_number(at, end, &value);
+                if (!length || value < 0 || value > INT32_MAX) return 1;
+                at += length;
+            }
+            *values++ = (int32_t)value;
+        }
+        if (at != end) return 1;
+    }
+    return 0;
+}
+
+typedef struct {
+    int64_t position; /* of the column, ascending */
+    int64_t bits;     /* of its integers: 32 or 64; 0: texts */
+    void *values;     /* int32_t, int64_t; of texts int64_t, their first bytes */
+    void *others;     /* uint8_t, zeros that become 1 for null; of texts int64_t, their lengths */
+    int64_t nulls;    /* receives their number */
+} Field; /* a row of five numbers of 64 bits */
+
+/* Return the big-endian word of eight bytes. */
+static inline uint64_t load_word(const uint8_t *at) {
+    return (uint64_t)at[0] << 56 | (uint64_t)at[1] << 48 | (uint64_t)at[2] << 40 | (uint64_t)at[3] << 32 |
+           (uint64_t)at[4] << 24 | (uint64_t)at[5] << 16 | (uint64_t)at[6] << 8 | at[7];
+}
+
+#define BEYOND ((int64_t)1 << 40)
+
+/* Bytes of a field by its code below 12, and of the word that begins at an integer: how far it is shifted, and which of its
+   bits count. */
+static const uint8_t size_of[12] = {0, 1, 2, 3, 4, 6, 8, 8};
+static const uint8_t shift_of[10] = {0, 56, 48, 40, 32, 16, 0};
+static const int64_t mask_of[10] = {0, -1, -1, -1, -1, -1, -1};
+
+/* Return the bytes of a field; a number beyond all rows where there is no such code. */
+static inline int64_t measure_field(uint32_t code) {
+    return code < 10 ? size_of[code] : code < 12 ? BEYOND : (code - 12) >> 1;
+}
+
+/* Read values of rows of fields, which lie one after the other in `[start, start + sizes)` of the bytes; only the first
+   `kept` bytes of a row are there. The bytes end with 8 that belong to no row. codes: of each field of each row, not
+   negative: 0 null, 1 to 6 integers, 8 and 9 the integers 0 and 1, from 12 on texts; 7 is eight bytes of another kind. Return
+   1 where fields do not fill their row or are not in the bytes, or a value is not of its kind. */
+API int64_t core_read_fields(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *kept, const int64_t *sizes,
+    int64_t width, const int32_t *codes, int64_t field_count, Field *fields
+) {
+    for (int64_t row = 0; row < count; row++, codes += width) {
+        int64_t at = 0, column = 0;
+        if (start[row] < 0 || kept[row] < 0 || kept[row] > size - 8 || start[row] > size - 8 - kept[row]) return 1;
+        const uint8_t *begin = bytes + start[row];
+        for (Field *field = fields; field < fields + field_count; field++) {
+            for (; column < field->position; column++) at += measure_field((uint32_t)codes[column]);
+            uint32_t code = (uint32_t)codes[column];
+            if (at + measure_field(code) > kept[row]) return 1;
+            if (field->bits == 0) {
+                if (code && code < 12) return 1;
+                ((int64_t *)field->values)[row] = start[row] + at;
+                ((int64_t *)field->others)[row] = code ? (code - 12) >> 1 : 0;
+                field->nulls += code < 14;
+                continue;
+            }
+            if (code > 9 || code == 7) return 1;
+            int64_t value = ((int64_t)load_word(begin + at) >> shift_of[code] & mask_of[code]) | (code == 9);
+            if (field->bits == 64) ((int64_t *)field->values)[row] = value;
+            else if (size_of[code] > 4) return 1;
+            else ((int32_t *)field->values)[row] = (int32_t)value;
+            if (!code) {
+                ((uint8_t *)field->others)[row] = 1;
+                field->nulls++;
+            }
+        }
+        for (; column < width; column++) at += measure_field((uint32_t)codes[column]);
+        if (at != sizes[row] || at >= BEYOND) return 1;
+    }
+    return 0;
+}
+
+/* Join slices of bytes, one after the other. Return 1 where one is not in the `size` bytes, or they are more than `room`. */
+API int64_t core_join_slices(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *lengths, int64_t room,
+    uint8_t *joined
+) {
+    for (int64_t row = 0, at = 0; row < count; at += lengths[row++]) {
+        int64_t length = lengths[row];
+        if (start[row] < 0 || length < 0 || length > size || start[row] > size - length || length > room - at) return 1;
+        memcpy(joined + at, bytes + start[row], (size_t)length);
     }
     return 0;
 }

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 8
+_VERSION = 9
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -70,6 +70,17 @@ class Core:
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
+        # of arrays that `byte_rows.py` checks and holds
+        self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
+        self.read_number_rows = _declare(
+            library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
+        )
+        self.read_fields = _declare(
+            library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
+        )
+        self.join_slices = _declare(
+            library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
+        )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""

@@ -9,10 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import numbers, pack
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
@@ -146,24 +149,33 @@ def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.D
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
     epoch = session.utc_epoch_ns
-    return (
-        projections.join(processes, on="process_key", how="left", maintain_order="left")
-        .join(threads, on="thread_key", how="left", maintain_order="left")
-        .with_columns(
-            report=pl.lit(label),
-            utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
-        )
+    frame = _join_few(_join_few(projections, processes, ["process_key"]), threads, ["thread_key"])
+    return frame.with_columns(
+        report=pl.lit(label),
+        utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
     )
 
 
 def _add_roster(projections: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
     """Add the facts that need all reports: machine, GPU and rank (`PROJECT_COLUMNS`)."""
     devices = roster.select("process_key", "device_id", "gpu", "rank")
-    return (
-        projections.join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
-        .with_columns(machine=pl.lit(roster["machine"][0]))
-        .select(PROJECT_COLUMNS)
-    )
+    frame = _join_few(projections, devices, ["process_key", "device_id"])
+    return frame.with_columns(machine=pl.lit(roster["machine"][0])).select(PROJECT_COLUMNS)
+
+
+def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Add the columns of `facts`, which has a row for each of few keys; a join takes several times as long for millions of rows."""
+    if rows.is_empty():
+        return rows.join(facts, on=keys, how="left", maintain_order="left")
+    columns = [numbers(rows[key]) for key in keys]
+    different = [column for column in columns if (column != column[0]).any()]
+    first, number = number_keys(pack(*different)) if different else (np.zeros(1, np.int64), None)
+    of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
+    if len(of_key) > len(first):  # several rows for a key
+        return rows.join(facts, on=keys, how="left", maintain_order="left")
+    if number is None:  # columns of one value
+        return rows.hstack([column.new_from_index(0, len(rows)) for column in of_key])
+    return rows.hstack(of_key[number])
 
 
 def _find_missing(report: Report) -> MissingDataError | None:

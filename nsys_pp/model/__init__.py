@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 from msgspec.structs import replace
 
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
@@ -25,7 +28,7 @@ from nsys_pp.model.mpi_messages import build_mpi_messages
 from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
 from nsys_pp.model.os_calls import build_os_calls
 from nsys_pp.model.overheads import build_overheads
-from nsys_pp.model.payloads import read_structures
+from nsys_pp.model.payloads import Structures, read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events
 from nsys_pp.model.ranks import build_ranks
@@ -37,6 +40,8 @@ from nsys_pp.model.usable_rows import drop_unusable
 
 __all__ = ["build_report"]
 
+_CONCURRENT = ("nvtx", "calls", *OP_TABLES)
+_MOST_ROWS = 20_000_000  # of these; of more, the memory of both at once would be too much
 _OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
 
 
@@ -54,17 +59,12 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     if not is_last_use:
         raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
     _mend(raw)
-    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
-    gpu_ops = build_gpu_ops(raw)
-    raw.release(*OP_TABLES)
-    api_calls = build_api_calls(raw)
-    raw.release("calls")
     structures = read_structures(raw)
+    events, gpu_ops, op_details, api_calls = _build_events(raw, structures)
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
     session = build_session(raw, launcher, ranks)
-    events = name_events(raw, structures)
     raw.release("nvtx")
     ranges = build_ranges(events, session.capture_end_ns)
     marks = build_marks(events)
@@ -108,6 +108,21 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         **on_request,
     )
     return check_limits(report)
+
+
+def _build_events(
+    raw: RawReport, structures: Sequence[Structures]
+) -> tuple[pl.DataFrame, pl.DataFrame, OpDetails, pl.DataFrame]:
+    """Name NVTX events (`name_events`), and meanwhile build `GPU_OPS`, their details, and `API_CALLS`."""
+    count = sum(raw[table].height for table in _CONCURRENT)
+    with open_executor(count if count <= _MOST_ROWS else 0, threads=1) as thread:
+        naming = thread.submit(name_events, raw, structures)  # numpy and polars release the interpreter lock
+        op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+        gpu_ops = build_gpu_ops(raw)
+        raw.release(*OP_TABLES)
+        api_calls = build_api_calls(raw)
+        raw.release("calls")
+        return naming.result(), gpu_ops, op_details, api_calls
 
 
 def _build_on_request(

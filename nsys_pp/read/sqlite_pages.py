@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from nsys_pp.arrays.byte_rows import read_numbers
 from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.core import load_core
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -152,6 +154,13 @@ def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
     Returns:
         Their values, and the positions after them.
     """
+    core = load_core()
+    if core is not None and (found := read_numbers(core, buffer, at)) is not None:
+        return found
+    return _read_in_numpy(buffer, at)
+
+
+def _read_in_numpy(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
     byte = buffer[at]
     values, is_more, common = (byte & 0x7F).astype(np.int64), byte >= 0x80, 1
     while common < 8 and is_more.size and is_more.all():  # as those of neighbours usually are: of one length

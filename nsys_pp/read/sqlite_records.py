@@ -9,6 +9,15 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.byte_rows import (
+    ByteRows,
+    FieldKind,
+    FieldValues,
+    join_slices,
+    read_fields,
+    read_number_rows,
+)
+from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.sqlite_pages import (
@@ -77,6 +86,53 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
         UnusualPageError: A page is damaged, a row has fewer columns, or a value is of another kind.
     """
     rows = _find_rows(pages, leaves)
+    core = load_core()
+    if core is not None and (columns := _decode_compiled(core, rows, width, wanted)) is not None:
+        return pl.DataFrame(columns)
+    return pl.DataFrame(_decode_in_numpy(rows, width, wanted))
+
+
+def _decode_compiled(core: Core, rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.Series] | None:
+    """Decode the columns as `_decode_in_numpy`; None if a header or a value is not of the usual form."""
+    lengths, at = read_varints(rows.buffer, rows.headers)
+    if not lengths.size or (lengths > rows.local).any():
+        return None
+    starts = rows.headers + lengths
+    serials = read_number_rows(core, rows.buffer, at, starts, width)
+    if serials is None:
+        return None
+    stored = [want for want in wanted if want.position is not None]
+    stored.sort(key=lambda want: want.position or 0)
+    kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in stored]
+    values = ByteRows(rows.buffer, starts, rows.local - lengths, rows.sizes - lengths)
+    found = read_fields(core, values, serials, kinds)
+    if found is None:
+        return None
+    fields = {want.name: field for want, field in zip(stored, found, strict=True)}
+    if any(want.is_row_id and fields[want.name].null_count < lengths.size for want in stored):
+        return None
+    columns = []
+    for want in wanted:
+        if want.position is None or want.is_row_id:
+            columns.append(pl.Series(want.name, rows.row_ids))
+            continue
+        field = fields[want.name]
+        if want.is_text:
+            columns.append(_cut_text(want.name, rows.buffer, field.values, field.others))
+        else:
+            columns.append(_mark_nulls(want.name, field))
+    return columns
+
+
+def _mark_nulls(name: str, field: FieldValues) -> pl.Series:
+    count = len(field.values)
+    if field.null_count == count:
+        return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, count)
+    series = pl.Series(name, field.values)
+    return series.set(pl.Series(field.others != 0), None) if field.null_count else series
+
+
+def _decode_in_numpy(rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.Series]:
     last = max((want.position for want in wanted if want.position is not None), default=-1)
     positions = {want.position for want in wanted if want.position is not None}
     fields = _find_fields(rows, width, last, positions)
@@ -95,7 +151,7 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
             columns.append(_decode_text(want.name, rows.buffer, field.serials, starts))
         else:
             columns.append(_decode_integers(want, rows.buffer, field))
-    return pl.DataFrame(columns)
+    return columns
 
 
 def _find_rows(pages: Pages, leaves: Leaves) -> _Rows:
@@ -260,24 +316,31 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
     if ((serials < _FIRST_BLOB) & (serials != 0)).any():
         raise UnusualPageError
     wide = serials.astype(np.int64)
-    lengths = np.maximum((wide - 12) >> 1, 0)
+    return _cut_text(name, buffer, starts, np.maximum((wide - 12) >> 1, 0))
+
+
+def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
+    """Cut texts out of the buffer; those without a byte are null."""
     present = np.flatnonzero(lengths)
     if present.size == 0:
-        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, serials.size)
+        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, lengths.size)
     first, size = starts[present], lengths[present]
     total = int(size.sum())
     if 2 * total < buffer.size:  # a text holds all bytes that it was cut from
-        ends = np.cumsum(size)
-        buffer = buffer[expand_windows(first, first + size)]
-        first = ends - size
+        core = load_core()
+        if core is None:
+            buffer = buffer[expand_windows(first, first + size)]
+        else:
+            buffer = join_slices(core, buffer, first, size)
+        first = np.cumsum(size) - size
     cut = pl.select(
         pl.lit(buffer.tobytes(), dtype=pl.Binary)
         .bin.slice(pl.lit(pl.Series(first)), pl.lit(pl.Series(size)))
         .alias(name)
     ).to_series()
     text = decode_text(cut)
-    if present.size == serials.size:
+    if present.size == lengths.size:
         return text
-    places = np.zeros(serials.size, np.int64)
+    places = np.zeros(lengths.size, np.int64)
     places[present] = np.arange(present.size)
     return text.gather(pl.Series(places)).set(pl.Series(lengths == 0), None)

@@ -7,11 +7,13 @@ import sys
 
 import numpy as np
 
+from nsys_pp.arrays.byte_rows import join_slices, read_fields, read_number_rows, read_numbers
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
+from tests.arrays.byte_rows import damage_rows, draw_rows
 from tests.arrays.near_points import build_finder, draw_near_points, find_near_points
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
@@ -47,6 +49,15 @@ def main() -> None:
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
         write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
         join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
+        rows, headers, codes, kinds, _ = draw_rows(seed)
+        for row_count in (len(codes), 0):
+            changed, changed_codes = damage_rows(seed, rows, codes)
+            read_fields(core, rows, codes, kinds)
+            read_fields(core, changed, changed_codes, kinds)
+            read_numbers(core, changed.buffer, changed.starts[:row_count])
+            read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
+            read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])
+        join_slices(core, rows.buffer, rows.starts, rows.kept)
         points = draw_near_points(seed)
         find_near_points(core, points)
         for starts in (0, 3, 8):

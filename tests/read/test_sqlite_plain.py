@@ -19,6 +19,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read import read_report, sqlite, sqlite_plain
 from nsys_pp.read.table import Source
+from tests.arrays.ways import use_numpy
 from tests.conftest import find_shared_reports
 from tests.draws import count_draws
 
@@ -250,13 +251,19 @@ def test_rows_of_many_columns_are_equal(tmp_path: Path) -> None:
 
 
 @settings(max_examples=count_draws(150), deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), page_bytes=st.sampled_from([512, 1024, 4096]))
+@given(
+    seed=st.integers(0, 2**32 - 1), page_bytes=st.sampled_from([512, 1024, 4096]), is_compiled=st.booleans()
+)
 def test_random_tables_are_equal(
-    seed: int, page_bytes: int, tmp_path_factory: pytest.TempPathFactory
+    seed: int, page_bytes: int, is_compiled: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("random") / "a.sqlite"
     rows = draw_rows(seed, random.Random(seed).randrange(600))
-    plain, queried, _ = read_both(write(path, rows, before=[f"PRAGMA page_size = {page_bytes}"]))
+    write(path, rows, before=[f"PRAGMA page_size = {page_bytes}"])
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_compiled:
+            use_numpy(patch)
+        plain, queried, _ = read_both(path)
     assert_equal(plain, queried)
 
 
@@ -278,13 +285,16 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.filterwarnings("ignore:.*is damaged")
 @settings(max_examples=count_draws(900), deadline=None)
-@given(seed=st.integers(0, 2**32 - 1))
+@given(seed=st.integers(0, 2**32 - 1), is_compiled=st.booleans())
 def test_damaged_files_are_rows_of_sqlite_or_its_error(
-    seed: int, sound: bytes, tmp_path_factory: pytest.TempPathFactory
+    seed: int, is_compiled: bool, sound: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("damaged") / "a.sqlite"
     path.write_bytes(damage(bytearray(sound), random.Random(seed)))
-    plain, queried, _ = read_both(path)
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_compiled:
+            use_numpy(patch)
+        plain, queried, _ = read_both(path)
     if isinstance(plain, str) != isinstance(queried, str) and _is_read_differently(path):
         return
     assert_equal(plain, queried)

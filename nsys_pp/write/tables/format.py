@@ -57,16 +57,7 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
 
     Tables that could not be built have no rows.
     """
-    frames = {}
-    for filled in content.tables:
-        if filled.missing:
-            continue
-        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
-        frame = frame if content.unit is None else convert_times(frame, content.unit)
-        frames[filled.table.name] = frame.with_columns(
-            pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)
-        )
-    return frames
+    return {name: name_categories(frame) for name, frame in _select_rows(content).items()}
 
 
 def select_frame(content: Content) -> pl.DataFrame:
@@ -75,7 +66,31 @@ def select_frame(content: Content) -> pl.DataFrame:
     Raises:
         ValueError: There are several tables, or none.
     """
-    frames = select_data(content)
+    return name_categories(select_categorical_frame(content))
+
+
+def select_categorical_frame(content: Content) -> pl.DataFrame:
+    """Return the rows of the only table as in `select_frame`, with categories.
+
+    Raises:
+        ValueError: There are several tables, or none.
+    """
+    frames = _select_rows(content)
     if len(frames) != 1:
         raise ValueError(f"a file of this format holds one table, not {len(frames)}")
     return next(iter(frames.values()))
+
+
+def name_categories(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with strings in place of categories."""
+    return frame.with_columns(pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String))
+
+
+def _select_rows(content: Content) -> dict[str, pl.DataFrame]:
+    frames = {}
+    for filled in content.tables:
+        if filled.missing:
+            continue
+        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
+        frames[filled.table.name] = frame if content.unit is None else convert_times(frame, content.unit)
+    return frames

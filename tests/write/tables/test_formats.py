@@ -13,6 +13,7 @@ import pytest
 from nsys_pp.errors import OutputError
 from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES
 from nsys_pp.write.tables.output import format_table, format_tables, write_table, write_tables
+from tests.unpacking import find_words
 from tests.write.tables.tables import make_table
 
 FRAME = pl.DataFrame(
@@ -44,10 +45,23 @@ def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
 
 def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     schema = PLAIN.schema
-    assert pl.read_parquet(written(tmp_path, "parquet")).equals(PLAIN)
+    path = written(tmp_path, "parquet")
+    read = pl.read_parquet(path)
+    assert read.equals(PLAIN)
+    assert read.schema == schema
+    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
+    assert parquet.read_schema(path).field("name").type == "large_string"
     assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
     assert pl.read_json(written(tmp_path, "json"), schema=schema).equals(PLAIN)
     assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
+
+
+def test_parquet_has_no_category_without_a_row(tmp_path: Path) -> None:
+    names = pl.Series("name", ["used", "password", "used"], dtype=pl.Categorical())
+    rows = names.to_frame().filter(pl.Series([True, False, True]))
+    path = written(tmp_path, "parquet", rows)
+    assert not find_words(path.read_bytes(), ["password"])
+    assert pl.read_parquet(path)["name"].to_list() == ["used", "used"]
 
 
 def test_the_registry_has_the_names_and_extensions_of_its_formats() -> None:

@@ -1,0 +1,185 @@
+"""Numbers and texts at positions of bytes, compiled (`core.c`): each position is checked there before it is used.
+
+A function returns None where its arrays do not have the form that it is for; callers then use numpy, which is the
+definition, and finds what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.types import Int64s
+
+Bytes = NDArray[np.uint8]
+_INTEGER_BITS = (32, 64)
+
+
+class ByteRows(Struct, frozen=True):
+    """Rows of bytes in one buffer.
+
+    Attributes:
+        buffer: The bytes.
+        starts: Position of each row.
+        kept: Number of its bytes that are in the buffer.
+        sizes: Number of all its bytes.
+    """
+
+    buffer: Bytes
+    starts: Int64s
+    kept: Int64s
+    sizes: Int64s
+
+
+class FieldKind(Struct, frozen=True):
+    """A field to read from rows.
+
+    Attributes:
+        position: Of the field in the rows.
+        bits: 32 or 64 for integers; 0 for texts.
+    """
+
+    position: int
+    bits: int
+
+
+class FieldValues(Struct, frozen=True):
+    """Values of a field, one per row.
+
+    Attributes:
+        values: Integers, 0 for null; of texts the position of the first byte.
+        others: 1 for null; of texts the length, 0 for null.
+        null_count: Number of nulls.
+    """
+
+    values: NDArray[Any]
+    others: NDArray[Any]
+    null_count: int
+
+
+def read_numbers(core: Core, buffer: Bytes, at: Int64s) -> tuple[Int64s, Int64s] | None:
+    """Read numbers of seven bits a byte, the most significant first; the ninth byte has eight.
+
+    Args:
+        core: The library.
+        buffer: Bytes.
+        at: Positions in them.
+
+    Returns:
+        The numbers, and the positions after them; None where one is not in the buffer.
+    """
+    buffer, at = _contiguous(buffer), np.ascontiguousarray(at, dtype=np.int64)
+    values, ends = np.empty(len(at), np.int64), np.empty(len(at), np.int64)
+    addresses = (array.ctypes.data for array in (at, values, ends))
+    if core.read_numbers(len(buffer), buffer.ctypes.data, len(at), *addresses):
+        return None
+    return values, ends
+
+
+def read_number_rows(
+    core: Core, buffer: Bytes, starts: Int64s, stops: Int64s, width: int
+) -> NDArray[np.int32] | None:
+    """Read successive numbers as in `read_numbers`, several for each row.
+
+    Args:
+        core: The library.
+        buffer: Bytes.
+        starts: Position of the first number of each row.
+        stops: Position after the last one.
+        width: Count of numbers in a row, at least 1.
+
+    Returns:
+        A (rows, width) matrix; None where the numbers do not fill their row, or one has more than 31 bits.
+    """
+    if len(starts) != len(stops) or width < 1:
+        raise ValueError("rows with other stops than starts, or without numbers")
+    buffer = _contiguous(buffer)
+    starts, stops = (np.ascontiguousarray(column, dtype=np.int64) for column in (starts, stops))
+    values = np.empty((len(starts), width), dtype=np.int32)
+    addresses = starts.ctypes.data, stops.ctypes.data
+    if core.read_number_rows(
+        len(buffer), buffer.ctypes.data, len(starts), *addresses, width, values.ctypes.data
+    ):
+        return None
+    return values
+
+
+def read_fields(
+    core: Core, rows: ByteRows, codes: NDArray[np.int32], kinds: Sequence[FieldKind]
+) -> list[FieldValues] | None:
+    """Read the values of fields of rows, in which all fields lie one after the other.
+
+    Args:
+        core: The library.
+        rows: The rows.
+        codes: A (rows, fields) matrix of the form of each field: 0 null; 1 to 6 signed big-endian integers of 1, 2, 3, 4, 6 and 8
+            bytes; 7 eight bytes of another kind; 8 and 9 the integers 0 and 1; from 12 on texts of half as many bytes above 12.
+        kinds: Fields to read; positions ascend.
+
+    Returns:
+        Their values; None where the fields do not fill their row, or a value is not of its kind.
+
+    Raises:
+        ValueError: Arrays have other lengths than the rows, or a kind is not one of a field.
+    """
+    count, width = codes.shape
+    positions = [kind.position for kind in kinds]
+    if positions != sorted(positions) or any(not 0 <= at < width for at in positions):
+        raise ValueError("fields that are not there, or not in order")
+    if any(kind.bits not in (0, *_INTEGER_BITS) for kind in kinds):
+        raise ValueError("a field of other bits than 0, 32 and 64")
+    buffer, codes = _contiguous(rows.buffer), np.ascontiguousarray(codes, dtype=np.int32)
+    columns = [
+        np.ascontiguousarray(column, dtype=np.int64) for column in (rows.starts, rows.kept, rows.sizes)
+    ]
+    if any(len(column) != count for column in columns):
+        raise ValueError("rows of another number than their codes")
+    values: list[NDArray[Any]] = [
+        np.empty(count, np.int32 if kind.bits == 32 else np.int64) for kind in kinds
+    ]
+    others: list[NDArray[Any]] = [np.zeros(count, np.uint8 if kind.bits else np.int64) for kind in kinds]
+    table = np.array(
+        [
+            (kind.position, kind.bits, first.ctypes.data, second.ctypes.data, 0)
+            for kind, first, second in zip(kinds, values, others, strict=True)
+        ],
+        dtype=np.int64,
+    ).reshape(-1, 5)
+    addresses = (column.ctypes.data for column in columns)
+    fields = width, codes.ctypes.data, len(kinds), table.ctypes.data
+    if core.read_fields(len(buffer), buffer.ctypes.data, count, *addresses, *fields):
+        return None
+    return [
+        FieldValues(first, second, nulls)
+        for first, second, nulls in zip(values, others, table[:, 4].tolist(), strict=True)
+    ]
+
+
+def join_slices(core: Core, buffer: Bytes, starts: Int64s, lengths: Int64s) -> Bytes:
+    """Join slices of bytes, one after the other.
+
+    Raises:
+        ValueError: One is not in the buffer.
+    """
+    if len(starts) != len(lengths):
+        raise ValueError("slices with other lengths than starts")
+    buffer = _contiguous(buffer)
+    starts, lengths = (np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths))
+    if lengths.min(initial=0) < 0 or lengths.max(initial=0) > len(buffer):
+        raise ValueError("a slice that is not in the buffer")
+    joined = np.empty(int(lengths.sum()), dtype=np.uint8)
+    addresses = starts.ctypes.data, lengths.ctypes.data
+    if core.join_slices(
+        len(buffer), buffer.ctypes.data, len(starts), *addresses, len(joined), joined.ctypes.data
+    ):
+        raise ValueError("a slice that is not in the buffer")
+    return joined
+
+
+def _contiguous(buffer: Bytes) -> Bytes:
+    return np.ascontiguousarray(buffer, dtype=np.uint8)

@@ -1,0 +1,129 @@
+"""Numbers and values of rows of bytes that the compiled functions take equal those that were written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nsys_pp.arrays.byte_rows import (
+    ByteRows,
+    FieldKind,
+    FieldValues,
+    join_slices,
+    read_fields,
+    read_number_rows,
+    read_numbers,
+)
+from nsys_pp.arrays.core import Core, load_core
+from tests.arrays.byte_rows import Value, damage_rows, draw_rows, encode_number
+
+
+def find_core() -> Core:
+    found = load_core()
+    if found is None:
+        pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
+    return found
+
+
+def list_values(rows: ByteRows, kind: FieldKind, field: FieldValues) -> list[Value]:
+    """List the values of a field, with None for null; an empty text is null."""
+    if kind.bits:
+        return [None if null else int(value) for value, null in zip(field.values, field.others, strict=True)]
+    slices = zip(field.values, field.others, strict=True)
+    return [rows.buffer[first : first + length].tobytes() or None for first, length in slices]
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_values_are_those_that_were_written(seed: int) -> None:
+    core = find_core()
+    rows, headers, codes, kinds, values = draw_rows(seed)
+    read = read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
+    assert read is not None
+    assert read.tolist() == codes.tolist()
+    taken = read_fields(core, rows, codes, kinds)
+    assert taken is not None
+    for kind, field, expected in zip(kinds, taken, values, strict=True):
+        found = list_values(rows, kind, field)
+        assert found == [value or None if kind.bits == 0 else value for value in expected]
+        assert field.null_count == found.count(None)
+    joined = join_slices(core, rows.buffer, rows.starts, rows.kept)
+    slices = zip(rows.starts, rows.kept, strict=True)
+    assert joined.tobytes() == b"".join(rows.buffer[at : at + size].tobytes() for at, size in slices)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_damaged_rows_are_refused_or_within_the_bytes(seed: int) -> None:
+    rows, _, codes, kinds, _ = draw_rows(seed)
+    changed, changed_codes = damage_rows(seed, rows, codes)
+    taken = read_fields(find_core(), changed, changed_codes, kinds) or []
+    for kind, field in zip(kinds, taken, strict=bool(taken)):
+        if kind.bits == 0 and len(field.values):
+            assert field.values.min() >= 0
+            assert (field.values + field.others).max() <= len(rows.buffer)
+
+
+@given(st.lists(st.integers(0, 2**56 - 1), max_size=9))
+def test_numbers_are_read_at_positions(numbers: list[int]) -> None:
+    encoded = [encode_number(number) for number in numbers]
+    ends = np.cumsum([len(data) for data in encoded], dtype=np.int64)
+    buffer = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    at = np.append(np.zeros(1, np.int64), ends)[:-1] if numbers else ends
+    found = read_numbers(find_core(), buffer, at)
+    assert found is not None
+    assert found[0].tolist() == numbers
+    assert found[1].tolist() == ends.tolist()
+
+
+def test_the_ninth_byte_of_a_number_has_eight_bits() -> None:
+    found = read_numbers(find_core(), np.full(9, 255, dtype=np.uint8), np.array([0]))
+    assert found is not None
+    assert (found[0].tolist(), found[1].tolist()) == ([-1], [9])
+
+
+@pytest.mark.parametrize(("data", "at"), [(b"\x81", 0), (b"\x01", 1), (b"\x01", -1), (b"", 0)])
+def test_numbers_beyond_the_bytes_are_refused(data: bytes, at: int) -> None:
+    buffer = np.frombuffer(data, dtype=np.uint8)
+    assert read_numbers(find_core(), buffer, np.array([at])) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "bits"), [(7, 64), (10, 64), (11, 64), (13, 64), (5, 32), (6, 32), (1, 0), (9, 0), (10, 0)]
+)
+def test_values_of_another_kind_are_refused(code: int, bits: int) -> None:
+    sizes = {7: 8, 5: 6, 6: 8, 1: 1}
+    length = np.array([sizes.get(code, 0)])
+    rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([0]), length, length)
+    codes = np.array([[code]], dtype=np.int32)
+    assert read_fields(find_core(), rows, codes, [FieldKind(0, bits)]) is None
+    assert (read_fields(find_core(), rows, codes, []) is None) == (code in (10, 11))
+
+
+def test_fields_that_do_not_fill_their_row_are_refused() -> None:
+    core = find_core()
+    two = np.array([2])
+    rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([3]), two, two)
+    codes, kinds = np.array([[1, 1]], dtype=np.int32), [FieldKind(1, 64)]
+    assert read_fields(core, rows, codes, kinds) is not None
+    assert read_fields(core, replace(rows, kept=two - 1), codes, kinds) is None
+    assert read_fields(core, replace(rows, sizes=two + 1), codes, kinds) is None
+    assert read_fields(core, replace(rows, starts=np.array([31])), codes, kinds) is None
+    assert read_number_rows(core, rows.buffer, two, two + 3, 2) is None
+
+
+def test_wrong_arguments_do_not_reach_it() -> None:
+    core, one = find_core(), np.array([1])
+    rows = ByteRows(np.zeros(32, dtype=np.uint8), one, one, one)
+    codes = np.array([[1]], dtype=np.int32)
+    for kinds in ([FieldKind(1, 64)], [FieldKind(-1, 64)], [FieldKind(0, 16)]):
+        with pytest.raises(ValueError, match="field"):
+            read_fields(core, rows, codes, kinds)
+    with pytest.raises(ValueError, match="rows of another number"):
+        read_fields(core, replace(rows, kept=np.array([1, 1])), codes, [])
+    with pytest.raises(ValueError, match="rows with other stops"):
+        read_number_rows(core, rows.buffer, one, np.array([1, 1]), 1)
+    for starts, lengths in ((one, np.array([32])), (one, np.array([-1])), (np.array([-1]), one)):
+        with pytest.raises(ValueError, match="a slice"):
+            join_slices(core, rows.buffer, starts, lengths)
