@@ -121,9 +121,7 @@ class TraceLayout:
         return Placement(
             machine=machine,
             machine_order=roster["machine_order"][0],
-            rows=_list_rows(
-                recorded.identity, roster, self._titles_of.get(report, {}), tracks, self._devices
-            )
+            rows=_list_rows(recorded.identity, roster, self._titles_of.get(report, {}), tracks, self._devices)
             | self._list_rows_elsewhere(machine, tracks),
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,

@@ -50,7 +50,11 @@ metrics of GPUs for the overview of a trace, and for sums in parts; and the kind
 of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
-ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {"overview", "metric_sums"}  # of `tables_on_request`
+ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
+    "overview",
+    "metric_sums",
+    "copy_kinds",
+}  # of `tables_on_request`
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
 """All groups that analyses read."""
 
