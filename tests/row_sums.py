@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
+from nsys_pp.frames.groups import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.model import build_report

@@ -21,6 +21,7 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.vocabulary import name_jobs, name_steps
+from tests import recording
 from tests.importer import Importer, assert_no_errors, slices_by_track
 
 PROGRAM = """
@@ -130,20 +131,14 @@ def test_a_missing_package_is_told_once_and_the_program_runs_on() -> None:
 
 
 def record(nsys: str, folder: Path, options: list[str], *arguments: str) -> tuple[Path, str]:
-    pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")
-    options = ["-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-o", "run", "-f", "true", *options]
-    done = subprocess.run(
-        [nsys, "profile", *options, sys.executable, "-c", PROGRAM, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
+    printed = recording.record(
+        nsys,
+        folder,
+        ["-t", "nvtx", "--sample=none", "--cpuctxsw=none", *options],
+        ["-c", PROGRAM, *arguments],
+        environ={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
-    report = folder / "run.nsys-rep"
-    if not report.exists():
-        pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
-    return report, done.stdout + done.stderr
+    return folder / "run.nsys-rep", printed
 
 
 @pytest.mark.parametrize(

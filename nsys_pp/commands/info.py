@@ -15,7 +15,7 @@ from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
 from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.compose.run import build_run_roster
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.short_repr import ShortRepr

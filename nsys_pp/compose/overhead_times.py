@@ -13,7 +13,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.compose.requested import move_to_report
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.requested import OVERHEAD_TIMES
 from nsys_pp.frames.training import Training

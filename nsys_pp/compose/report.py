@@ -23,9 +23,9 @@ from nsys_pp.compose.report_training import Links, ReportTraining, describe_trai
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.groups import Group, find_show_groups
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
-from nsys_pp.frames.raw import Group, find_show_groups
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows

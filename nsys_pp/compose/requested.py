@@ -14,7 +14,7 @@ from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
 from nsys_pp.frames.requested import HOST_TIMES
 from nsys_pp.frames.training import Training

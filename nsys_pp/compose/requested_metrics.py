@@ -15,8 +15,8 @@ from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.compose.metric_lanes import LaneTimes, ReportSums, list_family_times
 from nsys_pp.compose.part_metrics import sum_part
 from nsys_pp.compose.run import Run
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_metrics import METRIC_FRAMES
-from nsys_pp.frames.raw import Group
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES, METRIC_SUMS
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report

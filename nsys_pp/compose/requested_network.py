@@ -13,7 +13,7 @@ from msgspec import Struct
 from nsys_pp.compose.report_training import find_links
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.requested import NETWORK_SUMS
 from nsys_pp.frames.sampled_metrics import SampledMetric

@@ -6,63 +6,15 @@ that names of nsys occur in `nsys_pp.read.tables` only. Missing tables are empty
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
 
 import polars as pl
 from msgspec import Struct, field
 
 from nsys_pp.frames.conform import Schema, build_schema
+from nsys_pp.frames.groups import Group
 from nsys_pp.frames.row_counts import RowTally
-
-Group = Literal[
-    "ranges",
-    "ops",
-    "kernel_names",
-    "details",
-    "cpu",
-    "communication",
-    "os_calls",
-    "host",
-    "copy_kinds",
-    "tables",
-    "overview",
-    "metric_sums",
-    "show_os",
-    "show_states",
-    "show_samples",
-    "show_sync",
-    "show_mpi",
-    "show_ucx",
-    "show_libraries",
-    "show_profiler",
-    "show_memory",
-    "show_metrics",
-    "show_network",
-    "show_other",
-]
-"""Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations; demangled names of
-kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
-communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
-for summaries (these calls, runs of threads, allocations); kinds of memory of copies; the number of rows of every exported table;
-metrics of GPUs for the overview of a trace, and for sums in parts; and the kinds
-of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
-
-SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
-ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
-    "overview",
-    "metric_sums",
-    "copy_kinds",
-}  # of `tables_on_request`
-ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
-"""All groups that analyses read."""
-
-
-def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:
-    """Return the groups of kinds of data that are shown on request."""
-    return frozenset(group for group in SHOW_GROUPS if group.removeprefix("show_") in {*kinds})
-
 
 NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
 COPY_DIRECTION = pl.Enum(
@@ -321,6 +273,7 @@ _COLUMNS: Mapping[str, _Columns] = {
     "gpu_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
     "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
     "generic_events": {"time": pl.Int64, "type": pl.Int64, "text": pl.String},  # JSON
+    "generic_event_types": {"type": pl.Int64, "text": pl.String},  # JSON
     "network_metrics": {
         "table": pl.String,  # its exported name
         "source": pl.String,

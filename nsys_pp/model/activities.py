@@ -10,6 +10,7 @@ from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.event_records import find_event_calls
+from nsys_pp.model.generic_events import build_generic_events
 from nsys_pp.model.names import resolve
 from nsys_pp.model.stacks import NO_NAME, build_stacks
 
@@ -37,6 +38,7 @@ def build_activities(raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.D
         _build_states(raw),
         _build_samples(raw),
         _build_call_stacks(raw),
+        build_generic_events(raw),
     ]
     parts = [part for part in built if not part.is_empty()]
     if not parts:

@@ -27,12 +27,11 @@ from nsys_pp.frames.sampled_metrics import (
     is_of_overview,
     parse_unit,
 )
+from nsys_pp.model.generic_events import list_metrics
 from nsys_pp.units import HERTZ_PER_MEGAHERTZ
 
 _GPU_MASK = 0xFF
 _FASTEST_MHZ = 100_000  # of a clock; more is in Hz
-# beginnings of names of GPU metrics; other generic events have none of them
-_OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
 _FRAMES = ("gpu_metrics", "generic_events", "network_metrics")
 
 _WHOLE = {"show_metrics", "metric_sums"}  # groups with all metrics
@@ -121,32 +120,24 @@ def _read_typed(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.
 
 def _read_generic(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the same of metrics whose samples are objects of values."""
-    others = []
-    for (kind,), rows in raw["generic_events"].group_by("type", maintain_order=True):
-        keys = _list_keys(rows["text"][0])
-        if not any(key.startswith(_OF_GPUS) for key in keys):
-            others.append(kind)
-            continue
-        for key in filter(wanted, keys):
-            found = pl.col("text").str.json_path_match(f"$[{json.dumps(key)}]")
+    events = raw["generic_events"]
+    if events.is_empty() or "show_metrics" not in raw.groups:
+        return
+    metrics = list_metrics(raw)
+    for kind, names in metrics.items():
+        rows = events.filter(type=kind)
+        for name in filter(wanted, names):
+            found = pl.col("text").str.json_path_match(f"$[{json.dumps(name)}]")
             samples = rows.select(time_ns="time", value=found.cast(pl.Float64, strict=False))
             if len(samples := samples.drop_nulls("value")):
-                yield int(kind) & _GPU_MASK, key, samples
-    if others:
-        passes = ~raw["generic_events"]["type"].is_in(others)
-        left_out = raw.keep("generic_events", passes, "of other kinds than GPU metrics")
+                yield kind & _GPU_MASK, name, samples
+    is_metric = events["type"].is_in([*metrics])
+    if "show_other" not in raw.groups and not is_metric.all():
+        left_out = raw.keep("generic_events", is_metric, "of other kinds than GPU metrics")
         warnings.warn(
-            f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics",
+            f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics: `--show other` draws them",
             stacklevel=6,
         )
-
-
-def _list_keys(text: str) -> list[str]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    return [key for key in values if '"' not in key] if isinstance(values, dict) else []
 
 
 def _build_network(raw: RawReport) -> list[SampledMetric]:

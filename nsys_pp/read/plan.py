@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import polars as pl
 
-from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group
+from nsys_pp.frames.groups import ON_REQUEST, Group
+from nsys_pp.frames.raw import SCHEMAS, ExportedTable
 from nsys_pp.frames.row_counts import RowTally
 from nsys_pp.read.table import Column, Source, Table
 from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES

@@ -30,7 +30,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import ON_REQUEST, SHOW_GROUPS, Group, RawReport
+from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows

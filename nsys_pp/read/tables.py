@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables_on_request import MEMORY_KINDS, OVERHEADS
 

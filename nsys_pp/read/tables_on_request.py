@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsys_pp.frames.raw import Group
+from nsys_pp.frames.groups import Group
 from nsys_pp.read.table import Column, Table
 
 
@@ -241,7 +241,13 @@ TABLES_ON_REQUEST = (
         "generic_events",
         ("GENERIC_EVENTS",),
         {"time": _c("timestamp", "rawTimestamp"), "type": _c("typeId"), "text": _c("data")},
-        groups=("show_metrics",),
+        groups=("show_metrics", "show_other"),
+    ),
+    Table(
+        "generic_event_types",
+        ("GENERIC_EVENT_TYPES",),
+        {"type": _c("typeId"), "text": _c("data")},
+        groups=("show_other",),
     ),
     Table("network_metrics", ("NET_NIC_METRIC",), _METRIC, groups=("show_network",), title="network card"),
     Table("network_metrics", ("NET_IB_SWITCH_METRIC",), _METRIC, groups=("show_network",), title="IB switch"),

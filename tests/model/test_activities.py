@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.raw import SHOW_GROUPS
+from nsys_pp.frames.groups import SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
@@ -82,8 +82,22 @@ def test_metrics_of_older_versions_are_objects_of_values(tmp_path: Path) -> None
         {"vmId": 1, "id": at, "name": "GPU", "busLocation": f"0000:0{at}:00.0", "cuDevice": at}
         for at in (0, 1)
     ]
+    tables: dict[str, list[Row]] = {
+        "GENERIC_EVENTS": [*events, other],
+        "TARGET_INFO_GPU": gpus,
+        "GENERIC_EVENT_TYPES": [{"typeId": 3, "sourceId": 0, "data": '{"Name": "irq:entry"}'}],
+    }
+    path = write_export(tmp_path / "metrics.sqlite", {"StringIds": strings("x"), **tables})
     with pytest.warns(UserWarning, match="left out 1 generic events of other kinds than GPU metrics"):
-        report = build(tmp_path, GENERIC_EVENTS=[*events, other], TARGET_INFO_GPU=gpus)
+        only_metrics = build_report(read_report(path, need=frozenset({"show_metrics"})))
+    assert only_metrics.activities.is_empty()
+    only_others = build_report(read_report(path, need=frozenset({"show_other"})))
+    assert only_others.sampled_metrics == ()
+    report = build(tmp_path, **tables)
+    assert len(report.sampled_metrics) == len(only_metrics.sampled_metrics) == 2
+    for drawn in (only_others, report):
+        found = drawn.activities.select("row", "process_key", "start_ns", "end_ns", "name", "detail")
+        assert found.rows() == [("generic events", None, 1, None, "irq:entry", '{"irq": 4}')]
     samples = [
         (metric.process_key, metric.name, metric.unit, *sample)
         for metric in report.sampled_metrics
@@ -94,6 +108,18 @@ def test_metrics_of_older_versions_are_objects_of_values(tmp_path: Path) -> None
         (None, "GPU 1: SM Active", "", 10, 7.0),
         (None, "GPU 1: Tensor Active", "", 0, 5.0),
     ]
+
+
+@pytest.mark.parametrize(
+    "data", ["{", "[1]", '{"Name": ""}', '{"Name": 4}', '{"name": "x"}', "[" * 100_000, None]
+)
+def test_types_of_generic_events_without_a_name_are_numbered(tmp_path: Path, data: str | None) -> None:
+    events: list[Row] = [{"rawTimestamp": 5, "timestamp": 7, "typeId": 9, "data": "text"}]
+    types: list[Row] = [{"typeId": 9, "sourceId": 0, "data": data}] if data else []
+    gpu: Row = {"vmId": 1, "id": 0, "name": "GPU", "busLocation": "0000:01:00.0", "cuDevice": 0}
+    tables = {"GENERIC_EVENT_TYPES": types} if types else {}
+    report = build(tmp_path, GENERIC_EVENTS=events, TARGET_INFO_GPU=[gpu], **tables)
+    assert report.activities.select("start_ns", "name", "detail").rows() == [(7, "type 9", "text")]
 
 
 def test_metrics_without_names_and_gpus_are_numbered(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +13,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.read import read_report
@@ -34,6 +34,7 @@ from tests.read.tables import (
     switch,
     write_export,
 )
+from tests.recording import record
 
 _PROGRAM = """
 import nvtx, threading, time
@@ -62,19 +63,10 @@ def _assert_same(one: RawReport, other: RawReport) -> None:
 @pytest.fixture(scope="module")
 def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report that the real nsys recorded here, without a GPU, and exported in three ways."""
-    pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")
     folder = tmp_path_factory.mktemp("recorded")
-    options = ["-t", "nvtx,osrt", "--sample=none", "--cpuctxsw=none", "-o", "run", "-f", "true"]
-    done = subprocess.run(
-        [nsys, "profile", *options, sys.executable, "-c", _PROGRAM],
-        cwd=folder,
-        env={**os.environb, b"RANK": b"3", b"BROKEN": b"x\xff\xfey"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if not (folder / "run.nsys-rep").exists():
-        pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
+    environ = {**os.environb, b"RANK": b"3", b"BROKEN": b"x\xff\xfey"}
+    options = ["-t", "nvtx,osrt", "--sample=none", "--cpuctxsw=none"]
+    record(nsys, folder, options, ["-c", _PROGRAM], environ=environ)
     kinds = {
         "run.sqlite": "sqlite",
         "run_pqtdir": "parquetdir",

@@ -15,6 +15,7 @@ import pytest
 
 from fixtures.simulate import main as simulate
 from tests.conftest import REPOSITORY
+from tests.recording import record
 
 collect_ignore = ["fake"]  # other processes import it
 RECIPES = REPOSITORY / "recipes"
@@ -58,25 +59,12 @@ def nsys(each_nsys: str) -> str:
 @pytest.fixture(scope="session")
 def recorded(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two reports of a program with processes, threads, domains, payloads, and no GPU: rank2 and rank10."""
-    pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "program.py").write_text(_PROGRAM)
     options = ["-t", "nvtx,osrt", "--sample=none", "--cpuctxsw=none"]
-    for rank in (
-        2,
-        10,
-    ):  # one by one: of two that began at once, one once left no report
-        done = subprocess.run(
-            [nsys, "profile", *options, "-o", f"rank{rank}", sys.executable, "program.py"],
-            cwd=folder,
-            env={**os.environ, "RANK": str(rank), "TMPDIR": str(folder)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if not (folder / f"rank{rank}.nsys-rep").exists():
-            pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
+    for rank in (2, 10):  # one by one: of two that began at once, one once left no report
+        environ = {**os.environ, "RANK": str(rank), "TMPDIR": str(folder)}
+        record(nsys, folder, options, ["program.py"], name=f"rank{rank}", environ=environ)
     return folder
 
 

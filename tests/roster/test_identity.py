@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from nsys_pp.frames.raw import ALL_GROUPS, Group
+from nsys_pp.frames.groups import ALL_GROUPS, Group
 from nsys_pp.frames.report import Session as OurSession
 from nsys_pp.frames.roster import Identity
 from nsys_pp.model import build_report

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from fixtures.recording.secrets import MARK
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.read import read_report
 from tests.cli.calls import assert_refused, call
+from tests.recording import record
 from tests.test_secrets import HIDDEN, plant, plant_into
 from tests.unpacking import find_words
 
@@ -123,19 +122,9 @@ def test_a_recording_without_nsys_is_refused_with_the_way_out(
 
 
 def test_a_recording_is_exported_first(nsys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("nvtx", reason="no nvtx: install nvtx==0.2.11")
     monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
     program = "import nvtx\nwith nvtx.annotate('a range'): pass\n"
-    options = ["-t", "nvtx", "--sample=none", "--cpuctxsw=none", "-o", "run", "-f", "true"]
-    done = subprocess.run(
-        [nsys, "profile", *options, sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if not (tmp_path / "run.nsys-rep").exists():
-        pytest.skip(f"this nsys cannot record: {done.stdout[-200:]}")
+    record(nsys, tmp_path, ["-t", "nvtx", "--sample=none", "--cpuctxsw=none"], ["-c", program])
     copies = nsys_pp.scrub(tmp_path / "run.nsys-rep", tmp_path / "clean.sqlite", nsys=nsys).copies
     assert copies == {tmp_path / "run.nsys-rep": tmp_path / "clean.sqlite"}
     raw = read_report(tmp_path / "clean.sqlite")
