@@ -11,6 +11,7 @@ events, or few in a long gap.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,6 +23,9 @@ from nsys_pp.arrays.time_order import order_by_owner, order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
 
+_MOST_PAIRS = (
+    1 << 14
+)  # of a process: with more, only its first thread may wait, as pairs grow with the square of threads
 _MAX_SIDE_BY_SIDE = 0.05  # share of a worker's calls that are not in gaps
 # events among close calls of a worker: share of those expected of threads side by side
 _MAX_AMONG_CALLS = 0.1
@@ -102,9 +106,17 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
     workers_by_process: dict[int, list[int]] = {}
     for process, worker in workers.iter_rows():
         workers_by_process.setdefault(process, []).append(worker)
+    waiting_counts = Counter(waiting["process_key"])
+    crowded = {
+        process
+        for process, own in workers_by_process.items()
+        if len(own) * waiting_counts[process] > _MOST_PAIRS
+    }
+    may_wait = _find_first_threads(ranges, api_calls, crowded) if crowded else set()
     candidates = sorted(
         (key, worker, process)
         for process, key in waiting.iter_rows()
+        if process not in crowded or key in may_wait
         for worker in workers_by_process.get(process, ())
         if worker != key
     )

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nsys_pp
+from nsys_pp.projection import waited_calls
 
 _FEW, _FACTOR = 12_000, 4
 _MOST_TIMES = 8.0  # with four times the rows; their square would take 16 times as long
@@ -177,3 +179,18 @@ def _refusable(analyse: Callable[[Path], object], path: Path) -> None:
         analyse(path)
     except nsys_pp.NsysPPError:
         return
+
+
+def test_pairs_of_threads_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread may wait for each other: of a process with many, only its first thread is compared with all."""
+    compared: list[object] = []
+    relate = waited_calls._relate
+
+    def count(events: Any, calls: Any) -> Any:
+        compared.append(calls)
+        return relate(events, calls)
+
+    monkeypatch.setattr(waited_calls, "_relate", count)
+    path = _write(tmp_path / "threads.sqlite", _SHAPES["thousands of threads"], 600)
+    nsys_pp.merge(path, tmp_path / "x.pftrace")
+    assert 0 < len(compared) < 600
