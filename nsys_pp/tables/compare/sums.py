@@ -21,6 +21,7 @@ from nsys_pp.tables.compare.samples import (
     sample_stages,
     sample_steps,
 )
+from nsys_pp.tables.training.iteration_table import list_decodes
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.own_compute import sum_own_compute
 
@@ -48,7 +49,7 @@ def describe_training(training: Training) -> RunFacts:
     Returns:
         The facts; GPUs, versions, recordings and the like are left open.
     """
-    training, decodes = _keep_decodes(training), _list_decodes(training)
+    training, decodes = _keep_decodes(training), list_decodes(training)
     lanes, schedule = training.lanes, training.schedule
     complete = sum_lane_steps(training).filter("is_complete")
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
@@ -87,18 +88,9 @@ def median_step(samples: Mapping[str, pl.DataFrame]) -> float | None:
     return _finite(samples["steps"].filter(subject="step")["value"].median())
 
 
-def _list_decodes(training: Training) -> pl.DataFrame:
-    """List the batches of inference that are decodes on all lanes: step, requests (null where unknown)."""
-    is_decode = (pl.col("kind") == "decode").fill_null(value=False)
-    batches = training.batches.group_by("step").agg(
-        is_decode=is_decode.all(), requests=pl.col("generation_requests").mean()
-    )
-    return batches.filter("is_decode").select("step", "requests")
-
-
 def _keep_decodes(training: Training) -> Training:
     """Make steps partial that are batches of inference other than decodes: a prefill is as long as its requests."""
-    decodes = _list_decodes(training)
+    decodes = list_decodes(training)
     if decodes.is_empty():
         return training
     is_other = ~pl.col("step").is_in(decodes["step"].implode())

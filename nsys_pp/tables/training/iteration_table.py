@@ -146,6 +146,18 @@ def select_iterations(training: Training) -> pl.DataFrame:
     return batches if complete.is_empty() else complete
 
 
+def list_decodes(training: Training) -> pl.DataFrame:
+    """List the batches of inference that are decodes on all their lanes: step, requests (mean of the lanes; null where unknown).
+
+    Other batches are as long as their requests make them. Empty in runs without batches.
+    """
+    is_decode = (pl.col("kind") == "decode").fill_null(value=False)
+    batches = training.batches.group_by("step").agg(
+        is_decode=is_decode.all(), requests=pl.col("generation_requests").mean()
+    )
+    return batches.filter("is_decode").select("step", "requests")
+
+
 def build_iteration_table(training: Training) -> pl.DataFrame:
     """Build the rows of `ITERATION_TABLE`, by kind of batch; empty without batches."""
     time = pl.col("end_ns") - pl.col("start_ns")

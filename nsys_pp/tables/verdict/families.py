@@ -30,9 +30,9 @@ def describe_families(
     evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> str:
     """Describe the families of kernels in which lanes take longer than their peers; "" where it is not known or not clear."""
-    if may_be_waiting(evidence, members, peers, steps):
-        return ", in CUDA graphs traced as a whole, which may hold waits for other ranks"
     families = _compare_families(evidence, members, peers, steps)
+    if _is_mostly_of_graphs(families):
+        return ", in CUDA graphs traced as a whole, which may hold waits for other ranks"
     usual, excess = to_float(families["usual_ns"].sum()), to_float(families["excess_ns"].sum())
     counts, usual_counts = to_float(families["count"].sum()), to_float(families["usual_count"].sum())
     if not usual or excess <= 0:
@@ -59,7 +59,10 @@ def may_be_waiting(
     evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> bool:
     """Return whether half of the excess or more is in CUDA graphs that were traced as a whole."""
-    families = _compare_families(evidence, members, peers, steps)
+    return _is_mostly_of_graphs(_compare_families(evidence, members, peers, steps))
+
+
+def _is_mostly_of_graphs(families: pl.DataFrame) -> bool:
     of_graphs = to_float(families.filter(family="graph")["excess_ns"].sum())
     return of_graphs > 0 and of_graphs >= _LEAST_OF_GRAPHS * to_float(families["excess_ns"].sum())
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.verdict import Finding
+from nsys_pp.tables.training.iteration_table import list_decodes
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of, to_float
 from nsys_pp.tables.verdict.wording import format_share, format_time
 
@@ -37,7 +38,9 @@ _SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
 def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find long steps, the longest first."""
     is_serving = not evidence.training.batches.is_empty()
-    spans = _select_decodes(evidence) if is_serving else evidence.spans
+    spans = evidence.spans
+    if is_serving:
+        spans = spans.join(list_decodes(evidence.training), on="step", how="semi", maintain_order="left")
     if spans.height < _LEAST_STEPS or not evidence.has_steps:
         return []
     least = _LEAST_EXCESS if spans.height >= _FEW_STEPS else _LEAST_EXCESS_OF_FEW
@@ -58,13 +61,6 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
         among = "other decodes" if is_serving else "the others"
         findings.append(_describe(evidence, step, span_ns, usual, growth, among=among))
     return [finding for finding in findings if not _is_explained(evidence, finding, earlier)]
-
-
-def _select_decodes(evidence: Evidence) -> pl.DataFrame:
-    """Return the rows of `Evidence.spans` of steps that are decodes on all their lanes."""
-    is_decode = (pl.col("kind") == "decode").fill_null(value=False)
-    decodes = evidence.training.batches.group_by("step").agg(is_decode.all()).filter("kind")
-    return evidence.spans.join(decodes, on="step", how="semi", maintain_order="left")
 
 
 def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Finding]) -> bool:
