@@ -285,9 +285,9 @@ def test_every_package_has_a_docstring_of_its_own() -> None:
     assert len(set(docs.values())) == len(docs)
 
 
-def test_names_of_nsys_are_in_two_modules() -> None:
+def test_names_of_nsys_are_in_three_modules() -> None:
     with_names = {module for module, path in NAMES.items() if NSYS_NAME.search(text_of(path))}
-    assert with_names == {"read.tables", "read.tables_on_request"}
+    assert with_names == {"read.tables", "read.tables_on_request", "read.tables_of_samples"}
 
 
 def test_field_numbers_of_perfetto_are_in_one_module() -> None:

@@ -198,8 +198,8 @@ def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Tab
     tables = info.contents.tables.filter(pl.col("row_count") > 0)
     for (use,), rows in tables.group_by("use", maintain_order=True):
         names = [
-            f"{name} {count:,} (--show {show})" if use == "on request" else f"{name} {count:,}"
-            for name, count, show in rows.select("table", "row_count", "show").rows()
+            f"{name} {count:,}{_note(show, sums)}"
+            for name, count, show, sums in rows.select("table", "row_count", "show", "sums").rows()
         ]
         if use == _FACTS and not with_fact_tables:
             counts = format_count(len(rows), "table"), format_count(int(rows["row_count"].sum()), "row")
@@ -208,6 +208,16 @@ def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Tab
         grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
         label = ""
     return grid
+
+
+def _note(show: str | None, sums: str | None) -> str:
+    """Format the kinds of `--show` that draw a table, and the table of results with its sums.
+
+    >>> _note("os", "summary --table os"), _note("mpi", None), _note(None, None)
+    (' (--show os; summary --table os)', ' (--show mpi)', '')
+    """
+    notes = [*([f"--show {show}"] if show else []), *([sums] if sums else [])]
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:

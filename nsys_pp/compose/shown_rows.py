@@ -37,8 +37,11 @@ def add_shown(
         replace(metric, samples=within(metric.samples, "time_ns", "time_ns"))
         for metric in report.sampled_metrics
     )
+    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
+    if "network" not in show:  # parts have sums of them
+        sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
+        of_network = ()
     if "metrics" not in show:
-        of_network = tuple(metric for metric in sampled if metric.gpu is None) if "network" in show else ()
         overview = () if detail == "jobs" else summarise_metrics(sampled)
         sampled = (*overview, *of_network)
     if not show:

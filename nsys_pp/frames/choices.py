@@ -11,7 +11,7 @@ DETAILS: tuple[Detail, ...] = ("jobs", "ranges", "kernels", "cpu")
 
 SHOW_KINDS: Mapping[str, str] = {
     "os": "calls of the operating system",
-    "states": "threads on and off processors",
+    "states": "threads on and off processors, contexts on and off GPUs",
     "samples": "CPU samples with their stacks",
     "sync": "CUDA synchronization",
     "mpi": "MPI calls",
@@ -20,6 +20,7 @@ SHOW_KINDS: Mapping[str, str] = {
     "profiler": "messages and overhead of nsys",
     "memory": "GPU memory in use",
     "metrics": "GPU metrics",
+    "counters": "performance counters of processors",
     "network": "metrics of network cards and switches",
     "other": "any other table with times",
 }

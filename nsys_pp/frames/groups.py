@@ -18,6 +18,7 @@ Group = Literal[
     "tables",
     "overview",
     "metric_sums",
+    "network_sums",
     "show_os",
     "show_states",
     "show_samples",
@@ -28,6 +29,7 @@ Group = Literal[
     "show_profiler",
     "show_memory",
     "show_metrics",
+    "show_counters",
     "show_network",
     "show_other",
 ]
@@ -35,13 +37,14 @@ Group = Literal[
 kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls; colors, categories and payloads of ranges);
 communication between ranks (payloads of NCCL's ranges, calls of MPI); calls of the operating system; data of the host
 for summaries (these calls, runs of threads, allocations); kinds of memory of copies; the number of rows of every exported table;
-metrics of GPUs for the overview of a trace, and for sums in parts; and the kinds
+metrics of GPUs for the overview of a trace, and these and metrics of the network for sums in parts; and the kinds
 of data that a trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`."""
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
 ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
     "overview",
     "metric_sums",
+    "network_sums",
     "copy_kinds",
 }  # of `tables_on_request`
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}

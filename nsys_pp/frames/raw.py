@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from nsys_pp.frames.conform import Schema, build_schema
 from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw_on_request import COLUMNS_ON_REQUEST
 from nsys_pp.frames.row_counts import RowTally
 
 NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
@@ -60,12 +61,6 @@ _MPI_CALL: _Columns = {
     "communicator": pl.Int64,
 }
 
-_STACK: _Columns = {  # frames of stacks
-    "stack_id": pl.Int64,
-    "symbol": pl.Int32,
-    "module": pl.Int32,
-    "depth": pl.Int64,  # 0: the innermost
-}
 
 _COLUMNS: Mapping[str, _Columns] = {
     "strings": {"id": pl.Int32, "text": pl.String},
@@ -218,75 +213,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "name_id": pl.Int32,
     },
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
-    # the rest is read on request (`--show`)
-    "activities": {  # intervals and instants of many tables
-        "table": pl.String,  # its exported name
-        "source": pl.String,  # row of the trace: "OS calls", "MPI"; the exported name of an unknown table
-        "start": pl.Int64,
-        "end": pl.Int64,  # null: an instant
-        "thread": pl.Int64,
-        "process": pl.Int64,  # where no thread is known
-        "name_id": pl.Int32,
-        "text": pl.String,  # name, where no string is referred to
-        "bytes": pl.Int64,
-        "peer": pl.Int64,
-        "tag": pl.Int64,
-        "stream": pl.Int64,
-        "correlation": pl.Int64,
-        "is_kept": pl.Boolean,  # false: no event of its kind
-        "stack_id": pl.Int64,  # 0: none
-        "address": pl.Int64,
-        "count": pl.Int64,  # events that the row stands for
-        "detail": pl.String,  # kind of memory; text of an event without a name
-        "cpu": pl.Int64,
-    },
-    "mpi_requests": {  # calls that start requests, or wait for them; one row per request
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "thread": pl.Int64,
-        "name_id": pl.Int32,
-        "request": pl.Int64,
-    },
-    "switches": {
-        "time": pl.Int64,
-        "thread": pl.Int64,
-        "cpu": pl.Int64,
-        "is_in": pl.Int64,
-        "state": pl.String,  # of a thread that leaves its processor; null where unknown
-    },
-    "samples": {"id": pl.Int64, "time": pl.Int64, "thread": pl.Int64, "cpu": pl.Int64},
-    "stacks": {  # frames of the stacks of samples
-        "sample": pl.Int64,
-        "symbol": pl.Int32,
-        "module": pl.Int32,
-        "depth": pl.Int64,  # 0: the innermost
-    },
-    "os_stacks": _STACK,  # of calls of the operating system
-    "cuda_stacks": _STACK,  # of CUDA calls
-    "call_stacks": {  # CUDA calls with a stack
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "thread": pl.Int64,
-        "name_id": pl.Int32,
-        "stack_id": pl.Int64,  # 0: none
-    },
-    "gpu_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
-    "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
-    "generic_events": {"time": pl.Int64, "type": pl.Int64, "text": pl.String},  # JSON
-    "generic_event_types": {"type": pl.Int64, "text": pl.String},  # JSON
-    "network_metrics": {
-        "table": pl.String,  # its exported name
-        "source": pl.String,
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "device": pl.Int64,
-        "list": pl.Int64,
-        "index": pl.Int64,
-        "value": pl.Float64,
-    },
-    "network_metric_names": {"list": pl.Int64, "index": pl.Int64, "name": pl.String, "unit": pl.String},
-    "network_cards": {"card": pl.Int64, "device": pl.Int64},
-    "network_card_names": {"card": pl.Int64, "device": pl.Int64, "name": pl.String},
+    **COLUMNS_ON_REQUEST,
     "facts": {"name": pl.String, "value": pl.String},  # nsys_version, hostname, ...
     "launcher": {"name": pl.String, "value": pl.String},  # allow-listed variables
 }

@@ -40,8 +40,9 @@ class SampledMetric(Struct, frozen=True, kw_only=True):
         unit: "%", "MHz", "B/ms", ...; "" where unknown.
         samples: `METRIC_VALUES`.
         ends_ns: End of the interval of each sample; None: each is valid until the next one.
-        source: "network card" or "IB switch"; "": a GPU.
-        owner: Name of the card or switch; "": a GPU.
+        source: "network card", "IB switch" or "SoC"; "": a GPU.
+        owner: Name of the card or switch; "": a GPU, or the system on a chip.
+        port: Number of its port; "": not recorded.
     """
 
     process_key: int | None = None
@@ -55,6 +56,7 @@ class SampledMetric(Struct, frozen=True, kw_only=True):
     ends_ns: pl.Series | None = None
     source: str = ""
     owner: str = ""
+    port: str = ""
 
 
 def parse_unit(metric: str) -> str:

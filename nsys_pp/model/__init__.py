@@ -74,7 +74,7 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
     stream_calls = build_stream_calls(raw)
-    on_request = _build_on_request(raw, api_calls, stream_calls)
+    on_request = _build_on_request(raw, gpus, api_calls, stream_calls)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
@@ -126,10 +126,10 @@ def _build_events(
 
 
 def _build_on_request(
-    raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
+    raw: RawReport, gpus: pl.DataFrame, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
     """Build the frames of a report that are read on request, and of overhead."""
-    activities = build_activities(raw, api_calls, stream_calls)
+    activities = build_activities(raw, gpus, api_calls, stream_calls)
     return {
         "activities": activities,
         "active_processes": build_processes(raw, (activities,)),

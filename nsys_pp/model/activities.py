@@ -11,6 +11,7 @@ from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.event_records import find_event_calls
 from nsys_pp.model.generic_events import build_generic_events
+from nsys_pp.model.gpu_contexts import build_gpu_contexts
 from nsys_pp.model.names import resolve
 from nsys_pp.model.stacks import NO_NAME, build_stacks
 
@@ -19,11 +20,14 @@ RUNNING, NOT_RUNNING, ENDED = "running", "not running", "terminated"
 SYNCHRONIZATION = "CUDA synchronization"
 
 
-def build_activities(raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.DataFrame) -> pl.DataFrame:
+def build_activities(
+    raw: RawReport, gpus: pl.DataFrame, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
+) -> pl.DataFrame:
     """Build the intervals and instants of all tables that were read on request.
 
     Args:
         raw: The report.
+        gpus: From `nsys_pp.model.devices.number_gpus`.
         api_calls: `API_CALLS`: a synchronization has the thread and the name of the call that waits.
         stream_calls: `STREAM_CALLS`: a synchronization has the record of the event that it waits for.
 
@@ -36,6 +40,7 @@ def build_activities(raw: RawReport, api_calls: pl.DataFrame, stream_calls: pl.D
         _build_calls(raw, api_calls, event_calls),
         _build_records(event_calls),
         _build_states(raw),
+        build_gpu_contexts(raw, gpus),
         _build_samples(raw),
         _build_call_stacks(raw),
         build_generic_events(raw),

@@ -13,8 +13,10 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import COUNTERS
+from nsys_pp.model.memory_pools import build_memory_pools
+from nsys_pp.model.processor_counters import build_processor_counters
 
-BUILDERS: tuple[Callable[[RawReport], pl.DataFrame], ...] = ()
+BUILDERS: tuple[Callable[[RawReport], pl.DataFrame], ...] = (build_processor_counters, build_memory_pools)
 """Functions that build the counters of one raw frame each."""
 
 

@@ -16,6 +16,7 @@ _TIMED = {
     "os_calls": "calls of the operating system",
     "activities": "rows shown on request",
     "network_metrics": "samples of the network",
+    "processor_counts": "counters of processors",
     "mpi_requests": "requests of MPI",
     "overheads": "overheads of nsys",
     "call_stacks": "CUDA calls with stacks",
@@ -29,7 +30,10 @@ _INSTANTS = {
     "switches": "switches of threads",
     "samples": "CPU samples",
     "gpu_metrics": "samples of GPU metrics",
+    "soc_metrics": "samples of the system",
     "generic_events": "samples of the system",
+    "gpu_contexts": "switches of contexts",
+    "memory_pools": "operations on memory pools",
     "cuda_memory": "allocations of GPU memory",
     "mpi_communicators": "MPI communicators",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
@@ -12,23 +12,30 @@ from nsys_pp.frames.raw import ExportedTable
 
 _PREFIX = "show_"
 _DRAWN = {"nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions"}
-_SUMMED = {
-    *("synchronizations", "cuda_events", "mpi_messages", "mpi_collectives", "mpi_communicators"),
-    *("os_calls", "thread_switches", "cuda_memory", "diagnostics"),
+_NAMES = {  # read with what they name; no row of them is drawn
+    *("gpu_metric_names", "soc_metric_names", "network_metric_names", "network_cards", "network_card_names"),
+    *("generic_event_types", "generic_fields", "processor_counter_names", "processor_components"),
+    "mpi_communicators",
+}
+_SUMS: Mapping[str, str] = {  # results that have sums of a table, by raw frame
+    "os_calls": "summary --table os",
+    "thread_switches": "summary --table overview",
+    "cuda_memory": "summary --table memory",
+    "samples": "pipeline --table host",
+    "overheads": "pipeline --table overhead",
+    "gpu_metrics": "pipeline --table metrics",
+    "network_metrics": "pipeline --table network",
 }
 
 
 def build_exported_tables(tables: Iterable[ExportedTable]) -> pl.DataFrame:
     """Find the use of each table of an export.
 
-    A table with several uses has the first one in the order of `TABLE_USE`: calls of the operating system are drawn on
-    request, and summed.
-
     Returns:
         `EXPORTED_TABLES` by use, kind of `--show` and name; empty if tables were not listed.
     """
     rows = [
-        (table.name, _find_use(table), _find_show(table), table.row_count)
+        (table.name, _find_use(table), _find_show(table), _find_sums(table), table.row_count)
         for table in sorted(tables, key=lambda table: table.name)
     ]
     frame = pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
@@ -40,7 +47,7 @@ def _find_use(table: ExportedTable) -> str:
         return "drawn"
     if _find_show(table) is not None:
         return "on request"
-    if _SUMMED & {*table.frames}:
+    if _find_sums(table) is not None:
         return "summed"
     if table.frames:
         return "facts"
@@ -48,7 +55,11 @@ def _find_use(table: ExportedTable) -> str:
 
 
 def _find_show(table: ExportedTable) -> str | None:
-    if _DRAWN & {*table.frames}:
+    if (_DRAWN & {*table.frames}) or {*table.frames} <= _NAMES:
         return None
     shown = [group.removeprefix(_PREFIX) for group in table.groups if group.startswith(_PREFIX)]
-    return shown[0] if shown else None
+    return ",".join(shown) or None
+
+
+def _find_sums(table: ExportedTable) -> str | None:
+    return ", ".join(_SUMS[frame] for frame in table.frames if frame in _SUMS) or None

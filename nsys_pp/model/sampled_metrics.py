@@ -1,8 +1,8 @@
-"""Metrics of GPUs and of the network, sampled by nsys -> `SampledMetric`.
+"""Metrics of GPUs, of the network and of systems on a chip, sampled by nsys -> `SampledMetric`.
 
 GPU metrics have had two layouts. Since nsys 2023 a table has one row per sample and metric, and another one the names of
 metrics; before, a sample was one generic event, its values an object of JSON. In both, the low 8 bits of the type of an
-event are the id of its GPU, as in NVIDIA's own recipe `gpu_metric_util_map` of 2023.4.
+event are the id of its GPU, as in NVIDIA's own recipe `gpu_metric_util_map` of 2023.4. Metrics of systems on a chip have the newer one.
 
 Clocks have the unit MHz in their names, by the files of metric sets of nsys 2024.2, and yet tables have Hz.
 """
@@ -18,23 +18,20 @@ import polars as pl
 from nsys_pp.arrays.columns import find_distinct, numbers, pack
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import move_columns
-from nsys_pp.frames.conform import conform
+from nsys_pp.arrays.types import Floats
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.sampled_metrics import (
-    METRIC_VALUES,
-    SampledMetric,
-    is_clock,
-    is_of_overview,
-    parse_unit,
-)
+from nsys_pp.frames.sampled_metrics import SampledMetric, is_clock, is_of_overview, parse_unit
 from nsys_pp.model.generic_events import list_metrics
+from nsys_pp.model.network_metrics import build_network_metrics
 from nsys_pp.units import HERTZ_PER_MEGAHERTZ
 
 _GPU_MASK = 0xFF
 _FASTEST_MHZ = 100_000  # of a clock; more is in Hz
-_FRAMES = ("gpu_metrics", "generic_events", "network_metrics")
+_FRAMES = ("gpu_metrics", "soc_metrics", "generic_events", "network_metrics")
+_SOC = "SoC"
 
 _WHOLE = {"show_metrics", "metric_sums"}  # groups with all metrics
+_OF_GPUS = _WHOLE | {"overview"}
 
 _Wanted = Callable[[str], bool]
 
@@ -42,7 +39,7 @@ _Wanted = Callable[[str], bool]
 def build_sampled_metrics(
     raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame
 ) -> tuple[SampledMetric, ...]:
-    """Build all sampled metrics that were read: of GPUs by name, then of the network by name and unit.
+    """Build all sampled metrics that were read: of GPUs by name, then of the system on a chip, and of the network by name and unit.
 
     A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one of the system:
     without process and device, and named after the GPU or the network card. For the overview alone, only its metrics
@@ -65,7 +62,7 @@ def build_sampled_metrics(
         for gpu, bus, number in reversed(gpus.select("id", "bus_location", "number").drop_nulls("id").rows())
     }
     metrics: dict[tuple[str, str], SampledMetric] = {}
-    for gpu, metric, samples in [*_read_typed(raw, wanted), *_read_generic(raw, wanted)]:
+    for gpu, metric, samples in [*_read_typed(raw, "gpu", wanted), *_read_generic(raw, wanted)]:
         bus, label = listed.get(gpu, (None, f"GPU {gpu}"))
         bus = None if bus is None else bus.lower()
         process, device = used.get(bus or "", (None, None))
@@ -85,7 +82,7 @@ def build_sampled_metrics(
             else samples.sort("time_ns", maintain_order=True),
         )
     of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
-    return (*of_gpus, *_build_network(raw))
+    return (*of_gpus, *_build_soc(raw), *build_network_metrics(raw))
 
 
 def _is_any(_: str) -> bool:
@@ -96,14 +93,31 @@ def _is_of_default(metric: str) -> bool:
     return is_of_overview(metric) or is_clock(metric)
 
 
-def _read_typed(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
+def _build_soc(raw: RawReport) -> list[SampledMetric]:
+    """Build the metrics of the system on a chip, by name."""
+    metrics = [
+        SampledMetric(
+            metric=name,
+            name=f"{_SOC}: {name}",
+            unit=parse_unit(name),
+            samples=samples
+            if samples["time_ns"].is_sorted()
+            else samples.sort("time_ns", maintain_order=True),
+            source=_SOC,
+        )
+        for _, name, samples in _read_typed(raw, "soc", _is_any)
+    ]
+    return sorted(metrics, key=lambda metric: metric.name)
+
+
+def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the GPU, the name and the samples of each wanted metric that has one row per value."""
-    rows = raw["gpu_metrics"]
+    rows = raw[f"{of}_metrics"]
     if rows.is_empty():
         return
     names = {
         (kind, metric): name
-        for kind, metric, name in raw["gpu_metric_names"].select("type", "metric", "name").iter_rows()
+        for kind, metric, name in raw[f"{of}_metric_names"].select("type", "metric", "name").iter_rows()
     }
     first, code = find_distinct(pack(numbers(rows["type"]), numbers(rows["metric"])))
     listed = rows[first].select("type", "metric").rows()
@@ -111,17 +125,23 @@ def _read_typed(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.
         name = names.get((kind, metric)) or f"metric {metric}"
         if not wanted(name):
             continue
-        values = rows["value"].to_numpy()[at]
-        if parse_unit(name) == "MHz" and len(values) and values.max() > _FASTEST_MHZ:
-            values = values / HERTZ_PER_MEGAHERTZ
+        values = _scale(name, rows["value"].to_numpy()[at])
         samples = pl.DataFrame({"time_ns": numbers(rows["time"])[at], "value": values})
         yield kind & _GPU_MASK, name, move_columns(samples)
+
+
+def _scale(name: str, values: Floats) -> Floats:
+    """Convert clocks in Hz to the unit of their names."""
+    if parse_unit(name) == "MHz" and len(values) and values.max() > _FASTEST_MHZ:
+        scaled: Floats = values / HERTZ_PER_MEGAHERTZ
+        return scaled
+    return values
 
 
 def _read_generic(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the same of metrics whose samples are objects of values."""
     events = raw["generic_events"]
-    if events.is_empty() or "show_metrics" not in raw.groups:
+    if events.is_empty() or raw.groups.isdisjoint(_OF_GPUS):
         return
     metrics = list_metrics(raw)
     for kind, names in metrics.items():
@@ -130,61 +150,13 @@ def _read_generic(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, p
             found = pl.col("text").str.json_path_match(f"$[{json.dumps(name)}]")
             samples = rows.select(time_ns="time", value=found.cast(pl.Float64, strict=False))
             if len(samples := samples.drop_nulls("value")):
-                yield kind & _GPU_MASK, name, samples
+                values = _scale(name, samples["value"].to_numpy())
+                yield kind & _GPU_MASK, name, samples.with_columns(value=values)
     is_metric = events["type"].is_in([*metrics])
     if "show_other" not in raw.groups and not is_metric.all():
         left_out = raw.keep("generic_events", is_metric, "of other kinds than GPU metrics")
-        warnings.warn(
-            f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics: `--show other` draws them",
-            stacklevel=6,
-        )
-
-
-def _build_network(raw: RawReport) -> list[SampledMetric]:
-    """Build the metrics of network cards and switches, by name: a value is of the interval that begins at its time."""
-    samples = raw["network_metrics"]
-    if samples.is_empty():
-        return []
-    names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
-    cards = (
-        pl.concat(
-            [
-                raw["network_cards"].join(
-                    raw["network_card_names"].select("card", "name"), on="card", how="inner"
-                ),
-                raw["network_card_names"].select("card", "device", "name"),
-            ],
-            how="diagonal",
-        )
-        .drop_nulls(["device", "name"])
-        .unique("device", keep="first", maintain_order=True)
-        .select("device", of_card="name")
-    )
-    found = samples.join(names, on=["list", "index"], how="left", maintain_order="left").join(
-        cards, on="device", how="left", maintain_order="left"
-    )
-    owner = pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0)))
-    metric = pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0)))
-    named = found.select(
-        "start",
-        "end",
-        "value",
-        "source",
-        metric=metric,
-        owner=owner,
-        unit=pl.col("unit").fill_null(""),
-    ).sort("start", maintain_order=True)
-    parts = named.partition_by("owner", "metric", "unit", "source", as_dict=True, maintain_order=True)
-    metrics = [
-        SampledMetric(
-            metric=str(metric),
-            name=f"{owner}: {metric}",
-            unit=str(unit),
-            samples=part.rename({"start": "time_ns"}).pipe(conform, METRIC_VALUES),
-            ends_ns=part["end"],
-            source=str(source),
-            owner=str(owner),
-        )
-        for (owner, metric, unit, source), part in parts.items()
-    ]
-    return sorted(metrics, key=lambda metric: (metric.name, metric.unit))
+        if "show_metrics" in raw.groups:
+            warnings.warn(
+                f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics: `--show other` draws them",
+                stacklevel=6,
+            )

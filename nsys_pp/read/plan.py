@@ -33,7 +33,12 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
     on_request = _list_on_request(catalog) if need & ON_REQUEST else ()
     for table in (*TABLES, *on_request):
         name = _present_name(table, catalog)
-        useful = {group for group in need if table.useless_without.get(group, name) in catalog}
+        useful = {
+            group
+            for group in need
+            if table.useless_without.get(group, name) in catalog
+            and table.superseded_by.get(group) not in catalog
+        }
         if name is None or not _is_needed(table.groups, useful):
             continue
         present = {*catalog[name], ROW_ID} if has_row_id else set(catalog[name])
@@ -76,7 +81,7 @@ def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[Export
 
 def _list_on_request(catalog: Catalog) -> list[Table]:
     """List the tables that a trace has on request, and unknown tables with times."""
-    known = {name for table in (*TABLES, *TABLES_ON_REQUEST) for name in table.names}
+    known = {_present_name(table, catalog) for table in (*TABLES, *TABLES_ON_REQUEST)}
     unknown = (describe_unknown(name, columns) for name, columns in catalog.items() if name not in known)
     return [*TABLES_ON_REQUEST, *(table for table in unknown if table is not None)]
 

@@ -26,6 +26,7 @@ class Table(Struct, frozen=True):
     columns: Mapping[str, Column]
     groups: tuple[Group, ...] = ()  # read for any of these; (): always
     useless_without: Mapping[Group, str] = field(default_factory=dict)  # group -> table that it requires
+    superseded_by: Mapping[Group, str] = field(default_factory=dict)  # group -> table that has it instead
     must_have: tuple[str, ...] = ()  # exported columns that identify the table
     any_of: tuple[str, ...] = ()  # rows where one of these frame columns is set; () for all rows
     rows_named: Mapping[str, str] = field(

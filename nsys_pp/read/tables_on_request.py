@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from nsys_pp.frames.groups import Group
 from nsys_pp.read.table import Column, Table
+from nsys_pp.read.tables_of_samples import TABLES_OF_SAMPLES
 
 
 def _c(*names: str) -> Column:
@@ -24,6 +25,12 @@ _THREAD_STATES: dict[int, str | int] = dict(
         start=2,  # 0 is unknown, and 1 running
     )
 )
+# of contexts of GPUs: the numbers 1 to 6 and 9 are requests, acknowledgements and starts of work
+_CONTEXT_CHANGES: dict[int, str | int] = {
+    **dict.fromkeys((1, 2, 3, 4, 5, 6, 9), "other"),
+    7: "saved",
+    8: "restored",
+}
 _OS_CALLS: dict[int, str | int] = {27: True}  # other rows are the start and the end of tracing
 _SESSION_TIME: dict[int, str | int] = {1: True}  # other messages have times of other clocks
 _NAMES_OF_CALLS = ("nameId", "textId")
@@ -47,14 +54,6 @@ _ACCESSES: dict[int, str | int] = {
 _STACK = {"stack_id": _c("id"), "symbol": _c("symbol"), "module": _c("module"), "depth": _c("stackDepth")}
 _MPI = {**_CALL, "bytes": _c("size", "recvSize"), "peer": _c("remoteRank"), "tag": _c("tag")}
 _UCX = {**_CALL, "bytes": _c("packedSize"), "peer": _c("peerWorkerUid"), "tag": _c("tag")}
-_METRIC = {
-    "start": _c("start"),
-    "end": _c("end"),
-    "device": _c("globalId"),
-    "list": _c("metricsListId"),
-    "index": _c("metricsIdx"),
-    "value": _c("value"),
-}
 _OPENMP_KINDS = (
     *("CANCEL", "CRITICAL_SECTION", "DISPATCH", "FLUSH", "LOCK_DESTROY", "LOCK_INIT", "MASTER"),
     *("MUTEX_RELEASED", "MUTEX_WAIT", "PARALLEL", "REDUCTION", "SYNC_REGION", "SYNC_REGION_WAIT", "TASK"),
@@ -68,7 +67,7 @@ _LIBRARIES = {
     "video": ("NVVIDEO_DECODER_API", "NVVIDEO_ENCODER_API", "NVVIDEO_JPEG_API"),
     "Vulkan": ("VULKAN_API", "VULKAN_DEBUG_API"),
     "OpenGL": ("OPENGL_API",),
-    "Direct3D": ("DX12_API", "D3D11_PIX_DEBUG_API", "D3D12_PIX_DEBUG_API"),
+    "Direct3D": ("DX12_API", "D3D11_PIX_DEBUG_API", "D3D12_PIX_DEBUG_API", "DXGI_API", "NVAPI_API"),
 }
 
 
@@ -99,6 +98,19 @@ TABLES_ON_REQUEST = (
         groups=("show_states",),
     ),
     Table(
+        "gpu_contexts",
+        ("GPU_CONTEXT_SWITCH_EVENTS", "FECS_EVENTS"),
+        {
+            "time": _c("timestamp"),
+            "order": _c("seqNo"),
+            "gpu": _c("gpuId"),
+            "context": _c("contextId"),
+            "process": _c("globalPid"),
+            "change": Column(("tag",), words=_CONTEXT_CHANGES),
+        },
+        groups=("show_states",),
+    ),
+    Table(
         "samples",
         ("COMPOSITE_EVENTS",),
         {"id": _c("id"), "time": _c("start"), "thread": _c("globalTid"), "cpu": _c("cpu")},
@@ -122,6 +134,7 @@ TABLES_ON_REQUEST = (
         groups=("copy_kinds",),
         any_of=("source", "target"),
     ),
+    _activities("system calls", "SYSCALL", "show_os", _CALL),
     Table("os_stacks", ("OSRT_CALLCHAINS",), _STACK, groups=("show_os",)),
     Table("cuda_stacks", ("CUDA_CALLCHAINS",), _STACK, groups=("show_samples",)),
     Table(
@@ -164,6 +177,7 @@ TABLES_ON_REQUEST = (
     ),
     _activities("profiler overhead", "PROFILER_OVERHEAD", "show_profiler", _CALL),
     _activities("CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", "show_profiler", _CALL),
+    _activities("CUDA compilation", "CUPTI_ACTIVITY_KIND_JIT", "show_profiler", _CALL),
     Table(
         "activities",
         ("DIAGNOSTIC_EVENT",),
@@ -199,6 +213,32 @@ TABLES_ON_REQUEST = (
             "detail": Column(("poolType",), words={1: "local", 2: "imported"}),
         },
     ),
+    *(
+        Table(
+            "memory_pools",
+            (name,),
+            {
+                "time": _c("start"),
+                "process": _c("globalPid"),
+                "device": _c("deviceId"),
+                "address": _c(address),
+                "size": _c("localMemoryPoolSize"),
+                "used": _c("localMemoryPoolUtilizedSize"),
+                **more,
+            },
+            groups=("show_memory",),
+            title="memory pools",
+            any_of=("size", "used"),
+        )
+        for name, address, more in (
+            (
+                "CUDA_GPU_MEMORY_POOL_EVENTS",
+                "address",
+                {"is_end": Column(("operationType",), words={1: False, 2: True, 3: False})},
+            ),
+            ("CUDA_GPU_MEMORY_USAGE_EVENTS", "localMemoryPoolAddress", {}),
+        )
+    ),
     _activities(
         "page faults on GPUs",
         "CUDA_UM_GPU_PAGE_FAULT_EVENTS",
@@ -215,64 +255,11 @@ TABLES_ON_REQUEST = (
         "page faults on CPUs",
         "CUDA_UM_CPU_PAGE_FAULT_EVENTS",
         "show_memory",
-        {**_AT_PROCESS, "address": _c("address")},
+        # the function, by its name
+        {**_AT_PROCESS, "address": _c("address"), "name_id": _c("CpuInstruction")},
     ),
-    Table(
-        "gpu_metrics",
-        ("GPU_METRICS",),
-        {
-            "time": _c("timestamp", "rawTimestamp"),
-            "type": _c("typeId"),
-            "metric": _c("metricId"),
-            "value": _c("value"),
-        },
-        groups=("show_metrics", "overview", "metric_sums"),
-        must_have=("typeId", "metricId", "value"),  # copies without rows have others
-    ),
-    Table(
-        "gpu_metric_names",
-        ("TARGET_INFO_GPU_METRICS",),
-        {"type": _c("typeId"), "metric": _c("metricId"), "name": _c("metricName")},
-        groups=("show_metrics", "overview", "metric_sums"),
-        must_have=("typeId", "metricId", "metricName"),
-    ),
-    # GPU metrics of versions before 2023.4, and other samples of the system: values as JSON
-    Table(
-        "generic_events",
-        ("GENERIC_EVENTS",),
-        {"time": _c("timestamp", "rawTimestamp"), "type": _c("typeId"), "text": _c("data")},
-        groups=("show_metrics", "show_other"),
-    ),
-    Table(
-        "generic_event_types",
-        ("GENERIC_EVENT_TYPES",),
-        {"type": _c("typeId"), "text": _c("data")},
-        groups=("show_other",),
-    ),
-    Table("network_metrics", ("NET_NIC_METRIC",), _METRIC, groups=("show_network",), title="network card"),
-    Table("network_metrics", ("NET_IB_SWITCH_METRIC",), _METRIC, groups=("show_network",), title="IB switch"),
-    Table(
-        "network_metric_names",
-        ("TARGET_INFO_NETWORK_METRICS",),
-        {"list": _c("metricsListId"), "index": _c("metricsIdx"), "name": _c("name"), "unit": _c("unit")},
-        groups=("show_network",),
-    ),
-    Table(
-        "network_cards",
-        ("NIC_ID_MAP",),
-        {"card": _c("nicId"), "device": _c("globalId")},
-        groups=("show_network",),
-    ),
-    Table(
-        "network_card_names",
-        ("TARGET_INFO_NIC_INFO",),
-        {"card": _c("nicId"), "device": _c("globalId", "GUID"), "name": _c("name")},
-        groups=("show_network",),
-    ),
+    *TABLES_OF_SAMPLES,
 )
-
-METRIC_TABLES = tuple(table for table in TABLES_ON_REQUEST if "metric_sums" in table.groups)
-"""Tables of GPU metrics, which traces and parts have without being asked."""
 
 _ENUMERATIONS = ("ENUM_", "UnwindMethodType")
 _STARTS, _ENDS = ("start", "timestamp", "startedAt"), ("end", "endedAt")

@@ -19,7 +19,7 @@ from nsys_pp.read.arrow import is_table_directory, list_table_files
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables import COUNTED, ENVIRONMENT_ROWS, ROW_ID, TABLES
-from nsys_pp.read.tables_on_request import METRIC_TABLES
+from nsys_pp.read.tables_of_samples import METRIC_TABLES
 from nsys_pp.scrubbing.folders import copy_folder_tables
 
 _SESSION = ("strings", "facts", "launcher")  # tables of every export

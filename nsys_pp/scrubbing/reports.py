@@ -67,7 +67,9 @@ def scrub_report(
         ReportError: The report cannot be read, or the copy would differ from what was to be written.
         OutputError: The output exists, or cannot be written.
     """
-    raw = replace_texts(remove_unused(read_report(path, need=_GROUPS)), pseudonyms)
+    raw = remove_unused(read_report(path, need=_GROUPS))
+    raw.release("generic_events")  # with texts of all kinds
+    raw = replace_texts(raw, pseudonyms)
     with replace_file(output, force=force) as target:
         write_database(target, raw)
         assert_equal_frames(path, raw, read_report(target, need=_GROUPS))
