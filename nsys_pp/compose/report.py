@@ -81,7 +81,7 @@ def _extract_report(
 ) -> Part:
     groups = _drawn_groups(options)
     if with_tables:
-        groups |= _aggregate_groups() | {"metric_sums"}
+        groups |= _aggregate_groups() | {"metric_sums", "network_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
@@ -118,7 +118,7 @@ def _extract_built(
     view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = _aggregate(report, projections, links, training, options) if with_tables else {}
     if with_tables:
-        frames |= _summarise_metrics(report, training)
+        frames |= _summarise_metrics(report, links, training)
     frames["row_counts"] = _count_rows(report, options, links, projections)
     part = _build_part(report, options, _encode_nothing(report), links, training, frames)
     del report, projections, links, training, frames  # a trace needs the view alone
@@ -293,13 +293,14 @@ def _aggregate_groups() -> frozenset[Group]:
     return GROUPS
 
 
-def _summarise_metrics(report: Report, training: ReportTraining) -> dict[str, pl.DataFrame]:
+def _summarise_metrics(report: Report, links: Links, training: ReportTraining) -> dict[str, pl.DataFrame]:
     """Build the frames of metrics of a part to be stored (`METRIC_FRAMES`); none for a report without metrics."""
     if not report.sampled_metrics:
         return {}
     from nsys_pp.compose.part_metrics import summarise_for_part  # as above
+    from nsys_pp.compose.part_network import summarise_network
 
-    return summarise_for_part(report, training.frames["steps"])
+    return {**summarise_for_part(report, training.frames["steps"]), **summarise_network(report, links)}
 
 
 def _aggregate(

@@ -53,6 +53,8 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
         return (
             "none of the parts has GPU metrics of a GPU with kernels: record them, or extract the parts again"
         )
+    if not reports and name == "network":
+        return "none of the parts has network metrics in steps: record them, or extract the parts again"
     if not reports:
         return f"all inputs are parts, which have no {noun}: specify reports"
     if name == "overhead":

@@ -1,33 +1,31 @@
-"""Bytes of network cards and switches by step and machine: reports are read once more, with network metrics and collectives."""
+"""Bytes of network cards and switches by step and machine: reports are read once more, with network metrics and collectives; parts have windows of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.compose.part_network import list_collectives, list_windows
 from nsys_pp.compose.report_training import find_links
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.groups import Group
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.requested import NETWORK_SUMS
-from nsys_pp.frames.sampled_metrics import SampledMetric
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
-from nsys_pp.read import is_part, read_report
+from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.training.run.network_sums import NETWORK_RATES, list_machine_steps, sum_bytes
-from nsys_pp.units import NS_PER_MS, NS_PER_S
+from nsys_pp.units import NS_PER_S
 
 _GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
-# "IB: Bytes sent", "Eth: Bytes received"; the bytes of "IPoIB: ..." are also in those of its card
-_BYTES = re.compile(r"(?!IPoIB)(?:\w+: )?Bytes (sent|received)$")
 _CARDS = "network cards"
-_MESSAGES = ("Send", "Recv")
+_CARD = "network card"
 _DEVICE_BYTES = build_schema(
     {
         "source": pl.String,  # of `NETWORK_SUMS`
@@ -48,7 +46,7 @@ class _Sums(Struct, frozen=True):
 
 
 def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
-    """Read the network metrics of all machines, and sum their bytes by step (`NETWORK_SUMS`); parts have none.
+    """Read the network metrics of all machines, and sum their bytes by step (`NETWORK_SUMS`).
 
     Metrics of a card that several reports of a machine have are those of the first one.
     """
@@ -59,15 +57,16 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
     }
     wanted: dict[Path, pl.DataFrame] = {}
     for at, recorded in enumerate(run.inputs):
-        if not is_part(recorded.path) and machines.get(at) is not None:
+        if machines.get(at) is not None:
             clock, frame = run.clocks.clocks[at], of_machine[machines[at]]
             wanted[recorded.path] = frame.with_columns(
                 pl.Series(name, clock.to_report_times(frame[name].to_numpy()))
                 for name in ("start_ns", "end_ns")
             )
-    read = run.batch.map(
-        "reading network metrics", list(wanted), partial(_sum_report, steps=wanted, nsys=run.batch.nsys)
-    )
+    reports = [path for path in wanted if not is_part(path)]
+    work = partial(_sum_report, steps=wanted, nsys=run.batch.nsys)
+    read = run.batch.map("reading network metrics", reports, work)
+    read |= {path: _sum_part(path, steps) for path, steps in wanted.items() if is_part(path)}
     parts = [NETWORK_SUMS.to_frame()]
     for machine in sorted(of_machine):
         sums = [
@@ -81,42 +80,40 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
 
 def _sum_report(path: Path, steps: Mapping[Path, pl.DataFrame], nsys: str | None) -> _Sums:
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
-    metrics = [metric for metric in report.sampled_metrics if metric.ends_ns is not None]
-    parts = [_DEVICE_BYTES.to_frame(), *(_sum_metric(metric, steps[path]) for metric in metrics)]
-    devices = pl.concat(parts)
-    collectives = _sum_collectives(report, steps[path])
-    return _Sums(devices, collectives)
+    windows = list_windows(report.sampled_metrics, most=None)
+    return _sum_windows(windows, list_collectives(report, find_links(report)), steps[path])
 
 
-def _sum_metric(metric: SampledMetric, steps: pl.DataFrame) -> pl.DataFrame:
-    match = _BYTES.match(metric.metric)
-    if match is None:
-        return _DEVICE_BYTES.to_frame()
-    rates = metric.samples.select(
-        start_ns="time_ns", end_ns=metric.ends_ns, bytes_per_ns=pl.col("value") / NS_PER_MS
-    ).drop_nulls()
-    is_card = metric.source == "network card"
-    return (
-        sum_bytes(conform(rates, NETWORK_RATES), steps)
-        .with_columns(
-            source=pl.lit(_CARDS if is_card else metric.owner),
-            owner=pl.lit(metric.owner),
-            direction=pl.lit(match[1]),
+def _sum_part(path: Path, steps: pl.DataFrame) -> _Sums:
+    frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
+    if "network_windows" not in frames:
+        return _Sums(_DEVICE_BYTES.to_frame(), _COLLECTIVES.to_frame())
+    return _sum_windows(frames["network_windows"], frames["network_collectives"], steps)
+
+
+def _sum_windows(windows: pl.DataFrame, collectives: pl.DataFrame, steps: pl.DataFrame) -> _Sums:
+    """Sum windows of bytes, and collectives, by step."""
+    parts = [_DEVICE_BYTES.to_frame()]
+    keys = ["source", "owner", "port", "direction"]
+    for (source, owner, _, direction), rates in windows.partition_by(
+        keys, as_dict=True, maintain_order=True
+    ).items():
+        sums = sum_bytes(conform(rates, NETWORK_RATES), steps).with_columns(
+            source=pl.lit(_CARDS if source == _CARD else owner),
+            owner=pl.lit(owner),
+            direction=pl.lit(direction),
         )
-        .pipe(conform, _DEVICE_BYTES)
-    )
+        parts.append(conform(sums, _DEVICE_BYTES))
+    return _Sums(pl.concat(parts), _sum_collectives(collectives, steps))
 
 
-def _sum_collectives(report: Report, steps: pl.DataFrame) -> pl.DataFrame:
+def _sum_collectives(collectives: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Sum the data of the collectives of a report by step, in which their kernels start."""
-    requests = find_links(report).requests.filter(~pl.col("call").is_in(_MESSAGES)).drop_nulls("size_bytes")
-    if requests.is_empty() or steps.is_empty():
+    if collectives.is_empty() or steps.is_empty():
         return _COLLECTIVES.to_frame()
-    starts = requests.select("op_id", "size_bytes").join(
-        report.gpu_ops.select("op_id", at="start_ns"), on="op_id"
-    )
     return (
-        starts.sort("at")
+        collectives.sort("start_ns")
+        .rename({"start_ns": "at"})
         .join_asof(steps.sort("start_ns"), left_on="at", right_on="start_ns")
         .filter(pl.col("at") < pl.col("end_ns"))
         .group_by("step")

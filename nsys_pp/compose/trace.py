@@ -31,7 +31,7 @@ from nsys_pp.compose.inputs import (
 from nsys_pp.compose.mpi_rows import place_mpi_messages, read_mpi_messages
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
-from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_shown
+from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_events, count_shown
 from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.errors import MissingDataError
@@ -228,7 +228,7 @@ class TraceBuilder:
         return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
 
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
-        if not count_shown(shown)[1]:
+        if not count_events(shown):  # marks and counters alone are enough
             paths = [recorded.path for recorded in run.inputs]
             raise _nothing_to_draw_error(paths, is_cut=self._content.is_cut)
 
@@ -245,7 +245,7 @@ class TraceBuilder:
         """Draw the rows of CPUs, and messages of MPI, where no report has GPU operations; reports are read once more."""
         self._options = replace(self._options, detail="cpu", show=_WITHOUT_GPUS)
         shown = self._redraw(run, layout, window)
-        if count_shown([*shown.values()])[1]:
+        if count_events([*shown.values()]):
             warnings.warn(
                 "no report has GPU operations: CPU ranges, calls and samples are drawn"
                 f" (`--detail cpu --show {','.join(_WITHOUT_GPUS)}`)",

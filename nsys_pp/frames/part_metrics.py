@@ -1,6 +1,6 @@
-"""Frames of a part with GPU metrics: samples or means of windows, of bounded number, and sums by family of kernels.
+"""Frames of a part with metrics of GPUs and of the network: samples or means of windows, of bounded number, and sums by family of kernels.
 
-Parts of reports without GPU metrics have no such frames.
+Parts of reports without these metrics have no such frames.
 """
 
 from __future__ import annotations
@@ -39,8 +39,32 @@ METRIC_FAMILIES = build_schema(
     name="METRIC_FAMILIES",
 )
 
+NETWORK_WINDOWS = build_schema(
+    {  # bytes that network cards and switches sent and received; one row per window, by source, owner, port and direction, then start_ns
+        "source": pl.String,  # of `SampledMetric`, and likewise owner and port
+        "owner": pl.String,
+        "port": pl.String,
+        "direction": pl.String,  # "sent" or "received"
+        "start_ns": pl.Int64,  # on the report's clock
+        "end_ns": pl.Int64,
+        "bytes_per_ns": pl.Float64,  # mean
+        "peak_bytes_per_ns": pl.Float64,  # of the largest sample
+    },
+    name="NETWORK_WINDOWS",
+)
+
+NETWORK_COLLECTIVES = build_schema(
+    {  # one row per collective of known size, of reports with network metrics; by start_ns
+        "start_ns": pl.Int64,  # of its kernel, on the report's clock
+        "size_bytes": pl.Int64,
+    },
+    name="NETWORK_COLLECTIVES",
+)
+
 METRIC_FRAMES: Mapping[str, pl.Schema] = {
     "metric_windows": METRIC_WINDOWS,
     "metric_families": METRIC_FAMILIES,
+    "network_windows": NETWORK_WINDOWS,
+    "network_collectives": NETWORK_COLLECTIVES,
 }
 """Frames by name, which a part may lack."""

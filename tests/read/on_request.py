@@ -159,6 +159,23 @@ def write_everything(path: Path) -> Path:
                 {"start": 94, "globalPid": PROCESS, "deviceId": 0, "address": 77, "operationType": 1}
                 | {"poolType": 1, "localMemoryPoolSize": 1 << 20}
             ],
+            "GPU_CONTEXT_SWITCH_EVENTS": [
+                {
+                    "tag": tag,
+                    "vmId": 1,
+                    "seqNo": at,
+                    "contextId": 4,
+                    "timestamp": 100 + at,
+                    "globalPid": PROCESS,
+                }
+                | {"gpuId": 1}
+                for at, tag in enumerate((8, 9, 1, 2, 7, 8))
+            ],
+            "PMU_EVENTS": [{"start": 100, "end": 200, "globalVm": 1, "cpu": 2, "counter_id": 8}],
+            "PMU_EVENT_COUNTERS": [{"id": 8, "idx": 0, "value": 512}, {"id": 8, "idx": 1, "value": 33}],
+            "PMU_EVENT_REQUESTS": [
+                {"id": 0, "eventid": 60, "source": 0, "unit_type": 0, "event_name": "cycles"}
+            ],
             "SOMETHING_NEW": [
                 {"start": 190, "end": 195, "globalTid": THREAD, "name": "new"},
                 {"start": 196, "end": 198, "globalTid": OTHER_THREAD, "name": None},

@@ -34,7 +34,7 @@ def test_every_kind_has_a_group() -> None:
     assert find_show_groups(SHOW_KINDS) == SHOW_GROUPS
     assert find_show_groups(["os"]) == {"show_os"}
     groups = {group for table in TABLES_ON_REQUEST for group in table.groups}
-    assert groups <= SHOW_GROUPS | {"copy_kinds", "overview", "metric_sums"}
+    assert groups <= SHOW_GROUPS | {"copy_kinds", "overview", "metric_sums", "network_sums"}
 
 
 def test_a_trace_without_them_reads_none(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_each_group_reads_its_own_tables(tmp_path: Path) -> None:
     assert rows["show_memory"] == {
         *("memory operations", "memory pools", "page faults on CPUs", "page faults on GPUs")
     }
-    assert rows["show_states"] == rows["show_metrics"] == set()
+    assert rows["show_states"] == rows["show_metrics"] == rows["show_counters"] == set()
 
 
 def test_folders_of_tables_are_read_alike(tmp_path: Path) -> None:
@@ -128,12 +128,6 @@ def test_rows_of_tables_without_an_entry_have_their_arguments(tmp_path: Path) ->
               providerId INTEGER NOT NULL, taskId INTEGER NOT NULL, eventId INTEGER NOT NULL, version INTEGER NOT NULL,
               opcode INTEGER, data TEXT NOT NULL);
             INSERT INTO ETW_EVENTS VALUES (5, 1, 2, 3, 4, 5, 6, 7, '{"irq": 4}');
-            CREATE TABLE PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
-              cpu INTEGER NOT NULL, counter_id INTEGER);
-            INSERT INTO PMU_EVENTS VALUES (7, 9, 1, 3, 2);
-            CREATE TABLE UNCORE_PMU_EVENTS (start INTEGER NOT NULL, end INTEGER NOT NULL, globalVm INTEGER NOT NULL,
-              clusterId INTEGER, counterId INTEGER);
-            INSERT INTO UNCORE_PMU_EVENTS VALUES (8, 11, 1, 0, 2);
             CREATE TABLE GPU_MEMORY_BUDGET_EVENTS (timestamp INTEGER, globalPid INTEGER, value INTEGER);
             INSERT INTO GPU_MEMORY_BUDGET_EVENTS VALUES (9, 16777216, 77);
             """
@@ -144,8 +138,6 @@ def test_rows_of_tables_without_an_entry_have_their_arguments(tmp_path: Path) ->
     ) == [
         ("ETW_EVENTS", None, 5, None, None, None, '{"irq": 4}'),
         ("GPU_MEMORY_BUDGET_EVENTS", 16777216, 9, None, None, 77, None),
-        ("PMU_EVENTS", None, 7, 9, 3, None, None),
-        ("UNCORE_PMU_EVENTS", None, 8, 11, None, None, None),
     ]
 
 

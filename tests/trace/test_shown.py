@@ -93,6 +93,8 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
         if name != "GPU busy" and not name.endswith("memory in use")
     )
     expected: Counter[tuple[object, ...]] = Counter()
+    for name, time, value in report.counters.select("name", "time_ns", "value").iter_rows():
+        expected[name, time + offset_ns(report), value] += 1
     for counter in list_metrics(report.sampled_metrics):
         for time, value in counter.samples.iter_rows():
             expected[counter.name, time + offset_ns(report), value] += 1
@@ -141,6 +143,8 @@ def test_every_known_table_comes_back(importer: Importer, tmp_path: Path) -> Non
     assert {gpu for name, gpu in under if name == "GPU 1: SMs Active [Throughput %]"} == {"system"}
     assert {gpu for name, gpu in under if name == "device memory in use"} == {"GPU 0"}
     assert {gpu for name, gpu in under if name == "mlx5_0: IB: Bytes sent"} == {"system"}
+    assert {gpu for name, gpu in under if name == "CPU 2: cycles"} == {"system"}
+    assert {gpu for name, gpu in under if name == "memory pool size"} == {"GPU 0"}
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")

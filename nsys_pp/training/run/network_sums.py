@@ -18,10 +18,11 @@ MACHINE_STEPS = build_schema(
 )
 
 NETWORK_RATES = build_schema(
-    {  # one row per sample
+    {  # one row per sample, or for several successive ones
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "bytes_per_ns": pl.Float64,
+        "peak_bytes_per_ns": pl.Float64,  # the same for a single sample
     },
     name="NETWORK_RATES",
 )
@@ -61,13 +62,13 @@ def sum_bytes(rates: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     if rates.is_empty() or steps.is_empty():
         return STEP_BYTES.to_frame()
     first, last = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    start, end, rate = (rates[name].to_numpy() for name in rates.columns)
+    start, end, rate, peak = (rates[name].to_numpy() for name in NETWORK_RATES)
     total = _sum_until(start, end, rate, last) - _sum_until(start, end, rate, first)
     known = _sum_until(start, end, np.ones(len(rate)), last) - _sum_until(
         start, end, np.ones(len(rate)), first
     )
     peaks = [
-        float(rate[(start < until) & (end > since)].max(initial=0.0))
+        float(peak[(start < until) & (end > since)].max(initial=0.0))
         for since, until in zip(first, last, strict=True)
     ]
     return (

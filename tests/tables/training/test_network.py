@@ -9,12 +9,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import nsys_pp
+from nsys_pp.compose import part_network
+from nsys_pp.frames.part_metrics import METRIC_FRAMES
+from nsys_pp.model import build_report
+from nsys_pp.read import read_part, read_report
 from tests.cli.calls import call as run_command
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
-# the DDL of exports of schema 3.7.2
+# the DDL of exports of schema 3.28.1
 DDL = """
 CREATE TABLE NET_NIC_METRIC (
     start INTEGER NOT NULL, end INTEGER NOT NULL, globalId INTEGER NOT NULL, portId INTEGER NOT NULL,
@@ -110,3 +115,39 @@ def test_the_table_is_shown_or_its_absence_explained(recorded: Path) -> None:
         "none of the 4 reports has network metrics: record them with `nsys profile --nic-metrics"
         in done.stdout
     )
+
+
+def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
+    nsys_pp.extract(recorded, tmp_path / "parts")
+    tables = [
+        nsys_pp.pipeline(path).tables(["network"])["network"] for path in (recorded, tmp_path / "parts")
+    ]
+    assert len(tables[0]) > 20
+    assert_frame_equal(tables[0], tables[1], rel_tol=1e-9)
+
+
+def test_parts_of_many_samples_are_bounded(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_network, "_FEWEST_WINDOWS", 50)
+    monkeypatch.setattr(part_network, "MOST_WINDOWS", 9 * 1000)
+    report = recorded / "node2" / "rank0.sqlite"
+    nsys_pp.extract(report, tmp_path / "report.nspart")
+    windows = read_part(tmp_path / "report.nspart", (), version="", optional=METRIC_FRAMES).frames[
+        "network_windows"
+    ]
+    assert windows.group_by("owner", "port", "direction").len()["len"].max() == 1000
+    tables = [
+        nsys_pp.pipeline(path).tables(["network"])["network"] for path in (report, tmp_path / "report.nspart")
+    ]
+    for name in ("sent_bytes", "received_bytes", "collective_bytes"):
+        found, expected = (table[name].to_list() for table in reversed(tables))
+        assert found == pytest.approx(expected, rel=1e-6), name
+
+
+def test_a_port_is_a_counter_of_its_own(recorded: Path) -> None:
+    report = build_report(read_report(recorded / "node2" / "rank0.sqlite", need=frozenset({"show_network"})))
+    names = {metric.name for metric in report.sampled_metrics}
+    assert {"mlx5_0 port 1: IB: Bytes sent", "mlx5_0 port 2: IB: Bytes sent"} <= names
+    assert "IB switch 9: IB: Bytes sent" in names
+    assert all(metric.samples["time_ns"].is_unique().all() for metric in report.sampled_metrics)

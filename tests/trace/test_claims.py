@@ -1,0 +1,167 @@
+"""What `info` says of each table of all known versions is what happens: rows are drawn, on request or not at all, as it says."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import nsys_pp
+from nsys_pp.frames.choices import SHOW_KINDS
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
+from tests.draws import count_draws
+from tests.importer.importer import Importer
+from tests.importer.readback import assert_no_errors
+from tests.read.layouts import UNTIMED, Layout, find_starts, read_layouts, time_of, write_layout
+from tests.recording import record
+from tests.trace.test_reports import offset_ns, zero_ns
+
+LAYOUTS = read_layouts()
+EVENTS = "SELECT ts FROM slice UNION ALL SELECT ts FROM counter"
+WITHOUT_EVENTS = {  # drawn as arguments, or by the rows that refer to them
+    *("OSRT_CALLCHAINS", "CUDA_CALLCHAINS", "SAMPLING_CALLCHAINS", "GENERIC_EVENT_DATA"),
+    *("PMU_EVENT_COUNTERS", "UNCORE_PMU_EVENT_VALUES"),
+}
+SWITCHES = {"SCHED_EVENTS": 1, "GPU_CONTEXT_SWITCH_EVENTS": 2, "FECS_EVENTS": 2}
+"""Tables of changes, whose intervals begin at each row but the last, or at each second one."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def expected_times(layout: Layout, table: str, count: int) -> set[int]:
+    """List the times at which rows of a table are drawn."""
+    if table in UNTIMED:
+        table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    rows = range(0, count - 1, SWITCHES[table]) if table in SWITCHES else range(count)
+    return {time_of(layout, table, row) for row in rows}
+
+
+def drawn_times(path: Path, importer: Importer, trace: Path, show: str | None) -> set[int]:
+    """Merge, and list the times of all slices, marks and samples, on the report's clock."""
+    report = build_report(read_report(path, need=frozenset()))
+    try:
+        nsys_pp.merge([path], trace, detail="cpu", show=show, force=True)
+    except nsys_pp.errors.MissingDataError:
+        return set()
+    events = importer.query(trace, EVENTS)
+    assert_no_errors(importer)
+    return set((events["ts"] + zero_ns(importer, [report]) - offset_ns(report)).to_list())
+
+
+def list_claims(path: Path) -> pl.DataFrame:
+    (info,) = nsys_pp.info([path]).reports
+    return info.contents.tables
+
+
+def check_claims(
+    path: Path, layout: Layout, counts: dict[str, int], times: dict[str | None, set[int]]
+) -> None:
+    """Check the claims about each table.
+
+    Args:
+        path: The report.
+        layout: Its tables.
+        counts: Their rows.
+        times: Times of what is drawn, by argument of `--show`.
+    """
+    claims = {row["table"]: row for row in list_claims(path).iter_rows(named=True)}
+    without, everything = times[None], times["all"]
+    for table, count in counts.items():
+        claim = claims[table]
+        assert claim["row_count"] == count, table
+        if table in WITHOUT_EVENTS:
+            assert claim["use"] == "on request", table
+            continue
+        expected = expected_times(layout, table, count)
+        if claim["use"] == "drawn":
+            assert expected <= without, table
+        elif claim["use"] == "on request":
+            assert expected <= everything, (table, claim["show"])
+            own = table not in UNTIMED  # those of their calls are drawn anyway
+            assert not own or not expected & without, table
+            kinds = claim["show"].split(",")
+            for kind in times.keys() & SHOW_KINDS.keys():
+                if kind in kinds and len(kinds) == 1:
+                    assert expected <= times[kind], (table, kind)
+                elif own and kind not in kinds:
+                    assert not expected & times[kind], (table, kind)
+        else:
+            assert not expected & everything, (table, claim["use"])
+
+
+@pytest.mark.parametrize("version", LAYOUTS)
+def test_claims_about_all_tables_are_true(version: str, importer: Importer, tmp_path: Path) -> None:
+    layout = LAYOUTS[version]
+    counts = dict.fromkeys(layout, 5)
+    path = write_layout(tmp_path / "report.sqlite", layout, counts)
+    trace = tmp_path / "run.pftrace"
+    shows = (None, "all", *SHOW_KINDS)
+    check_claims(path, layout, counts, {show: drawn_times(path, importer, trace, show) for show in shows})
+    unknown = list_claims(path).filter(use="unknown")["table"]
+    assert not [table for table in unknown if find_starts(layout, table)]
+
+
+@pytest.mark.draws
+def test_claims_about_some_tables_are_true(importer: Importer, tmp_path: Path) -> None:
+    """Tables are few: names, values or processes that others refer to may be missing."""
+    random = np.random.Generator(np.random.PCG64(19))
+    drawn = 0
+    for number in range(count_draws(60)):
+        layout = LAYOUTS[random.choice([*LAYOUTS])]
+        tables = random.choice([*layout], random.integers(1, 30), replace=False)
+        counts = {str(table): int(random.integers(5, 9)) for table in tables}
+        if "CUPTI_ACTIVITY_KIND_CUDA_EVENT" in counts:  # its calls have the times
+            counts["CUPTI_ACTIVITY_KIND_RUNTIME"] = counts["CUPTI_ACTIVITY_KIND_CUDA_EVENT"]
+        for events, values in (
+            ("PMU_EVENTS", "PMU_EVENT_COUNTERS"),
+            ("UNCORE_PMU_EVENTS", "UNCORE_PMU_EVENT_VALUES"),
+        ):
+            if events in counts:  # without values there is nothing to draw
+                counts[values] = counts[events]
+        path = write_layout(tmp_path / f"{number}.sqlite", layout, counts)
+        trace = tmp_path / "run.pftrace"
+        times = {show: drawn_times(path, importer, trace, show) for show in (None, "all")}
+        check_claims(path, layout, counts, times)
+        drawn += len(times["all"])
+    assert drawn > 500
+
+
+@pytest.mark.parametrize(("fixture", "version"), [("nsys", "3.7.2"), ("newer_nsys", "3.11.1")])
+def test_layouts_are_those_of_the_exporter(
+    fixture: str, version: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    nsys = request.getfixturevalue(fixture)
+    record(nsys, tmp_path, ["--trace=osrt", "--sample=none", "--cpuctxsw=none"], ["-c", "pass"])
+    exported = tmp_path / "run.sqlite"
+    subprocess.run(
+        [
+            nsys,
+            "export",
+            "-q",
+            "true",
+            "--type=sqlite",
+            "--lazy=false",
+            "-o",
+            exported,
+            tmp_path / "run.nsys-rep",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with closing(sqlite3.connect(exported)) as connection:
+        found = {
+            name: [row[1] for row in connection.execute(f'PRAGMA table_info("{name}")')]
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if not name.startswith("ENUM_")
+        }
+    listed = {
+        table: [column.split(":")[0].rstrip("*") for column in columns]
+        for table, columns in LAYOUTS[version].items()
+    }
+    assert found == listed
