@@ -35,9 +35,8 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
         name = _present_name(table, catalog)
         useful = {
             group
-            for group in need
+            for group in need - _superseded(table, catalog)
             if table.useless_without.get(group, name) in catalog
-            and table.superseded_by.get(group) not in catalog
         }
         if name is None or not _is_needed(table.groups, useful):
             continue
@@ -48,7 +47,8 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
             if _is_needed(column.groups, useful)
             and (theirs := next((n for n in column.names if n in present), None)) is not None
         }
-        sources.append(Source(table, name, columns))
+        if columns:
+            sources.append(Source(table, name, columns))
     return sources
 
 
@@ -71,7 +71,15 @@ def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[Export
             name=name,
             row_count=row_counts[name],
             frames=tuple(dict.fromkeys(table.frame for of, table in read if of == name)),
-            groups=tuple(dict.fromkeys(group for of, table in read if of == name for group in table.groups)),
+            groups=tuple(
+                dict.fromkeys(
+                    group
+                    for of, table in read
+                    if of == name
+                    for group in table.groups
+                    if group not in _superseded(table, catalog)
+                )
+            ),
             is_known=name in known,
         )
         for name in sorted(catalog)
@@ -169,6 +177,11 @@ def rows_to_read(table: Table) -> list[str]:
 
 def _is_needed(groups: tuple[Group, ...], need: Set[Group]) -> bool:
     return not groups or not need.isdisjoint(groups)
+
+
+def _superseded(table: Table, catalog: Catalog) -> set[Group]:
+    """Return the groups of a table that have their data in another table of the export."""
+    return {group for group, other in table.superseded_by.items() if other in catalog}
 
 
 def _present_name(table: Table, catalog: Catalog) -> str | None:

@@ -69,7 +69,7 @@ TABLES_OF_SAMPLES = (
         ("GENERIC_EVENTS",),
         {**_EVENT, "id": _c("genericEventId")},
         groups=(*_GPU_METRICS, "show_other"),
-        superseded_by=dict.fromkeys(("overview", "metric_sums"), "GPU_METRICS"),
+        superseded_by=dict.fromkeys(_GPU_METRICS, "GPU_METRICS"),
     ),
     Table("generic_events", ("ETW_EVENTS",), _EVENT, groups=("show_other",), must_have=("typeId",)),
     Table(

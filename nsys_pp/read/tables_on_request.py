@@ -228,7 +228,7 @@ TABLES_ON_REQUEST = (
             },
             groups=("show_memory",),
             title="memory pools",
-            any_of=("size", "used"),
+            any_of=() if more else ("size", "used"),  # destroyed pools have no sizes
         )
         for name, address, more in (
             (

@@ -122,7 +122,7 @@ def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
     tables = [
         nsys_pp.pipeline(path).tables(["network"])["network"] for path in (recorded, tmp_path / "parts")
     ]
-    assert len(tables[0]) > 20
+    assert len(tables[0]) > 4
     assert_frame_equal(tables[0], tables[1], rel_tol=1e-9)
 
 
@@ -141,7 +141,7 @@ def test_parts_of_many_samples_are_bounded(
         nsys_pp.pipeline(path).tables(["network"])["network"] for path in (report, tmp_path / "report.nspart")
     ]
     for name in ("sent_bytes", "received_bytes", "collective_bytes"):
-        found, expected = (table[name].to_list() for table in reversed(tables))
+        found, expected = (table[name].fill_null(-1).to_list() for table in reversed(tables))
         assert found == pytest.approx(expected, rel=1e-6), name
 
 
