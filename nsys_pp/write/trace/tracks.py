@@ -327,14 +327,17 @@ def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack
     for metric in view.report.sampled_metrics:
         if metric.process_key is None:
             by_row.setdefault(SYSTEM if metric.bus is None else f"{GPU_AT}{metric.bus}", []).append(metric)
+    if view.is_on_request:
+        by_row.setdefault(SYSTEM, [])
     for name, metrics in sorted(by_row.items()):
         path = _add_track(tracks, (name,), _CPU_RANK, order=order)
-        _draw_counters(list_metrics(metrics), path, tracks, subtracks)
+        drawn = list_metrics(metrics)
+        if name == SYSTEM and view.is_on_request:  # after the metrics, not among them
+            drawn += list_counters(view.report.counters.filter(pl.col("process_key").is_null()))
+        _draw_counters(drawn, path, tracks, subtracks)
     if not view.is_on_request:
         return
-    path = _add_track(tracks, (SYSTEM,), _CPU_RANK, order=order)
-    counters = view.report.counters.filter(pl.col("process_key").is_null())
-    _draw_counters(list_counters(counters), path, tracks, subtracks)
+    path = (SYSTEM,)
     for row in split_by_process(view.report.activities).get(None, []):
         track = _add_track(tracks, (*path, row.title), 10)
         subtracks += draw_activities(row, track)
