@@ -115,7 +115,7 @@ def test_barriers_align_within_their_bounds(with_monotonic: bool, tmp_path: Path
         largest = max(largest, float(bounds.max()))
     assert compared > 100
     assert wrong <= compared // 100  # as docs/limits.md says of all worlds
-    assert largest < 10 * LATEST_NS
+    assert largest < 20 * LATEST_NS
 
 
 def test_without_barriers_utc_places_reports_with_an_unknown_bound(
@@ -125,12 +125,12 @@ def test_without_barriers_utc_places_reports_with_an_unknown_bound(
     for number in range(count_draws(6, least=2)):
         folder = tmp_path / f"{number}"
         owners = write_world(folder, random, with_barriers=False, with_monotonic=number % 2 == 0)
-        with pytest.warns(UserWarning, match="only recorded UTC places them"):
+        with pytest.warns(UserWarning, match="only (recorded )?UTC (places|relates) them"):
             clocks, _ = list_clocks(folder)
         assert clocks["bound_ns"].null_count() > 0
         assert clocks["offset_ns"].to_list() == [0] * len(owners)
         trace = tmp_path / f"{number}.pftrace"
-        with pytest.warns(UserWarning, match="only recorded UTC places them"):
+        with pytest.warns(UserWarning, match="only (recorded )?UTC (places|relates) them"):
             merged = nsys_pp.merge([folder], trace)
         assert merged.machines == len({owner.name for owner in owners})
         drawn = slices_by_track(importer, trace)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -106,6 +106,21 @@ def read_layouts() -> dict[str, Layout]:
     return layouts
 
 
+def read_layout(path: Path) -> Layout:
+    """Read the layout of an export; enumerations are left out."""
+    letters = {"TEXT": ":T", "REAL": ":R", "BLOB": ":B"}
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {
+            name: tuple(
+                f"{column}{letters.get(kind, '')}{'*' * (key == 1)}"
+                for _, column, kind, _, _, key in connection.execute(f'PRAGMA table_info("{name}")')
+            )
+            for (name,) in names
+            if not name.startswith(("ENUM_", "UnwindMethodType", "sqlite_"))
+        }
+
+
 def find_starts(layout: Layout, table: str) -> str | None:
     """Return the column of a table with the starts of its rows; None without one."""
     names = [column.split(":")[0].rstrip("*") for column in layout[table]]
@@ -116,19 +131,17 @@ def time_of(layout: Layout, table: str, row: int) -> int:
     return FIRST_NS + sorted(layout).index(table) * TABLE_NS + row * ROW_NS
 
 
-def write_layout(
-    path: Path, layout: Layout, counts: Mapping[str, int], *, also: Collection[str] = ()
-) -> Path:
-    """Write a report with a few rows in some of the tables of a layout; names, the process and its strings have rows in any case.
+def write_layout(path: Path, layout: Layout, counts: Mapping[str, int]) -> Path:
+    """Write a report with a few rows in some of the tables of a layout; processes and strings have rows in any case.
 
     Args:
         path: The report.
         layout: Tables and columns.
         counts: Rows by table.
-        also: Empty tables.
     """
     with closing(sqlite3.connect(path)) as connection, connection:
-        for table in dict.fromkeys((*counts, *also, "StringIds", "PROCESSES")):
+        needed = [table for table in ("StringIds", "PROCESSES") if table in layout]
+        for table in dict.fromkeys((*counts, *needed)):
             columns = [re.match(r"(\w+):?([TRB]?)(\*?)", column) for column in layout[table]]
             declared = ", ".join(
                 f'"{match[1]}" {_TYPES[match[2]]}{" PRIMARY KEY" * bool(match[3])}'
