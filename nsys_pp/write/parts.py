@@ -40,16 +40,17 @@ def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Par
         OutputError: The file exists and `force` is not set, or it cannot be written.
     """
     with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
-        with archive.open(_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
+        with archive.open(make_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
         frames = {**part.frames, "subtracks": list_subtracks(part.encoded.subtracks)}
         packed = {name: _pack_frame(name, frames[name]) for name in PART_FRAMES if name in frames}
-        archive.writestr(_member(FRAMES_MEMBER), b"".join(packed.values()))
-        archive.writestr(_member(FACTS_MEMBER), _write_facts(part, packed), ZIP_DEFLATED)
+        archive.writestr(make_member(FRAMES_MEMBER), b"".join(packed.values()))
+        archive.writestr(make_member(FACTS_MEMBER), _write_facts(part, packed), ZIP_DEFLATED)
     return part
 
 
-def _member(name: str) -> ZipInfo:
+def make_member(name: str) -> ZipInfo:
+    """Return the entry of a member that is equal whenever and wherever it is written."""
     member = ZipInfo(name)  # dated 1980, the earliest date of the format
     member.external_attr, member.create_system = _READABLE, 3  # Unix, on all systems
     return member

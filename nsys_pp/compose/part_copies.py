@@ -1,0 +1,83 @@
+"""Copies of parts, and copies of less detail: what clocks and tables need, without the blocks of a trace."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from nsys_pp.errors import ReportError
+from nsys_pp.frames.part import Part, PartOptions
+from nsys_pp.read import check_part_blocks, read_part
+from nsys_pp.read.part_groups import open_part_file
+from nsys_pp.write.files import replace_file
+from nsys_pp.write.parts import write_part
+
+_PIECE_BYTES = 1 << 20
+_LEAST: Mapping[str, Any] = {"detail": "jobs", "flows": False, "show": ()}
+
+
+def settle_options(asked: Mapping[str, Any], part: Path | None) -> PartOptions:
+    """Return the options of reports: the requested ones, else those of a part beside them.
+
+    Args:
+        asked: Fields of `PartOptions`; None where open.
+        part: A part among the inputs, if there is one.
+
+    Raises:
+        ReportError: The part cannot be read.
+    """
+    explicit = {name: value for name, value in asked.items() if value is not None}
+    usual = PartOptions() if part is None else read_part(part, (), version=version("nsys-pp")).options
+    return replace(usual, **explicit)
+
+
+def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_changed: bool = False) -> Part:
+    """Check a part, and copy it; with detail "jobs", without the blocks of its trace.
+
+    Rows of jobs, steps and messages are no blocks: a copy of a part with jobs is the part that `extract --detail jobs` makes of the
+    report, to the byte.
+
+    Args:
+        path: The part.
+        output: The copy.
+        asked: Fields of `PartOptions` that it is to have; None where open.
+        only_changed: Write no copy that would be equal.
+
+    Returns:
+        The copy.
+
+    Raises:
+        ReportError: It cannot be read, is damaged, or was made with other options.
+        OutputError: The copy cannot be written.
+    """
+    part = read_part(path, version=version("nsys-pp"))
+    check_part_blocks(path)
+    explicit = {name: value for name, value in asked.items() if value is not None}
+    if explicit.get("detail") == "jobs" and part.options.detail != "jobs":
+        part = _drop_trace(part)
+        _check_options(part, path, explicit)
+        return write_part(output, lambda _: part, force=True)
+    _check_options(part, path, explicit)
+    if not only_changed:
+        with replace_file(output, force=True) as new, new.open("wb") as copy, open_part_file(path) as file:
+            shutil.copyfileobj(file, copy, _PIECE_BYTES)
+    return part
+
+
+def _drop_trace(part: Part) -> Part:
+    encoded = replace(part.encoded, base_ns=0, tracks=[], subtracks=[], is_packed=True)
+    return replace(part, options=replace(part.options, **_LEAST), encoded=encoded)
+
+
+def _check_options(part: Part, path: Path, explicit: Mapping[str, Any]) -> None:
+    wanted = replace(part.options, **explicit)
+    if wanted != part.options:
+        raise ReportError(
+            f"`{path}` was made with `{part.options.words()}`, and `{wanted.words()}` is asked for",
+            "extract its report again; of a part, only `--detail jobs` can be made",
+        )
