@@ -1,4 +1,4 @@
-"""Copies of parts, and copies of less detail: what clocks and tables need, without the blocks of a trace."""
+"""Copies of parts, and copies of less detail: frames for clocks and tables, without the blocks of a trace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.read import check_part_blocks, read_part
@@ -22,7 +23,7 @@ _LEAST: Mapping[str, Any] = {"detail": "jobs", "flows": False, "show": ()}
 
 
 def settle_options(asked: Mapping[str, Any], part: Path | None) -> PartOptions:
-    """Return the options of reports: the requested ones, else those of a part beside them.
+    """Return the options of reports: the requested ones, else the options of a part among the inputs.
 
     Args:
         asked: Fields of `PartOptions`; None where open.
@@ -70,7 +71,10 @@ def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_change
 
 
 def _drop_trace(part: Part) -> Part:
-    encoded = replace(part.encoded, base_ns=0, tracks=[], subtracks=[], is_packed=True)
+    # rows of processes show messages of MPI, which are drawn of a frame
+    has_rows = FRAME in part.frames
+    tracks = [track for track in part.encoded.tracks if has_rows and len(track.path) == 1]
+    encoded = replace(part.encoded, base_ns=0, tracks=tracks, subtracks=[], is_packed=True)
     return replace(part, options=replace(part.options, **_LEAST), encoded=encoded)
 
 

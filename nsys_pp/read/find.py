@@ -202,7 +202,7 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 
 def _find_folder(report: Path) -> Path:
-    """Return the folder of a report; a part in a group counts as one beside the group."""
+    """Return the folder of a report; a part in a group counts as one in the folder of the group."""
     group = find_group(report) if report.suffix == PART_SUFFIX else None
     return report.parent if group is None else group.parent / report.parent.relative_to(group)
 
