@@ -69,7 +69,7 @@ def scrub(
     if output.is_file() and len(result.copies) > 1:
         size, count = format_bytes(output.stat().st_size), format_count(len(result.copies), "part")
         log_output(f"Wrote {output} ({size}): copies of {count}.", output)
-        result.copies.clear()
+        return
     for path, copy in result.copies.items():
         size, lacks = format_bytes(copy.stat().st_size), ""
         if (removed := result.removed.get(path)) is not None:

@@ -30,14 +30,20 @@ class MachineTrace(Struct, frozen=True, kw_only=True):
     """Contents of the trace of a machine, in order; each piece has its position among all of the run."""
 
     clocks: MachineClocks
-    reports: list[PlacedReport]
+    reports: dict[Path, PlacedReport]
     training: list[tuple[int, PlacedReport]]
     missing_count: int  # reports of the machine that are not among the inputs
 
     @property
+    def numbers(self) -> dict[Path, int]:
+        """Number of each report in the run."""
+        by_id = {report.report_id: report.number for report in self.clocks.reports}
+        return {path: by_id[placed.encoded.report_id] for path, placed in self.reports.items()}
+
+    @property
     def shown(self) -> list[PlacedReport]:
         """Return its contents, as `merge --split machine` writes them."""
-        contents = [*self.reports, *(placed for _, placed in self.training)]
+        contents = [*self.reports.values(), *(placed for _, placed in self.training)]
         return [report for report in contents if report.drawn_subtracks()]
 
 
@@ -128,11 +134,11 @@ class ClockFile:
     def _draw_machine(self, number: int, inputs: Mapping[int, Input]) -> MachineTrace:
         machine, training = self._read(number)
         reports = sorted(machine.reports, key=lambda report: report.number)
-        placed = [
-            self._place(machine, report, inputs[report.report_id])
+        placed = {
+            inputs[report.report_id].path: self._place_report(machine, report, inputs[report.report_id])
             for report in reports
             if report.report_id in inputs
-        ]
+        }
         return MachineTrace(
             clocks=machine,
             reports=placed,
@@ -155,7 +161,7 @@ class ClockFile:
         ]
         return machine, training
 
-    def _place(self, machine: MachineClocks, report: ReportClock, recorded: Input) -> PlacedReport:
+    def _place_report(self, machine: MachineClocks, report: ReportClock, recorded: Input) -> PlacedReport:
         encoded = recorded.part.encoded
         try:
             clock = Clock(
@@ -188,7 +194,7 @@ class ClockFile:
 def _list_other_rows(
     tracks: Sequence[Track], gpus: Mapping[str, Row], rows_by_bus: Mapping[str, Row]
 ) -> dict[str, Row]:
-    """List the rows of a report other than those of its GPUs: of processes, the system, and metrics of other GPUs."""
+    """List the rows of a report in addition to its GPUs: of processes, the system, and metrics of other GPUs."""
     outermost = [track for track in tracks if len(track.path) == 1 and track.name not in gpus]
     others = {track.name: build_other_row(track) for track in outermost if not track.name.startswith(GPU_AT)}
     elsewhere = {

@@ -36,7 +36,7 @@ class TrainingRows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class MachineClocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that the trace of a machine needs in addition to its reports."""
+    """Clocks and rows for the trace of a machine, in addition to its reports."""
 
     machine: str
     order: int  # among the machines of a trace

@@ -47,7 +47,7 @@ class SplitFile(Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...]
     ranks: tuple[int, ...]  # empty where unknown
     steps: tuple[int, ...]
-    slice_count: int
+    slice_count: int | None  # None: unknown, in a trace that another machine wrote
     event_count: int  # slices, marks and samples of counters
     size_bytes: int
 
@@ -162,7 +162,7 @@ def _row(file: SplitFile, address: str, title: str) -> str:
         escape(", ".join(file.machines)) if is_short else format_count(len(file.machines), "machine"),
         format_numbers(file.ranks),
         format_numbers(file.steps),
-        f"{file.slice_count:,}",
+        "" if file.slice_count is None else f"{file.slice_count:,}",
         format_bytes(file.size_bytes),
     ]
     link = f'<th scope="row"><a href="{escape(address)}">{escape(title)}</a></th>'
