@@ -52,7 +52,7 @@ def list_group(path: Path) -> list[Path] | None:
 def is_like_part(path: Path) -> bool:
     """Return whether a file begins like a part or a group of parts, even if the rest is damaged."""
     try:
-        with open_part_file(path) as file:
+        with _open_stored(path) as file:
             name = _read_first_name(file)
     except (OSError, NsysPPError, *DAMAGES):
         return False
@@ -68,6 +68,16 @@ def open_part_file(path: Path) -> Iterator[IO[bytes]]:
         ValueError, KeyError or another of `DAMAGES`: The group is damaged, or has no such part.
         ReportError: It is a pipe or a device.
     """
+    with _open_stored(path) as file:
+        # the end of a cut group is the end of one of its parts, which would be read in place of all
+        if _read_first_name(file).endswith(SUFFIX.encode()):
+            raise ValueError("a group, not a part")
+        file.seek(0)
+        yield file
+
+
+@contextmanager
+def _open_stored(path: Path) -> Iterator[IO[bytes]]:
     group = find_group(path)
     stored = path if group is None else group
     check_regular(stored)
@@ -114,6 +124,8 @@ def _list_members_of(group: Path, state: tuple[int, ...]) -> Mapping[str, ZipInf
     """
     members: dict[str, ZipInfo] = {}
     with ZipFile(group) as archive:
+        if archive.infolist() and archive.infolist()[0].header_offset:
+            raise ValueError("the list is not that of the whole file")
         for member in archive.infolist():
             if member.compress_type != ZIP_STORED or member.flag_bits & _IS_ENCRYPTED:
                 raise ValueError("a part is compressed once more, or encrypted")
