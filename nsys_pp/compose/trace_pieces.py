@@ -101,7 +101,7 @@ def divide_trace(run: Run, drawn: Drawn, split: Split, *, max_events: int) -> Di
 
 
 def build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, bool]:
-    """Build the overview: steps, jobs and messages of all ranks; of reports without jobs also their ranges.
+    """Build the overview: steps, jobs and messages of all ranks; of reports without jobs also their ranges, or the load of GPUs.
 
     Args:
         run: The run.
@@ -131,7 +131,8 @@ def choose_overview(
         shown = []
         for path, report in drawn.reports.items():
             tracks = {subtrack.track for subtrack in report.encoded.subtracks}
-            kept = set() if path in has_jobs else {track for track in tracks if is_kept(track)}
+            kept = {track for track in tracks if is_kept(track)} or set(filter(is_busy_track, tracks))
+            kept = set() if path in has_jobs else kept
             shown.append(replace(report, omitted=frozenset(tracks - kept)))
         shown += drawn.training
         if count_events(shown) <= max_events or is_kept is is_busy_track:

@@ -42,7 +42,9 @@ def group(parts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run.nspart"
 
 
-def test_a_group_of_groups_holds_the_bytes_of_its_parts(parts: list[Path], group: Path, tmp_path: Path) -> None:
+def test_a_group_of_groups_holds_the_bytes_of_its_parts(
+    parts: list[Path], group: Path, tmp_path: Path
+) -> None:
     assert list_group(group) == [group / name for name in NAMES]
     for part in parts:
         with open_part_file(group / part.name) as file:
@@ -131,7 +133,11 @@ def test_one_damaged_part_is_named_and_the_others_are_kept(
     assert not (tmp_path / "copy.nspart").exists()
     copied = nsys_pp.extract(bad, tmp_path / "copy.nspart", keep_going=True)
     assert [path for path, _ in copied.skipped] == [bad / NAMES[2]]
-    assert [path.name for path in list_group(tmp_path / "copy.nspart") or ()] == [NAMES[0], NAMES[1], NAMES[3]]
+    assert [path.name for path in list_group(tmp_path / "copy.nspart") or ()] == [
+        NAMES[0],
+        NAMES[1],
+        NAMES[3],
+    ]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.95, 0.999])
@@ -185,7 +191,9 @@ def test_a_group_in_the_folder_of_its_reports_replaces_them(tmp_path: Path) -> N
 
 def test_a_group_never_loses_parts_unasked(parts: list[Path], group: Path, tmp_path: Path) -> None:
     target = Path(shutil.copy(group, tmp_path / "x.nspart"))
-    assert_refused(call("extract", *REPORTS[:2], "-o", target), "has `rank2.nspart`, which is not among the inputs")
+    assert_refused(
+        call("extract", *REPORTS[:2], "-o", target), "has `rank2.nspart`, which is not among the inputs"
+    )
     assert_refused(call("extract", REPORTS[0], "-o", target), "is a group of 4 parts")
     single = Path(shutil.copy(parts[3], tmp_path / "y.nspart"))
     assert_refused(call("extract", *REPORTS[:2], "-o", single), "is the part of one report")
@@ -230,7 +238,9 @@ def test_scrubbed_groups_are_groups(group: Path, tmp_path: Path) -> None:
     copies = list_group(tmp_path / "clean.nspart")
     assert copies is not None
     assert [path.name for path in copies] == NAMES
-    assert all(read_part(path, version="").facts.session.hostname not in ("node2", "node10") for path in copies)
+    assert all(
+        read_part(path, version="").facts.session.hostname not in ("node2", "node10") for path in copies
+    )
     assert b"node10" not in (tmp_path / "clean.nspart").read_bytes()
     nsys_pp.merge(tmp_path / "clean.nspart", tmp_path / "run.pftrace")
 
@@ -288,7 +298,9 @@ def test_hostile_lists_are_refused(group: Path, tmp_path: Path) -> None:
     nested = tmp_path / "nested.nspart"
     with ZipFile(nested, "w") as archive:
         archive.writestr("inner.nspart", group.read_bytes())
-    assert_refused(call("pipeline", nested), f"`{nested / 'inner.nspart'}` is damaged, or not a part of nsys-pp")
+    assert_refused(
+        call("pipeline", nested), f"`{nested / 'inner.nspart'}` is damaged, or not a part of nsys-pp"
+    )
     assert call("pipeline", nested, group, "--keep-going").code == 3
 
 
