@@ -19,7 +19,7 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import run_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.frames.run_clocks import SUFFIX
+from nsys_pp.frames.choices import CLOCKS_SUFFIX
 from nsys_pp.units import format_bytes, format_count
 
 
@@ -63,9 +63,9 @@ def align(
     from nsys_pp.frames.table import FilledTable
     from nsys_pp.write.tables.terminal import print_tables
 
-    if output == STANDARD_OUTPUT or (output is not None and output.suffix != SUFFIX):
+    if output == STANDARD_OUTPUT or (output is not None and output.suffix != CLOCKS_SUFFIX):
         raise click.UsageError(
-            f"`-o` is a file of clocks for `merge --clocks`; expected a name that ends in {SUFFIX}"
+            f"`-o` is a file of clocks for `merge --clocks`; expected a name that ends in {CLOCKS_SUFFIX}"
         )
     with show_progress() as progress:
         aligned = nsys_pp.align(reports, output, progress=progress, **options)

@@ -43,8 +43,8 @@ _UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"
     section=RANKS,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Draw on the clocks, and with the jobs and messages, of a file that `nsys-pp align -o` wrote of the whole run; "
-    " inputs are some of its reports, as those of one machine. With a folder as output, a trace of each machine.",
+    help="File of `nsys-pp align -o`: draw on its clocks, with the jobs and messages of the whole run. Inputs are some reports of the"
+    " run, usually of one machine; with a folder as output, a trace of each machine.",
 )
 @force_option
 @option(

@@ -109,12 +109,11 @@ def merge(
     if clocks is None:
         check_output(target, force=force)
         split = _settle_split(split, trace_format, target, force=force)
-    counted = None if ops is None else parse_counted_ops(ops)
     content = TraceContent(
         format=trace_format,
         part_options={
             "detail": detail,
-            "ops": counted,
+            "ops": None if ops is None else parse_counted_ops(ops),
             "scope": scope,
             "flows": flows,
             "show": parse_show(show),
@@ -129,15 +128,22 @@ def merge(
     batch = Batch(inputs, options)
     if clocks is not None:
         return merge_on_clocks(
-            batch,
-            target,
-            content,
-            options,
-            clocks=Path(clocks),
-            split=split,
-            max_events=max_events,
-            force=force,
+            batch, target, content, options, Path(clocks), split=split, max_events=max_events, force=force
         )
+    return _merge_aligned(batch, target, content, options, split=split, max_events=max_events, force=force)
+
+
+def _merge_aligned(
+    batch: Batch,
+    target: Path,
+    content: TraceContent,
+    options: RunOptions,
+    *,
+    split: Split,
+    max_events: int,
+    force: bool,
+) -> MergeResult:
+    """Align all reports, and write their trace or traces."""
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
@@ -160,7 +166,10 @@ def merge(
         files=files,
         index=name_folder(target) / INDEX if division else None,
         omits_ranges=division is not None and division.omits_ranges,
-        notes=[*(run.training.notes if len(run.training.jobs) else []), *_note_detail(run, detail)],
+        notes=[
+            *(run.training.notes if len(run.training.jobs) else []),
+            *_note_detail(run, content.part_options["detail"]),
+        ],
         verdict=_build_verdict(run),
         skipped=run.skipped,
         row_counts=run.row_counts,

@@ -11,7 +11,6 @@ from msgspec import Struct
 from nsys_pp.frames.part import Encoded, PartOptions, Row
 
 FORMAT = 1
-SUFFIX = ".nsclocks"
 CLOCKS_MEMBER = "clocks.json"
 
 
