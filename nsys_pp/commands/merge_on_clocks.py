@@ -22,7 +22,7 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto
-from nsys_pp.write.split_index import INDEX, SplitFile, name_folder, write_index
+from nsys_pp.write.split_index import FOLDER_SUFFIX, INDEX, SplitFile, name_folder, write_index
 
 # of the whole run, and so of `align`, which sees all of it
 _OF_THE_RUN = ("layout", "rank_from", "offsets", "schedule", "infer_jobs", "steps")
@@ -51,9 +51,9 @@ def merge_on_clocks(
     asked = {
         name: usual.get(name) if value is None else value for name, value in content.part_options.items()
     }
-    is_folder = output.is_dir()
-    check_output(output / "trace" if is_folder else output, force=force, inputs=[*batch.paths, clocks])
-    target = output / "trace" if is_folder else output
+    is_folder = output.is_dir() or (output.suffix == FOLDER_SUFFIX and not output.exists())
+    target = output / "trace" if output.is_dir() else output
+    check_output(target, force=force, inputs=[*batch.paths, clocks])
     own = TraceContent(
         format=content.format, part_options=asked, devices=None, start_ns=None, end_ns=None, only_steps=False
     )
@@ -84,7 +84,7 @@ def merge_on_clocks(
         events=0 if is_folder else count_events(shown),
         split="machine" if split == "machine" else "none",
         files=files,
-        index=name_folder(output) / INDEX if split == "machine" else None,
+        index=name_folder(output) / INDEX if split == "machine" and not is_folder else None,
         omits_ranges=not is_folder and omits,
         notes=[],
         verdict=Verdict(),
@@ -134,6 +134,8 @@ def _write_machines(
 ) -> tuple[list[PlacedReport], list[SplitFile]]:
     """Write the trace of each machine into a folder."""
     files, all_shown = [], []
+    with translate_errors(folder):
+        folder.mkdir(exist_ok=True)
     for machine in machines:
         shown, path = machine.shown, folder / machine.clocks.file_name
         size = _write(shown, path, None, force=force)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from nsys_pp.units import format_bytes, format_count
 
 INDEX = "index.html"
+FOLDER_SUFFIX = ".traces"
 _GENERATOR = '<meta name="generator" content="nsys-pp merge">'
 _NAME_CHARS = 80
 _MAX_MACHINES = 8  # more are counted, not listed
@@ -58,7 +59,7 @@ def name_folder(output: Path) -> Path:
     >>> name_folder(Path("a/run.pftrace")).as_posix()
     'a/run.traces'
     """
-    return output.with_name(f"{output.name.split('.')[0] or 'run'}.traces")
+    return output.with_name(f"{output.name.split('.')[0] or 'run'}{FOLDER_SUFFIX}")
 
 
 def name_files(titles: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 def two_levels(reports: Path, folder: Path, machines: tuple[str, ...], **asked: Any) -> Path:
     """Extract a group part on each machine, and on the head node the clocks of all; returns the folder."""
-    for name in ("nodes", "heads", "run.traces"):
+    for name in ("nodes", "heads"):
         (folder / name).mkdir()
     for machine in machines:
         node = folder / "nodes" / f"{machine}.nspart"
