@@ -16,6 +16,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.read import check_part_blocks, open_part_blocks, read_part
 from nsys_pp.read.part_groups import open_part_file
+from nsys_pp.read.parts import PackedFrames
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink
@@ -64,7 +65,8 @@ def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_change
     explicit = {name: value for name, value in asked.items() if value is not None}
     if explicit.get("detail") == "jobs" and part.options.detail != "jobs":
         _check_options(replace(part, options=replace(part.options, **_LEAST)), path, explicit)
-        return write_part(output, partial(_drop_trace, part, path), force=True)
+        packed = part.frames.packed if isinstance(part.frames, PackedFrames) else None
+        return write_part(output, partial(_drop_trace, part, path), force=True, packed=packed)
     _check_options(part, path, explicit)
     if not only_changed:
         with replace_file(output, force=True) as new, new.open("wb") as copy, open_part_file(path) as file:

@@ -102,6 +102,11 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
         self._packed = packed
         self._path = path
 
+    @property
+    def packed(self) -> Mapping[str, bytes]:
+        """Return the compressed frames by name."""
+        return self._packed
+
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Unpack a frame.
 
