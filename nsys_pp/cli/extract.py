@@ -46,7 +46,7 @@ def extract(
     output: Path | None,
     **options: Any,
 ) -> None:
-    """Write a part of each report, or one of all, ready for merge and summary.
+    """Write a part of each report, ready for merge and summary.
 
     A part (.nspart) holds everything a report contributes to a trace and to tables; `nsys-pp merge`
     and the other commands read parts like reports, but much faster. Each machine can extract its own
