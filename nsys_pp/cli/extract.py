@@ -11,7 +11,7 @@ import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import describe_outputs, log, log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.drawing import detail_options
+from nsys_pp.cli.options.drawing import detail_options, explicit_drawing
 from nsys_pp.cli.options.inputs import input_options
 from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, output_option
 from nsys_pp.cli.options.projection import projection_options
@@ -20,7 +20,6 @@ from nsys_pp.cli.options.training import job_options
 from nsys_pp.cli.paths import cut_common_folder
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.frames.choices import Detail
 from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.format_registry import SUFFIXES
 
@@ -45,8 +44,6 @@ def extract(
     /,
     reports: tuple[str, ...],
     output: Path | None,
-    detail: Detail,
-    flows: bool,
     **options: Any,
 ) -> None:
     """Write a part of each report, ready for merge and summary.
@@ -56,9 +53,14 @@ def extract(
     reports, and only the parts have to be copied. Complete, up-to-date parts are kept: an interrupted
     extraction continues where it stopped.
 
+    With one file as output for several inputs, it is a group part: it holds the parts of all, as of a
+    node, and is read like them. Inputs can be parts and group parts, too: they are copied, of a node
+    into those of a run; with --detail jobs without their traces, for clocks and tables.
+
     \b
-    Example:
+    Examples:
       nsys-pp extract report.sqlite -o report.nspart
+      nsys-pp extract node07/ -o node07.nspart
     """
     if output == STANDARD_OUTPUT:
         raise click.UsageError("a part cannot be printed; choose a file with `-o`")
@@ -69,15 +71,33 @@ def extract(
         result = nsys_pp.extract(
             reports,
             output,
-            detail="cpu" if flows else detail,
-            flows=flows,
             progress=progress,
-            **options,
+            **{**options, **explicit_drawing(ctx)},
         )
+    if result.group is not None:
+        _log_group(result.group, result.parts)
+        exit_if_skipped(ctx, result.skipped, result.row_counts)
+        return
     names = cut_common_folder([part.report for part in result.parts])
     for part, name in zip(result.parts, names, strict=True):
         _log_part(part, name)
     exit_if_skipped(ctx, result.skipped, result.row_counts)
+
+
+def _log_group(group: Path, parts: list[ExtractedPart]) -> None:
+    """Log a group part in a few words."""
+    size, count = format_bytes(group.stat().st_size), format_count(len(parts), "part")
+    kept = sum(not part.is_new for part in parts)
+    if kept == len(parts):
+        message = f"already there: {group} ({size}), {count}"
+        log(message, event="already there", facts={"outputs": describe_outputs([group])})
+        return
+    contents = format_count(sum(part.slices for part in parts), "slice")
+    if jobs := sum(part.jobs for part in parts):
+        contents += f" and {format_count(jobs, 'job')}"
+    contents += f" on {format_count(sum(part.gpus for part in parts), 'GPU')}"
+    already = f", {kept:,} of them already there" if kept else ""
+    log_output(f"Wrote {group} ({size}): {count}{already}; {contents}.", group)
 
 
 def _log_part(part: ExtractedPart, report: str) -> None:

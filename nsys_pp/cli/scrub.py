@@ -66,6 +66,10 @@ def scrub(
     if output is None or output == STANDARD_OUTPUT:
         raise click.UsageError("name the copy, or a folder, with `-o`")
     result = nsys_pp.scrub(reports, output, keep_tables=keep_tables, **options)
+    if output.is_file() and len(result.copies) > 1:
+        size, count = format_bytes(output.stat().st_size), format_count(len(result.copies), "part")
+        log_output(f"Wrote {output} ({size}): copies of {count}.", output)
+        return
     for path, copy in result.copies.items():
         size, lacks = format_bytes(copy.stat().st_size), ""
         if (removed := result.removed.get(path)) is not None:

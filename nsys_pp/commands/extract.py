@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -21,12 +21,15 @@ from nsys_pp.compose.options import (
     parse_job_options,
     parse_show,
 )
+from nsys_pp.compose.part_copies import settle_options
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
+from nsys_pp.compose.part_groups import extract_group, is_group
 from nsys_pp.compose.row_counts import collect_row_counts
 from nsys_pp.frames.choices import DETAILS, Detail
-from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.part import SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
+from nsys_pp.read import is_part
 from nsys_pp.write.spool import make_scratch
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class ExtractResult(ShortRepr):
     """Parts of all reports."""
 
     parts: list[ExtractedPart]  # in order of the reports
+    group: Path | None  # the file with all parts; None: each has its own
     skipped: Skipped
     row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
@@ -46,29 +50,31 @@ def extract(
     inputs: Inputs,
     output: str | Path | None = None,
     *,
-    detail: Detail = "kernels",
-    ops: str | Sequence[str] = ("kernel",),
-    scope: Scope = "auto",
-    flows: bool = False,
-    show: str | Sequence[str] = (),
+    detail: Detail | None = None,
+    ops: str | Sequence[str] | None = None,
+    scope: Scope | None = None,
+    flows: bool | None = None,
+    show: str | Sequence[str] | None = None,
     force: bool = False,
     **options: Unpack[JobOptions],
 ) -> ExtractResult:
-    """Write each report as a part; `merge` and other commands accept parts in place of reports.
+    """Write each report as a part, or all as one group part; `merge` and other commands accept parts in place of reports.
 
     A part that exists, complete and as it would be made again, is kept; one that is damaged, of another
-    version, of other options or older than its report is made again. A part appears complete or not at all,
+    version, of other options or older than its report is made again. A file appears complete or not at all,
     also if several processes extract the same report at the same time.
 
     Args:
-        inputs: Reports, folders of them, or glob patterns.
-        output: A part, for one report; or a folder, by default the current one, where parts are named
-            after their reports; for several reports the folder is made.
-        detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before.
-        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all".
-        scope: Launches that count for a range: "thread", "process" or "auto".
+        inputs: Reports, parts, group parts, folders of them, or glob patterns. Parts are copied; in a folder, they count where
+            one file is written, instead of their reports unless they are older.
+        output: A part, for one report; a group part, for several; or a folder, by default the current one, where parts are named
+            after their reports; for several reports the folder is made, unless its name is that of a part.
+        detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the parts, else "kernels". Of parts,
+            "jobs" makes copies without the blocks of a trace.
+        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default: those of the parts, else "kernel".
+        scope: Launches that count for a range: "thread", "process" or "auto". Default: that of the parts, else "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all".
+        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all". Default: those of the parts, else none.
         force: Make all parts again, and replace other existing files.
         options: See `nsys_pp.JobOptions`.
 
@@ -78,19 +84,36 @@ def extract(
             reports share a name.
     """
     check_keywords(options, JobOptions)
-    check_choice("detail", detail, DETAILS)
-    jobs = {name: value for name, value in parse_job_options(options).items() if value is not None}
-    part_options = PartOptions(
-        detail=detail,
-        ops=parse_counted_ops(ops),
-        scope=scope,
-        flows=flows,
-        show=parse_show(show) or (),
-        **jobs,
+    if detail is not None:
+        check_choice("detail", detail, DETAILS)
+    asked = {
+        "detail": detail,
+        "ops": None if ops is None else parse_counted_ops(ops),
+        "scope": scope,
+        "flows": flows,
+        "show": parse_show(show),
+        **parse_job_options(options),
+    }
+    target = None if output is None else Path(output)
+    is_one = target is not None and target.suffix == SUFFIX and not target.is_dir()
+    batch = Batch(inputs, options, with_parts=is_one, without=target if is_one else None)
+    if is_group(batch.paths, target):
+        assert target is not None
+        extracted, group = extract_group(batch, target, asked, force=force), target
+    else:
+        extracted, group = _extract_files(batch, target, asked, force=force), None
+    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
+    return ExtractResult(
+        parts=list(extracted.values()), group=group, skipped=batch.skipped, row_counts=counts
     )
-    batch = Batch(inputs, options, with_parts=False)
+
+
+def _extract_files(
+    batch: Batch, output: Path | None, asked: Mapping[str, Any], *, force: bool
+) -> dict[Path, ExtractedPart]:
+    """Write a file for each input."""
     paths = batch.paths
-    outputs = dict(zip(paths, name_outputs(paths, None if output is None else Path(output)), strict=True))
+    outputs = dict(zip(paths, name_outputs(paths, output), strict=True))
     for path, target in outputs.items():
         check_target(path, target, force=force)
     with ExitStack() as stack:
@@ -98,11 +121,10 @@ def extract(
         work = partial(
             extract_file,
             outputs=outputs,
-            options=part_options,
+            options=settle_options(asked, next(filter(is_part, paths), None)),
+            asked=asked,
             force=force,
             nsys=batch.nsys,
             scratch=scratch,
         )
-        extracted = batch.map("extracting", paths, work)
-    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
-    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)
+        return batch.map("extracting", paths, work)

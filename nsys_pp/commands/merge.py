@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.commands.merge_on_clocks import merge_on_clocks
+from nsys_pp.commands.merge_result import MergeResult as MergeResult
+from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.options import (
     Inputs,
     RunOptions,
@@ -29,35 +28,16 @@ from nsys_pp.compose.trace_pieces import Division, Drawn, divide_trace
 from nsys_pp.compose.trace_steps import divide_by_steps
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
-from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.projection.ranges import Scope
+from nsys_pp.read import is_part
+from nsys_pp.units import format_count
 from nsys_pp.write.files import check_folder, check_output
-from nsys_pp.write.split_index import INDEX, SplitFile, is_split_folder, name_folder
+from nsys_pp.write.split_index import INDEX, is_split_folder, name_folder
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS, TraceFormat, infer_trace_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MergeResult(ShortRepr):
-    """Counts of a trace, or of the traces of a divided run."""
-
-    output: Path  # the trace; of a divided run its overview
-    reports: int
-    machines: int
-    gpus: int
-    slices: int  # of the whole run; divided by steps, in all traces but the overview
-    events: int  # slices, marks and samples of counters of `output`
-    split: Split  # "none", or division of the run: "machine", "rank" or "step"
-    files: list[SplitFile]  # traces of a divided run, other than the overview
-    index: Path | None  # page that links them
-    omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
-    notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
-    verdict: Verdict  # of the training; no findings without jobs
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def merge(
@@ -75,6 +55,7 @@ def merge(
     show: str | Sequence[str] | None = None,
     split: Split = "auto",
     max_events: int = MAX_EVENTS,
+    clocks: str | Path | None = None,
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> MergeResult:
@@ -103,6 +84,10 @@ def merge(
             "step" needs the reports; Chrome's format is one trace.
         max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the capacity of
             Perfetto's UI in a browser, as measured.
+        clocks: File of `nsys_pp.align` with the clocks of the run and the rows that depend on all of its reports: nothing is
+            aligned, and the inputs are some reports of the run, as those of one machine. Their trace is that of
+            their machine with `split="machine"`, to the byte. Where the output is a folder, a trace of each machine is written, with
+            the name that the page of the run links; with `split="machine"`, the overview and that page.
         force: Replace existing outputs.
         options: See `nsys_pp.RunOptions`; with `steps`, all other time is omitted.
 
@@ -120,15 +105,15 @@ def merge(
     check_choice("split", split, SPLITS)
     check_least("max_events", max_events, 1)
     target = Path(output)
-    check_output(target, force=force)
     trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
-    split = _settle_split(split, trace_format, target, force=force)
-    counted = None if ops is None else parse_counted_ops(ops)
+    if clocks is None:
+        check_output(target, force=force)
+        split = _settle_split(split, trace_format, target, force=force)
     content = TraceContent(
         format=trace_format,
         part_options={
             "detail": detail,
-            "ops": counted,
+            "ops": None if ops is None else parse_counted_ops(ops),
             "scope": scope,
             "flows": flows,
             "show": parse_show(show),
@@ -141,6 +126,24 @@ def merge(
         by_steps=split == "step",
     )
     batch = Batch(inputs, options)
+    if clocks is not None:
+        return merge_on_clocks(
+            batch, target, content, options, Path(clocks), split=split, max_events=max_events, force=force
+        )
+    return _merge_aligned(batch, target, content, options, split=split, max_events=max_events, force=force)
+
+
+def _merge_aligned(
+    batch: Batch,
+    target: Path,
+    content: TraceContent,
+    options: RunOptions,
+    *,
+    split: Split,
+    max_events: int,
+    force: bool,
+) -> MergeResult:
+    """Align all reports, and write their trace or traces."""
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
@@ -163,11 +166,25 @@ def merge(
         files=files,
         index=name_folder(target) / INDEX if division else None,
         omits_ranges=division is not None and division.omits_ranges,
-        notes=run.training.notes if len(run.training.jobs) else [],
+        notes=[
+            *(run.training.notes if len(run.training.jobs) else []),
+            *_note_detail(run, content.part_options["detail"]),
+        ],
         verdict=_build_verdict(run),
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
+
+
+def _note_detail(run: Run, detail: Detail | None) -> list[str]:
+    """Describe a trace that has less than usual because its parts have."""
+    count = sum(is_part(recorded.path) and recorded.part.options.detail == "jobs" for recorded in run.inputs)
+    if not count or detail is not None:
+        return []
+    return [
+        f"{format_count(count, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges and kernels, merge parts of"
+        " more detail, or let each machine draw its own (`--clocks`)"
+    ]
 
 
 def _build_verdict(run: Run) -> Verdict:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
 from nsys_pp.compose.options import Inputs, parse_inputs
+from nsys_pp.compose.part_groups import is_group
 from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
@@ -18,6 +19,7 @@ from nsys_pp.read import find_reports, is_part
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported
 from nsys_pp.read.find import name_origin
+from nsys_pp.read.part_groups import open_part_file
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.scrubbing.parts import find_part_identities, scrub_part
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
@@ -26,6 +28,8 @@ from nsys_pp.scrubbing.traces import SUFFIXES as TRACE_SUFFIXES
 from nsys_pp.scrubbing.traces import find_trace_identities, is_trace, scrub_trace
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output, translate_errors
+from nsys_pp.write.part_groups import write_group
+from nsys_pp.write.spool import make_scratch
 
 _SUFFIXES = (*REPORT_SUFFIXES, PART_SUFFIX, *TRACE_SUFFIXES)
 
@@ -60,7 +64,7 @@ def scrub(
     Args:
         inputs: Reports, parts, traces of nsys-pp, folders of reports or parts, or glob patterns. Copies of reports are in
             SQLite.
-        output: The copy of one file; or a folder, where copies have the names of their originals (`list_copies`).
+        output: The copy of one file; of several parts, a group part; or a folder, where copies have the names of their originals (`list_copies`).
         hosts: Replace host names, and ids of machines and GPUs, by pseudonyms: equal names have equal pseudonyms in all copies of a call.
         users: Replace user names in names of events and processes; of reports only.
         paths: Replace absolute paths in names of events and processes; of reports only.
@@ -88,19 +92,47 @@ def scrub(
     found = [_find_identities(path, own_version) for path in read_from.values()]
     identities = reduce(Identities.joined, found, Identities())
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
-    copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
-    for target in copies.values():
-        check_output(target, force=force, inputs=sources)
     removed = {}
-    for path, target in copies.items():
-        if is_part(path):
-            scrub_part(path, target, pseudonyms, version=own_version, force=force)
-        elif is_trace(path):
-            scrub_trace(path, target, pseudonyms, force=force)
-        else:
-            original = read_from[path]
-            removed[path] = scrub_report(original, target, pseudonyms, keep_tables=keep_tables, force=force)
+
+    def write(copies: Mapping[Path, Path]) -> None:
+        for target in copies.values():
+            check_output(target, force=force, inputs=sources)
+        for path, target in copies.items():
+            if is_part(path):
+                scrub_part(path, target, pseudonyms, version=own_version, force=force)
+            elif is_trace(path):
+                scrub_trace(path, target, pseudonyms, force=force)
+            else:
+                original = read_from[path]
+                removed[path] = scrub_report(
+                    original, target, pseudonyms, keep_tables=keep_tables, force=force
+                )
+
+    if is_group(sources, Path(output)) and all(map(is_part, sources)):
+        copies = _write_group(names, Path(output), pseudonyms, write, force=force)
+    else:
+        copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
+        write(copies)
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
+
+
+def _write_group(
+    names: Mapping[Path, Path],
+    output: Path,
+    pseudonyms: Pseudonyms,
+    write: Callable[[Mapping[Path, Path]], None],
+    *,
+    force: bool,
+) -> dict[Path, Path]:
+    """Write the copies of parts as one group part; return the path of each copy in it."""
+    check_output(output, force=force, inputs=list(names))
+    with make_scratch(output) as scratch:
+        copies = _name_copies(names, scratch, pseudonyms)
+        write(copies)
+        below = {path: copy.relative_to(scratch) for path, copy in copies.items()}
+        opened = [(below[path].as_posix(), partial(open_part_file, copy)) for path, copy in copies.items()]
+        write_group(output, opened, force=force)
+    return {path: output / name for path, name in below.items()}
 
 
 def _check_options(path: Path, *, hosts: bool, users: bool, paths: bool) -> None:

@@ -33,17 +33,21 @@ class Batch:
         inputs: Reports, folders of them, or glob patterns.
         options: Keywords. With `keep_going`, inputs that fail or match no file are skipped, but neither the only one nor all.
         with_parts: Include parts.
+        without: A file that is passed over in folders.
 
     Raises:
         OptionError: A value is invalid.
     """
 
-    def __init__(self, inputs: Inputs, options: BatchOptions, *, with_parts: bool = True) -> None:
+    def __init__(
+        self, inputs: Inputs, options: BatchOptions, *, with_parts: bool = True, without: Path | None = None
+    ) -> None:
         self.inputs = parse_inputs(inputs)
         self.nsys = None if (nsys := options.get("nsys")) is None else str(nsys)
         self.progress = options.get("progress")
         self._options = options
         self._with_parts = with_parts
+        self._without = without
         self._failed: dict[Path, NsysPPError] = {}
         self._missing: Skipped = []
         check_least("processes", options.get("processes"), 0)
@@ -69,6 +73,7 @@ class Batch:
             count=count,
             timeout_s=self._options.get("wait_timeout_s", 3600.0),
             with_parts=self._with_parts,
+            without=self._without,
             keep_going=self._options.get("keep_going", False),
             progress=self.progress,
         )
@@ -77,9 +82,9 @@ class Batch:
 
     def _find_paths(self) -> list[Path]:
         if not self._options.get("keep_going", False):
-            return find_reports(self.inputs, with_parts=self._with_parts)
+            return find_reports(self.inputs, with_parts=self._with_parts, without=self._without)
         absent: dict[str, ReportError] = {}
-        paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent)
+        paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent, without=self._without)
         if not paths:
             raise next(iter(absent.values()))
         self._missing = [(Path(named), error) for named, error in absent.items()]

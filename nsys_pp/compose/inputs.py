@@ -18,7 +18,7 @@ from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
-from nsys_pp.frames.part import Part, PartOptions
+from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
@@ -298,7 +298,8 @@ def label_reports(paths: Sequence[Path]) -> list[str]:
     >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
     ['a/rank0', 'b/rank0', 'rank1']
     """
-    parts = [(*path.parent.parts, path.stem) for path in paths]
+    # a group part counts as a folder of its parts
+    parts = [(*(name.removesuffix(SUFFIX) for name in path.parent.parts), path.stem) for path in paths]
     labels = [part[-1] for part in parts]
     for length in range(2, max(map(len, parts), default=0) + 1):
         shared = {label for label, count in Counter(labels).items() if count > 1}

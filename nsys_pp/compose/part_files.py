@@ -7,20 +7,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.compose.part_copies import copy_part
 from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
 from nsys_pp.errors import OutputError, ReportError
-from nsys_pp.frames.part import BLOCKS_MEMBER, SUFFIX, Part, PartOptions
+from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.fingerprint import compute_fingerprint
-from nsys_pp.read import check_part_blocks, read_part, read_report
+from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
+from nsys_pp.read.part_groups import find_stored, is_like_part, list_group
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink
-
-_FIRST_NAME = 30  # offset of the name of the first member of a zip, APPNOTE.TXT 4.3.7
 
 
 class ExtractedPart(Struct, frozen=True, kw_only=True):
@@ -39,17 +40,19 @@ def extract_file(
     path: Path,
     outputs: Mapping[Path, Path],
     options: PartOptions,
+    asked: Mapping[str, Any],
     *,
     force: bool,
     nsys: str | None,
     scratch: Path | None,
 ) -> ExtractedPart:
-    """Write the part of a report, unless it exists.
+    """Write the part of a report, unless it exists; or the copy of a part.
 
     Args:
-        path: The report.
+        path: The report or part.
         outputs: Parts by report.
-        options: Content of the part.
+        options: Content of the part of a report.
+        asked: Fields of `PartOptions` that the copy of a part is to have; None where open.
         force: Make it again.
         nsys: Program that exports `.nsys-rep` files.
         scratch: Folder to write the part in before it is moved: this process may be killed. None: its own folder.
@@ -59,30 +62,49 @@ def extract_file(
         OutputError: The output is another report's part, or cannot be written.
     """
     output = outputs[path]
-    if not force and is_like_part(output):
-        part = find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
-        if part is not None:
-            return _describe(path, output, part, is_new=False)
-
+    if is_part(path):
+        return describe_part(path, output, copy_part(path, output, asked), is_new=True)
+    if (kept := keep_finished(path, output, options, force=force, nsys=nsys)) is not None:
+        return kept
     is_file = output.is_file() or not output.exists()
 
-    def make(sink: Sink) -> Part:
+    if scratch is None or output.is_symlink() or not is_file:
         folder = scratch or (output.parent if is_file else None)
-        part = extract_report(path, options, sink, nsys=nsys, scratch=folder)
+        part = make_part(path, output, options, nsys=nsys, scratch=folder)
+        return describe_part(path, output, part, is_new=True)
+    with translate_errors(output):
+        temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
+        part = make_part(path, temporary, options, nsys=nsys, scratch=scratch)
+        os.replace(temporary, output)
+    return describe_part(path, output, part, is_new=True)
+
+
+def keep_finished(
+    path: Path, output: Path, options: PartOptions, *, force: bool, nsys: str | None
+) -> ExtractedPart | None:
+    """Return the existing part of a report, as in `find_finished_part`; None where it is to be made, always with `force`."""
+    if force or not is_like_part(output):
+        return None
+    part = find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
+    return None if part is None else describe_part(path, output, part, is_new=False)
+
+
+def make_part(
+    path: Path, output: Path, options: PartOptions, *, nsys: str | None, scratch: Path | None
+) -> Part:
+    """Extract a report into a file, which is replaced; arguments and errors as in `extract_file`."""
+
+    def make(sink: Sink) -> Part:
+        part = extract_report(path, options, sink, nsys=nsys, scratch=scratch)
         if not part.encoded.slice_count and not part.drawn_job_count:
             raise nothing_to_draw_error(f"`{path}` has nothing to draw")
         return part
 
-    if scratch is None or output.is_symlink() or not is_file:
-        return _describe(path, output, write_part(output, make, force=True), is_new=True)
-    with translate_errors(output):
-        temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-        part = write_part(temporary, make, force=True)
-        os.replace(temporary, output)
-    return _describe(path, output, part, is_new=True)
+    return write_part(output, make, force=True)
 
 
-def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:
+def describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:
+    """Describe the part of a report, with all its frames."""
     return ExtractedPart(
         report=path,
         output=output,
@@ -95,7 +117,7 @@ def _describe(path: Path, output: Path, part: Part, *, is_new: bool) -> Extracte
 
 
 def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
-    """Name the part of each report, and make the folder of several parts.
+    """Name the part of each report, and make the folder of several parts; several in one file are a group (`part_groups`).
 
     Args:
         paths: The reports.
@@ -108,7 +130,7 @@ def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
     if output is not None and not output.is_dir():
         if len(paths) == 1:
             return [output]
-        if output.exists() or output.suffix == SUFFIX:
+        if output.exists():
             raise OutputError(
                 f"cannot write {len(paths)} parts to `{output}`: it is not a folder",
                 "name a folder with `-o`",
@@ -130,20 +152,22 @@ def check_target(report: Path, target: Path, *, force: bool) -> None:
     """Check that a part can be written, before any work is done.
 
     Raises:
-        OutputError: It cannot be written, or an existing file is not a part.
+        OutputError: It cannot be written, or an existing file is not a part, or is a group of parts, or of a part the part of
+            another report.
     """
     check_output(target, force=force or is_like_part(target), inputs=[report])
-
-
-def is_like_part(path: Path) -> bool:
-    """Return whether a file begins like a part, even if the rest is damaged."""
-    name = BLOCKS_MEMBER.encode()
-    try:
-        with path.open("rb") as file:
-            start = file.read(_FIRST_NAME + len(name))
-    except OSError:
-        return False
-    return start.startswith(b"PK\x03\x04") and start.endswith(name)
+    if force or not is_like_part(target):
+        return
+    if (group := list_group(target)) is not None:
+        raise OutputError(
+            f"`{target}` exists, and is a group of {len(group):,} parts", "add `--force` to replace it"
+        )
+    old = read_complete(target) if is_part(report) else None
+    if old is not None and old.source != read_part(report, (), version=version("nsys-pp")).source:
+        raise OutputError(
+            f"`{target}` exists, and is the part of another report, `{old.source}`",
+            "write into another folder with `-o`, or add `--force` to replace it",
+        )
 
 
 def find_finished_part(
@@ -167,7 +191,7 @@ def find_finished_part(
         OutputError: It is another report's part.
         ReportError: The report cannot be read.
     """
-    part = _read_complete(target)
+    part = read_complete(target)
     if part is None:
         return None
     if part.encoded.report_id != compute_fingerprint(read_report(report, need=frozenset(), nsys=nsys)):
@@ -182,7 +206,7 @@ def find_finished_part(
     return part if _changed_ns(target) >= _changed_ns(report) else None
 
 
-def _read_complete(path: Path) -> Part | None:
+def read_complete(path: Path) -> Part | None:
     """Read a part and check all its bytes; None where it is damaged or of another format."""
     try:
         part = read_part(path, version=version("nsys-pp"))
@@ -193,6 +217,6 @@ def _read_complete(path: Path) -> Part | None:
 
 
 def _changed_ns(path: Path) -> int:
-    """Return the time of the last change of a report; a folder of tables is as new as its newest file."""
-    files = [path, *path.iterdir()] if path.is_dir() else [path]
+    """Return the time of the last change of a report or part; a folder of tables is as new as its newest file."""
+    files = [path, *path.iterdir()] if path.is_dir() else [find_stored(path)]
     return max(file.stat().st_mtime_ns for file in files)

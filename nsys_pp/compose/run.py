@@ -36,7 +36,7 @@ from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.layout import Layout
 from nsys_pp.roster.roster import build_roster
 
-JointStage = Literal["clocks", "numbered_steps", "training"]
+JointStage = Literal["inputs", "clocks", "numbered_steps", "training"]
 
 
 class Run:

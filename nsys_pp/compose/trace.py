@@ -29,12 +29,12 @@ from nsys_pp.compose.inputs import (
     survey_input,
 )
 from nsys_pp.compose.mpi_rows import place_mpi_messages, read_mpi_messages
+from nsys_pp.compose.nothing_drawn import nothing_drawn_error
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_events, count_shown
 from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
-from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import Encoded, PartOptions
@@ -47,9 +47,9 @@ from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
 
 # all stages of a report, which parts need not
-_extract_report, _redraw_report_within, _redraw_windows, _nothing_to_draw = (
+_extract_report, _redraw_report_within, _redraw_windows = (
     import_on_call(f"nsys_pp.compose.report:{name}")
-    for name in ("extract_report", "redraw_report", "redraw_windows", "nothing_to_draw_error")
+    for name in ("extract_report", "redraw_report", "redraw_windows")
 )
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
 _OF_HOSTS = ("mpi", "ucx")
@@ -230,7 +230,7 @@ class TraceBuilder:
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
         if not count_events(shown):  # marks and counters alone are enough
             paths = [recorded.path for recorded in run.inputs]
-            raise _nothing_to_draw_error(paths, is_cut=self._content.is_cut)
+            raise nothing_drawn_error(paths, is_cut=self._content.is_cut, detail=self._options.detail)
 
     def _is_open(self, run: Run) -> bool:
         """Return whether the content of the trace is open: no level of detail, kind of data or part of the run is chosen."""
@@ -382,17 +382,3 @@ def _encode_trace(shown: Sequence[Shown], trace_format: TraceFormat, output: Pat
         return trace_format.encode_drawings(drawings, output)
     assert trace_format.merge_encoded is not None
     return trace_format.merge_encoded([report for report in shown if isinstance(report, PlacedReport)])
-
-
-def _nothing_to_draw_error(paths: Sequence[Path], *, is_cut: bool) -> MissingDataError:
-    subject = f"`{paths[0]}` has nothing to draw"
-    if len(paths) > 1:
-        subject = f"none of the {len(paths)} reports has anything to draw"
-    if not is_cut:
-        error: MissingDataError = _nothing_to_draw(subject)
-        return error
-    return MissingDataError(
-        f"{subject} within what was asked for",
-        "check `--device`, `--start` and `--end`: times count from the start of the earliest report,"
-        " and `nsys-pp info` lists the GPUs",
-    )

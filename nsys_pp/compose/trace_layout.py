@@ -144,7 +144,7 @@ class TraceLayout:
         ):
             bus = track.name.removeprefix(GPU_AT)
             users = self._roster.filter(pl.col("bus_location").str.to_lowercase() == bus, machine=machine)
-            row = Row(name=SYSTEM, order=_CPU_ORDER + track.rank)
+            row = build_system_row(track)
             if len(users):
                 user = users.row(0, named=True)
                 at = user["report"]
@@ -156,6 +156,12 @@ class TraceLayout:
                 row = _build_gpu_row(gpu, identity.path.name, self._titles_of[at][user["gpu"]])
             rows[track.name] = row
         return rows
+
+    def list_rows_by_bus(self, machine: str) -> dict[str, Row]:
+        """List the rows of the GPUs of a machine that metrics of other reports are drawn on, by their names there."""
+        buses = self._roster.filter(machine=machine)["bus_location"].str.to_lowercase().unique().sort()
+        names = [f"{GPU_AT}{bus}" for bus in buses.drop_nulls()]
+        return self._list_rows_elsewhere(machine, [Track(path=(name,), name=name, rank=0) for name in names])
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
         """List the row of each lane; lanes that are not drawn are left out."""
@@ -228,8 +234,18 @@ def _list_rows(
     for track in tracks:
         is_elsewhere = track.name.startswith(GPU_AT)
         if len(track.path) == 1 and track.name not in named and not is_elsewhere:
-            rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
+            rows[track.name] = build_other_row(track)
     return rows
+
+
+def build_other_row(track: Track) -> Row:
+    """Build the row of a process or of the system, below the GPUs of its machine."""
+    return Row(name=track.name, order=_CPU_ORDER + track.rank)
+
+
+def build_system_row(track: Track) -> Row:
+    """Build the row of metrics of a GPU that no report of the machine uses."""
+    return Row(name=SYSTEM, order=_CPU_ORDER + track.rank)
 
 
 def list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:

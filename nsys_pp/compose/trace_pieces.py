@@ -5,7 +5,7 @@ All pieces have the clock, the root and the names of the one trace, and each is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -101,7 +101,7 @@ def divide_trace(run: Run, drawn: Drawn, split: Split, *, max_events: int) -> Di
 
 
 def build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, bool]:
-    """Build the overview: steps, jobs and messages of all ranks; of reports without jobs also their ranges.
+    """Build the overview: steps, jobs and messages of all ranks; of reports without jobs also their ranges, or the load of GPUs.
 
     Args:
         run: The run.
@@ -111,20 +111,33 @@ def build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, b
     Returns:
         The overview, and whether it lacks ranges.
     """
-    has_jobs = {recorded.path: recorded.part.drawn_job_count > 0 for recorded in run.inputs}
+    has_jobs = [recorded.path for recorded in run.inputs if recorded.part.drawn_job_count]
+    shown, omits_ranges = choose_overview(drawn, frozenset(has_jobs), max_events=max_events)
+    keys = {key for report in drawn.reports.values() for key in _keys(report)}
+    return describe_piece(run, "overview", shown, list_owners(run, drawn.reports), keys), omits_ranges
+
+
+def choose_overview(
+    drawn: Drawn, has_jobs: Collection[Path], *, max_events: int
+) -> tuple[list[PlacedReport], bool]:
+    """Choose the contents of an overview, and return whether they lack ranges; as in `build_overview`.
+
+    Args:
+        drawn: All of a trace.
+        has_jobs: Reports with jobs, which need no other row.
+        max_events: Largest number of events with ranges.
+    """
     for is_kept in (is_range_track, is_busy_track):
         shown = []
         for path, report in drawn.reports.items():
             tracks = {subtrack.track for subtrack in report.encoded.subtracks}
-            kept = set() if has_jobs[path] else {track for track in tracks if is_kept(track)}
+            kept = {track for track in tracks if is_kept(track)} or set(filter(is_busy_track, tracks))
+            kept = set() if path in has_jobs else kept
             shown.append(replace(report, omitted=frozenset(tracks - kept)))
         shown += drawn.training
         if count_events(shown) <= max_events or is_kept is is_busy_track:
             break
-    keys = {key for report in drawn.reports.values() for key in _keys(report)}
-    return describe_piece(
-        run, "overview", shown, list_owners(run, drawn.reports), keys
-    ), is_kept is is_busy_track
+    return shown, is_kept is is_busy_track
 
 
 def describe_piece(

@@ -36,10 +36,10 @@ class _Search(Struct):
     complete: list[Path] = field(default_factory=list)
     incomplete: dict[Path, ReportError] = field(default_factory=dict)
 
-    def repeat(self, inputs: Sequence[str | Path], *, with_parts: bool) -> None:
+    def repeat(self, inputs: Sequence[str | Path], *, with_parts: bool, without: Path | None) -> None:
         self.absent, self.complete, self.incomplete = {}, [], {}
         now = time.monotonic()
-        for path in find_reports(inputs, with_parts=with_parts, absent=self.absent):
+        for path in find_reports(inputs, with_parts=with_parts, absent=self.absent, without=without):
             stamp = read_stamp(path)
             before, since = self.stamps.get(path, (None, now))
             self.stamps[path] = stamp, since if stamp == before else now
@@ -58,6 +58,7 @@ def wait_for_reports(
     count: int,
     timeout_s: float = 3600.0,
     with_parts: bool = True,
+    without: Path | None = None,
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Arrivals:
@@ -68,6 +69,7 @@ def wait_for_reports(
         count: Expected number of files; all that match must be complete, also if there are more.
         timeout_s: Time limit.
         with_parts: Include parts.
+        without: A file that is passed over in folders.
         keep_going: After the time limit, return the complete files and the missing ones.
         progress: Receives the number of complete files.
 
@@ -76,7 +78,7 @@ def wait_for_reports(
     """
     began, search = time.monotonic(), _Search()
     while True:
-        search.repeat(inputs, with_parts=with_parts)
+        search.repeat(inputs, with_parts=with_parts, without=without)
         if not search.incomplete and not search.absent and len(search.complete) >= count:
             return Arrivals(paths=search.complete, missing=[])
         left_s = timeout_s - (time.monotonic() - began)

@@ -26,6 +26,9 @@ SHOW_KINDS: Mapping[str, str] = {
 }
 """Kinds of data that a trace has on request (`--show`)."""
 
+CLOCKS_SUFFIX = ".nsclocks"
+"""Extension of files with the clocks of a run, of `align -o` for `merge --clocks`."""
+
 Split = Literal["auto", "none", "machine", "rank", "step"]
 SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
 """Divisions of a run into several traces."""

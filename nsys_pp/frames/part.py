@@ -36,6 +36,16 @@ class Track(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     counter_unit: str | None = None  # set for counter tracks only
 
 
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An outermost row of a report, as a trace shows it under its machine."""
+
+    name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are merged
+    order: int  # among the rows of the machine
+    description: str = ""
+    title: str = ""  # its name where it is shown outside of its machine, above all machines; "": it is not
+    title_order: tuple[int, ...] = ()  # among all rows with a title
+
+
 class EncodedSubtrack(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An encoded subtrack; subtracks without rows are not encoded."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FORMAT
+from nsys_pp.read.part_groups import find_stored
 from nsys_pp.read.parts import is_part, read_part
 from nsys_pp.read.readers import find_reader
 from nsys_pp.read.unreadable import unreadable_error
@@ -42,7 +43,7 @@ def has_end(path: Path) -> bool:
 def read_stamp(path: Path) -> Stamp:
     """Return the values that change while a report is written: names, sizes and times; empty if it does not exist."""
     try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = sorted(path.iterdir()) if path.is_dir() else [find_stored(path)]
         states = [(file.name, file.stat()) for file in files]
     except OSError:
         return ()

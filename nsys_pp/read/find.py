@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nsys_pp.arrays.natural_sort import natural_key
@@ -12,6 +12,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
+from nsys_pp.read.part_groups import find_group, find_stored, list_group
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -20,7 +21,11 @@ _NSYS_PATTERN = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
 
 def find_reports(
-    inputs: Iterable[str | Path], *, with_parts: bool = False, absent: dict[str, ReportError] | None = None
+    inputs: Iterable[str | Path],
+    *,
+    with_parts: bool = False,
+    absent: dict[str, ReportError] | None = None,
+    without: Path | None = None,
 ) -> list[Path]:
     """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
 
@@ -31,11 +36,13 @@ def find_reports(
     not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
     folders are listed only `with_parts`, then instead of the report in the same folder, unless they are older.
     A link to a report of its folder, or to another report of the same input, is this report, listed once by its own name.
-    A link to no file is listed: to read it is the error.
+    A link to no file is listed: to read it is the error. In place of a group part, its parts are listed, in its order; in
+    folders, they count as parts in the folder of their group. A part in a group can be named, too.
 
     Args:
         inputs: Files, folders, patterns.
         with_parts: Also list parts.
+        without: A file that is passed over in folders, as an output is.
         absent: Receives the error of each input that matches no file (yet), by the input, instead of raising it.
 
     Raises:
@@ -47,12 +54,16 @@ def find_reports(
     for named in inputs:
         try:
             expanded = _expand(Path(named), suffixes)
+            if without is not None:
+                expanded = [
+                    path for path in expanded if path == Path(named) or _resolve(path) != _resolve(without)
+                ]
         except ReportError as error:
             if absent is None:
                 raise
             absent[str(named)] = error
             continue
-        for report in expanded:
+        for report in _list_parts_of_groups(expanded):
             real = _resolve(report)
             if real in found:
                 first, first_named = found[real]
@@ -90,13 +101,20 @@ def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
         raise unreadable_error(named, error) from None
     if is_folder:
         return [named] if is_table_directory(named) else _search(named, suffixes)
-    if exists or named.is_symlink():
+    if exists or named.is_symlink() or list_group(named):
         return [named]
     if _NSYS_PATTERN.search(str(named)):
         return _match_nsys_pattern(named, suffixes)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
+
+
+def _list_parts_of_groups(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield paths, and in place of each group part its parts; damaged groups remain, since to read them is the error."""
+    for path in paths:
+        parts = list_group(path) if path.suffix == PART_SUFFIX or not path.exists() else None
+        yield from parts or [path]
 
 
 def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -178,9 +196,15 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
     """Keep one of each `.nsys-rep` and its exports in the same folder."""
     by_origin: dict[tuple[Path, str], list[Path]] = {}
     for report in reports:
-        by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
+        by_origin.setdefault((_find_folder(report), name_origin(report)), []).append(report)
     kept = {path for same in by_origin.values() for path in _choose(same)}
     return [report for report in reports if report in kept]
+
+
+def _find_folder(report: Path) -> Path:
+    """Return the folder of a report; a part in a group counts as one in the folder of the group."""
+    group = find_group(report) if report.suffix == PART_SUFFIX else None
+    return report.parent if group is None else group.parent / report.parent.relative_to(group)
 
 
 def name_origin(report: Path) -> str:
@@ -195,6 +219,8 @@ def _choose(same: list[Path]) -> list[Path]:
     reports = _choose_report([path for path in same if path.suffix != PART_SUFFIX])
     if not parts or not reports:
         return parts or reports
+    if len({find_stored(path) for path in parts}) > 1:
+        return [*parts, *reports]  # names do not show the part of these reports
     reported_ns = max(map(_changed_ns, reports))
     return [path for path in parts if _changed_ns(path) >= reported_ns] or reports
 
@@ -220,7 +246,7 @@ def _are_linked(first: Path, second: Path) -> bool:
 def _changed_ns(path: Path) -> int:
     """Return the time of the last change; before all others where there is no file, as at the end of a broken link."""
     try:
-        return path.stat().st_mtime_ns
+        return find_stored(path).stat().st_mtime_ns
     except OSError:
         return -1
 

@@ -25,7 +25,8 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
-from nsys_pp.read.unreadable import check_regular, unreadable_error
+from nsys_pp.read.part_groups import open_part_file
+from nsys_pp.read.unreadable import unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
@@ -100,6 +101,11 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
     def __init__(self, packed: Mapping[str, bytes], path: Path) -> None:
         self._packed = packed
         self._path = path
+
+    @property
+    def packed(self) -> Mapping[str, bytes]:
+        """Return the compressed frames by name."""
+        return self._packed
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Unpack a frame.
@@ -176,9 +182,8 @@ def check_part_blocks(path: Path) -> None:
 @contextmanager
 def _open(path: Path) -> Iterator[ZipFile]:
     """Open a part; convert all errors of reading into a `ReportError`."""
-    check_regular(path)
     try:
-        with ZipFile(path) as archive:
+        with open_part_file(path) as file, ZipFile(file) as archive:
             yield archive
     except OSError as error:
         if error.filename is None and error.errno in (None, errno.EINVAL):

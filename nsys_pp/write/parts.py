@@ -11,7 +11,6 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import msgspec
-import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.packed_frames import pack_frame
@@ -22,16 +21,20 @@ from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink
 
+_SUBTRACKS = "subtracks"
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
-def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Part:
+def write_part(
+    path: Path, build: Callable[[Sink], Part], *, force: bool, packed: Mapping[str, bytes] | None = None
+) -> Part:
     """Write a part atomically.
 
     Args:
         path: The file.
         build: Builds the part, and writes its blocks to the sink that it is called with.
         force: Replace an existing file.
+        packed: Frames that are packed already, as another part has them.
 
     Returns:
         The part that `build` returned.
@@ -40,22 +43,25 @@ def write_part(path: Path, build: Callable[[Sink], Part], *, force: bool) -> Par
         OutputError: The file exists and `force` is not set, or it cannot be written.
     """
     with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
-        with archive.open(_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
+        with archive.open(make_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
-        frames = {**part.frames, "subtracks": list_subtracks(part.encoded.subtracks)}
-        packed = {name: _pack_frame(name, frames[name]) for name in PART_FRAMES if name in frames}
-        archive.writestr(_member(FRAMES_MEMBER), b"".join(packed.values()))
-        archive.writestr(_member(FACTS_MEMBER), _write_facts(part, packed), ZIP_DEFLATED)
+        kept = {name: data for name, data in (packed or {}).items() if name != _SUBTRACKS}
+        names = [name for name in PART_FRAMES if name in part.frames or name in (_SUBTRACKS, *kept)]
+        frames = {name: kept.get(name) or _pack_frame(name, part) for name in names}
+        archive.writestr(make_member(FRAMES_MEMBER), b"".join(frames.values()))
+        archive.writestr(make_member(FACTS_MEMBER), _write_facts(part, frames), ZIP_DEFLATED)
     return part
 
 
-def _member(name: str) -> ZipInfo:
+def make_member(name: str) -> ZipInfo:
+    """Return the entry of a member that is equal whenever and wherever it is written."""
     member = ZipInfo(name)  # dated 1980, the earliest date of the format
     member.external_attr, member.create_system = _READABLE, 3  # Unix, on all systems
     return member
 
 
-def _pack_frame(name: str, frame: pl.DataFrame) -> bytes:
+def _pack_frame(name: str, part: Part) -> bytes:
+    frame = list_subtracks(part.encoded.subtracks) if name == _SUBTRACKS else part.frames[name]
     packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=measure_deflated)
     return deflate(packed)
 

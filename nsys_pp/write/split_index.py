@@ -17,6 +17,7 @@ from msgspec import Struct
 from nsys_pp.units import format_bytes, format_count
 
 INDEX = "index.html"
+FOLDER_SUFFIX = ".traces"
 _GENERATOR = '<meta name="generator" content="nsys-pp merge">'
 _NAME_CHARS = 80
 _MAX_MACHINES = 8  # more are counted, not listed
@@ -47,7 +48,7 @@ class SplitFile(Struct, frozen=True, kw_only=True):
     machines: tuple[str, ...]
     ranks: tuple[int, ...]  # empty where unknown
     steps: tuple[int, ...]
-    slice_count: int
+    slice_count: int | None  # None: unknown, in a trace that another machine wrote
     event_count: int  # slices, marks and samples of counters
     size_bytes: int
 
@@ -58,7 +59,7 @@ def name_folder(output: Path) -> Path:
     >>> name_folder(Path("a/run.pftrace")).as_posix()
     'a/run.traces'
     """
-    return output.with_name(f"{output.name.split('.')[0] or 'run'}.traces")
+    return output.with_name(f"{output.name.split('.')[0] or 'run'}{FOLDER_SUFFIX}")
 
 
 def name_files(titles: Sequence[str]) -> list[str]:
@@ -162,7 +163,7 @@ def _row(file: SplitFile, address: str, title: str) -> str:
         escape(", ".join(file.machines)) if is_short else format_count(len(file.machines), "machine"),
         format_numbers(file.ranks),
         format_numbers(file.steps),
-        f"{file.slice_count:,}",
+        "" if file.slice_count is None else f"{file.slice_count:,}",
         format_bytes(file.size_bytes),
     ]
     link = f'<th scope="row"><a href="{escape(address)}">{escape(title)}</a></th>'

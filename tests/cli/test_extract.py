@@ -93,8 +93,10 @@ def test_reports_never_share_a_part(tmp_path: Path) -> None:
     second = shutil.copy(PIPELINE / "node2" / "rank1.sqlite", tmp_path / "b" / "x.sqlite")
     refused = call("extract", first, second, "-o", tmp_path)
     assert_refused(refused, f"`{first}` and `{second}` would both be written to `{tmp_path / 'x.nspart'}`")
-    refused = call("extract", first, second, "-o", tmp_path / "x.nspart")
-    assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.nspart'}`: it is not a folder")
+    (tmp_path / "x.txt").write_text("precious")
+    refused = call("extract", first, second, "-o", tmp_path / "x.txt")
+    assert_refused(refused, f"cannot write 2 parts to `{tmp_path / 'x.txt'}`: it is not a folder")
+    (tmp_path / "x.txt").unlink()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 

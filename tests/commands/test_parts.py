@@ -476,7 +476,7 @@ def test_beside_its_report_a_part_is_taken_unless_it_is_older(part: Path, tmp_pa
     assert find_reports([report.parent]) == [report]
 
 
-@pytest.mark.parametrize("command", [nsys_pp.project, nsys_pp.info, nsys_pp.extract])
+@pytest.mark.parametrize("command", [nsys_pp.project, nsys_pp.info])
 def test_what_needs_a_report_says_so(
     command: Callable[[list[Path]], Any], part: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,7 +142,7 @@ def write_changed_part(choices: Choices, folder: Path, number: int | None = None
         facts = json.loads(members[FACTS_MEMBER])
         kind = choices.below(4)
         if kind == 0:
-            _change_json(facts, choices)
+            change_json(facts, choices)
         elif kind == 3:
             name = choices.pick(sorted(members.keys() - {FACTS_MEMBER, FRAMES_MEMBER}))
             members[name] = change_bytes(members[name], choices, block=64)
@@ -163,7 +163,7 @@ def write_changed_part_of_two(choices: Choices, folder: Path) -> None:
     write_changed_part(choices, folder, number)
 
 
-def _change_json(facts: Any, choices: Choices) -> None:
+def change_json(facts: Any, choices: Choices) -> None:
     """Change a value at any depth."""
     inner: Any = facts
     for _ in range(1 + choices.below(4)):

@@ -68,8 +68,8 @@ def flops_options(command: Command) -> Command:
     )(command)
 
 
-def training_options(command: Command) -> Command:
-    """Add `--steps`, `--preset`, `--job-pattern`, `--step-pattern`, `--schedule` and `--infer-jobs`."""
+def run_options(command: Command) -> Command:
+    """Add `--preset`, `--job-pattern`, `--step-pattern`, `--schedule` and `--infer-jobs`."""
     command = option(
         "--infer-jobs",
         section=TRAINING,
@@ -83,7 +83,12 @@ def training_options(command: Command) -> Command:
         help="Pipeline schedule of the run.",
         default_text="detected",
     )(command)
-    return job_options(steps_option(command))
+    return job_options(command)
+
+
+def training_options(command: Command) -> Command:
+    """Add `--steps`, `--preset`, `--job-pattern`, `--step-pattern`, `--schedule` and `--infer-jobs`."""
+    return run_options(steps_option(command))
 
 
 def job_and_steps_options(command: Command) -> Command:

@@ -8,19 +8,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.part import Row as Row
 from nsys_pp.frames.part import Track
 
 Path = tuple[str, ...]
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """An outermost row of a report, shown under its machine."""
-
-    name: str  # "GPU 0 · rank 3 · stage 1"; rows with the same name and machine are merged
-    order: int  # among the rows of the machine
-    description: str = ""
-    title: str = ""  # its name where it is shown outside of its machine, above all machines; "": it is not
-    title_order: tuple[int, ...] = ()  # among all rows with a title
 
 
 class Placement(Struct, frozen=True, kw_only=True):
