@@ -211,7 +211,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
-    "overheads": {  # of nsys, that hold a thread
+    "overheads": {  # of tracing and of CUDA, that hold a thread
         "start": pl.Int64,
         "end": pl.Int64,
         "thread": pl.Int64,

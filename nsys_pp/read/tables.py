@@ -139,7 +139,7 @@ USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
-    OVERHEADS,
+    *OVERHEADS,
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",

@@ -76,7 +76,10 @@ def _activities(title: str, name: str, group: Group, columns: dict[str, Column])
     return Table("activities", (name,), columns, groups=(group,), title=title)
 
 
-OVERHEADS = Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls"))
+OVERHEADS = tuple(
+    Table("overheads", (name,), _CALL, groups=("host", "os_calls"))
+    for name in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+)
 
 TABLES_ON_REQUEST = (
     Table(

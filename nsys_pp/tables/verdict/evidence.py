@@ -119,6 +119,15 @@ class Evidence:
             return length_ns, math.inf
         return length_ns, max(0.0, longer_ns)
 
+    def measure_excess(self) -> pl.DataFrame:
+        """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.
+
+        Neighbours, as a rank that becomes slow makes all later steps longer.
+        """
+        span = pl.col("span_ns")
+        shorter = pl.min_horizontal(span.shift(1), span.shift(-1))
+        return self.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
+
     def share(self, time_ns: float) -> float:
         """Return a time as a share of the median step."""
         return time_ns / self.step_ns if self.step_ns else 0.0

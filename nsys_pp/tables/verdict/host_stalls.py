@@ -17,6 +17,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
 from nsys_pp.tables.verdict.names import name_host
+from nsys_pp.tables.verdict.profiler import has_flush_beside
 from nsys_pp.tables.verdict.wording import cut_name, describe_steps, format_share, format_time, join_names
 
 LEAST_SHARE = 0.05
@@ -92,7 +93,7 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             return []
         times = times.with_columns(usual=usual).with_columns(excess=pl.col("value") - pl.col("usual"))
         spread = spread_of(times["excess"])
-        times = times.join(_measure_excess(evidence), on="step").filter(
+        times = times.join(evidence.measure_excess(), on="step").filter(
             pl.col("excess") > pl.max_horizontal(_SPREADS * spread, LEAST_SHARE * pl.col("span_ns"))
         )
         longest = _find_longest(evidence.training, cause)
@@ -114,16 +115,6 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             )
     least_ns = LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count  # the step did not wait for the rest
     return sorted((s for s in found if s.gain_ns >= least_ns), key=lambda stall: (-stall.gain_ns, stall.lane))
-
-
-def _measure_excess(evidence: Evidence) -> pl.DataFrame:
-    """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.
-
-    Neighbours, as a rank that becomes slow makes all later steps longer.
-    """
-    span = pl.col("span_ns")
-    shorter = pl.min_horizontal(span.shift(1), span.shift(-1))
-    return evidence.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
 
 
 def _find_longest(training: Training, cause: str) -> pl.DataFrame:
@@ -156,10 +147,13 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
     if call is not None:
         text += f", in {call.words}"
+    is_beside = any(has_flush_beside(evidence, stall.lane, stall.step, stall.excess_ns) for stall in stalls)
+    if is_beside:
+        text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
     return Finding(
         kind="host",
         text=f"{text} ({_describe_cost(evidence, stalls)})",
-        confidence="certain",
+        confidence="guess" if is_beside else "certain",
         subject="rank",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),

@@ -22,6 +22,7 @@ _MOST_CAUSES = 2
 _LONG_GAP = 0.25  # of the idle time
 _WORDS = {
     "host": "late launches",
+    "profiler": "waiting for nsys itself",
     "data": "loading data",
     "copy": "copies",
     "collective": "collectives",

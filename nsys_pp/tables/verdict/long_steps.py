@@ -26,6 +26,7 @@ _MOST_SHARE, _LEAST_EXPLAINED = 0.25, 0.5
 _ROOTS = {
     "compute": "compute",
     "host": "late launches",
+    "profiler": "waiting for nsys itself",
     "data": "waiting for data",
     "copy": "copies",
     "message_transfer": "transfers of messages",
@@ -68,7 +69,7 @@ def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Findin
     explained = sum(
         other.gain_ns
         for other in earlier
-        if other.kind in ("host", "straggler") and other.step in (finding.step, None)
+        if other.kind in ("host", "profiler", "straggler") and other.step in (finding.step, None)
     )
     return explained >= _LEAST_EXPLAINED * finding.gain_ns
 

@@ -18,14 +18,16 @@ FINDERS: Registry[Finder] = Registry(
     {
         "straggler": "nsys_pp.tables.verdict.stragglers:find_slow_members",
         "host": "nsys_pp.tables.verdict.host_stalls:find_host_stalls",
+        "profiler": "nsys_pp.tables.verdict.profiler:find_profiler_overhead",
         "link": "nsys_pp.tables.verdict.links:find_slow_links",
         "communication": "nsys_pp.tables.verdict.communication:find_exposed_communication",
         "idle": "nsys_pp.tables.verdict.idle:find_idle_time",
         "step": "nsys_pp.tables.verdict.long_steps:find_long_steps",
         "bubble": "nsys_pp.tables.verdict.bubble:compare_bubble",
         "missing": "nsys_pp.tables.verdict.missing:describe_missing",
+        "losses": "nsys_pp.tables.verdict.losses:describe_losses",
         "clocks": "nsys_pp.tables.verdict.clocks:describe_clocks",
     }
 )
-CONTEXT = frozenset({"bubble", "missing", "clocks"})
+CONTEXT = frozenset({"bubble", "missing", "losses", "clocks"})
 """Kinds that describe the run and name no object."""

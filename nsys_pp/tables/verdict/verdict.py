@@ -38,7 +38,7 @@ _COLUMNS = (
 def build_verdict(training: Training) -> Verdict:
     """Build the verdict of a training.
 
-    Findings come by descending gain, then the bubble, then missing ranks; the clocks are last, or first if they exclude
+    Findings come by descending gain, then the bubble, then missing ranks and lost events; the clocks are last, or first if they exclude
     comparisons. Without findings, the first line is a sentence that nothing exceeds noise.
 
     Returns:
@@ -51,8 +51,8 @@ def build_verdict(training: Training) -> Verdict:
     for find in FINDERS.values():
         findings += find(evidence, findings)
     clocks = [finding for finding in findings if finding.kind == "clocks"]
-    missing = [finding for finding in findings if finding.kind == "missing"]
-    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing")]
+    missing = [finding for finding in findings if finding.kind in ("missing", "losses")]
+    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing", "losses")]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
         ranked.insert(0, _describe_none(evidence))
