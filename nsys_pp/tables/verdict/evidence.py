@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.explanations import NONE, Explanations
 from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
@@ -29,10 +30,12 @@ class Evidence:
 
     Args:
         training: The training.
+        explanations: Data of reports, read on first use.
     """
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Training, explanations: Explanations = NONE) -> None:
         self.training = training
+        self._explanations = explanations
 
     @cached_property
     def lane_steps(self) -> pl.DataFrame:
@@ -98,6 +101,18 @@ class Evidence:
         """Computing kernels with their families: `Training.kernels` with the columns of `KERNEL_FAMILIES`."""
         kernels = classify_training(self.training)
         return kernels.filter(~pl.col("is_communication"), pl.col("family") != "communication")
+
+    @cached_property
+    def clocks(self) -> pl.DataFrame:
+        """Clock of the SMs during the kernels of each lane in complete steps: lane, step, clock_mhz; empty unless recorded."""
+        sums = self._explanations.read_clocks().drop_nulls("step")
+        complete = self.lane_steps.select("lane", "step")
+        return (
+            sums.group_by("lane", "step")
+            .agg(pl.col("integral", "time_ns").sum())
+            .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
+            .join(complete, on=["lane", "step"], how="semi")
+        )
 
     @cached_property
     def missing_ranks(self) -> list[int]:

@@ -17,6 +17,7 @@ import polars as pl
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.training.iteration_table import list_decodes
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of, to_float
+from nsys_pp.tables.verdict.gpu_clocks import describe_fall
 from nsys_pp.tables.verdict.wording import format_share, format_time
 
 _LEAST_STEPS, _FEW_STEPS = 4, 6
@@ -80,6 +81,9 @@ def _describe(
     excess = span_ns / usual_ns - 1
     gain_ns = (span_ns - usual_ns) / evidence.step_count
     cause, label, lane = _name_cause(evidence, growth, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
+    if cause.startswith(" (compute"):
+        fall = describe_fall(evidence, growth["lane"][0], step, evidence.spans["step"].to_list())
+        cause = f"{cause[:-1]}{fall})"
     first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
     return Finding(
         kind="step",

@@ -23,6 +23,7 @@ FINDERS: Registry[Finder] = Registry(
         "communication": "nsys_pp.tables.verdict.communication:find_exposed_communication",
         "idle": "nsys_pp.tables.verdict.idle:find_idle_time",
         "step": "nsys_pp.tables.verdict.long_steps:find_long_steps",
+        "gpu_clock": "nsys_pp.tables.verdict.gpu_clocks:find_falling_clocks",
         "bubble": "nsys_pp.tables.verdict.bubble:compare_bubble",
         "missing": "nsys_pp.tables.verdict.missing:describe_missing",
         "losses": "nsys_pp.tables.verdict.losses:describe_losses",
