@@ -22,6 +22,7 @@ class Overlaps(Struct, frozen=True, kw_only=True):
     """Parts of intervals that other ones cover, by row and start."""
 
     row: Int64s  # of the intervals
+    other: Int64s  # row of the other one
     start: Int64s
     end: Int64s
 
@@ -45,6 +46,23 @@ def unite(owner: Int64s, start: Int64s, end: Int64s) -> Intervals:
     return Intervals(owner=owner[first], start=start[first], end=reach[last])
 
 
+def subtract(start: Int64s, end: Int64s, overlaps: Overlaps) -> Overlaps:
+    """Find the rest of the intervals that others overlap: before, between and after their parts; `other` is -1.
+
+    >>> others = unite(np.array([5, 5]), np.array([0, 8]), np.array([4, 9]))
+    >>> owner, start, end = np.array([5, 7]), np.array([2, 0]), np.array([20, 9])
+    >>> rest = subtract(start, end, intersect(owner, start, end, others))
+    >>> rest.row.tolist(), rest.start.tolist(), rest.end.tolist()
+    ([0, 0], [4, 9], [8, 20])
+    """
+    rows = np.unique(overlaps.row)
+    row = np.append(overlaps.row, rows)
+    begins, stops = np.append(overlaps.end, start[rows]), np.append(overlaps.start, end[rows])
+    begins, stops = (times[np.lexsort((times, row))] for times in (begins, stops))
+    row, kept = np.sort(row), begins < stops
+    return Overlaps(row=row[kept], other=np.full(int(kept.sum()), -1), start=begins[kept], end=stops[kept])
+
+
 def intersect(owner: Int64s, start: Int64s, end: Int64s, others: Intervals) -> Overlaps:
     """Find the parts of intervals that other ones of the same owner cover.
 
@@ -60,6 +78,7 @@ def intersect(owner: Int64s, start: Int64s, end: Int64s, others: Intervals) -> O
     other = expand_windows(first, stop)
     return Overlaps(
         row=row,
+        other=other,
         start=np.maximum(start[row], others.start[other]),
         end=np.minimum(end[row], others.end[other]),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, numbers
-from nsys_pp.arrays.intervals import intersect, unite
+from nsys_pp.arrays.intervals import intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.types import Int64s
@@ -51,19 +51,14 @@ def cut_overheads(
     found = intersect(thread, start, end, unite(*(numbers(held[name]) for name in _INTERVAL)))
     if not len(found.row):
         return waits
-    # the rest of a wait begins at its start and after each part, and stops at each part and at its end
-    rows = np.unique(found.row)
-    row = np.append(found.row, rows)
-    begins, stops = np.append(found.end, start[rows]), np.append(found.start, end[rows])
-    begins, stops = (times[np.lexsort((times, row))] for times in (begins, stops))
+    rest = subtract(start, end, found)
     parts = [
         waits.filter(pl.col("cause").ne_missing("host")),
-        late[np.setdiff1d(np.arange(len(late)), rows)],
-        _replace(late[np.sort(row)], begins, stops),
+        late[np.setdiff1d(np.arange(len(late)), found.row)],
+        _replace(late[rest.row], rest.start, rest.end),
         _replace(late[found.row], found.start, found.end).with_columns(cause=pl.lit("profiler", CAUSE)),
     ]
-    cut = pl.concat(parts).filter(pl.col("start_ns") < pl.col("end_ns"))
-    return cut.sort("process_key", "device_id", "start_ns").pipe(conform, WAITS)
+    return pl.concat(parts).sort("process_key", "device_id", "start_ns").pipe(conform, WAITS)
 
 
 def _replace(waits: pl.DataFrame, start: Int64s, end: Int64s) -> pl.DataFrame:
