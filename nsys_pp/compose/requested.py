@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -56,19 +56,29 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     return f"{what} {'no ' if len(reports) == 1 else ''}{noun}: record them with `nsys profile {option}`"
 
 
-def read_host_times(run: Run, training: Training) -> pl.DataFrame:
+def read_host_times(run: Run, training: Training, reports: Collection[int] | None = None) -> pl.DataFrame:
     """Read the activities of hosts in the bubbles of causes "host" and "data" (`HOST_TIMES`): from parts, or from reports once more.
 
     The launching thread of a bubble is that of the call that launched the next kernel of the GPU. Bubbles without one have
     the row of the bubbles alone.
+
+    Args:
+        run: The run.
+        training: Its training.
+        reports: Numbers of the inputs to read; None: all.
     """
-    inputs = {recorded.path: recorded.part.frames for recorded in run.inputs if not is_part(recorded.path)}
+    wanted = {
+        number: recorded for number, recorded in enumerate(run.inputs) if reports is None or number in reports
+    }
+    inputs = {
+        recorded.path: recorded.part.frames for recorded in wanted.values() if not is_part(recorded.path)
+    }
     work = partial(_list_hosts, frames=inputs, nsys=run.batch.nsys)
     read = run.batch.map("reading hosts", list(inputs), work)
     parts = [HOST_TIMES.to_frame()]
     numbered = number_run(run.inputs, run.roster, run.clocks)
     kept = training.steps.select("lane", "step")
-    for report, recorded in enumerate(run.inputs):
+    for report, recorded in wanted.items():
         hosts = _read_part_hosts(recorded.path) if is_part(recorded.path) else read.get(recorded.path)
         if hosts is None or hosts.is_empty():
             continue

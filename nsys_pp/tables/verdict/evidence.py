@@ -36,6 +36,7 @@ class Evidence:
     def __init__(self, training: Training, explanations: Explanations = NONE) -> None:
         self.training = training
         self._explanations = explanations
+        self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
 
     @cached_property
     def lane_steps(self) -> pl.DataFrame:
@@ -113,6 +114,13 @@ class Evidence:
             .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
             .join(complete, on=["lane", "step"], how="semi")
         )
+
+    def read_hosts(self, lanes: Sequence[int]) -> pl.DataFrame:
+        """Read the activities of the hosts of some lanes in bubbles (`HOST_TIMES`), once; empty unless recorded."""
+        key = tuple(sorted(lanes))
+        if key not in self._hosts:
+            self._hosts[key] = self._explanations.read_hosts(key)
+        return self._hosts[key]
 
     @cached_property
     def missing_ranks(self) -> list[int]:

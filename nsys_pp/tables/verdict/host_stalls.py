@@ -16,8 +16,10 @@ from msgspec import Struct
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
+from nsys_pp.tables.verdict.hosts import describe_hosts, describe_others
 from nsys_pp.tables.verdict.names import name_host
 from nsys_pp.tables.verdict.profiler import has_flush_beside
+from nsys_pp.tables.verdict.requests import may_wait_for_requests
 from nsys_pp.tables.verdict.wording import cut_name, describe_steps, format_share, format_time, join_names
 
 LEAST_SHARE = 0.05
@@ -53,10 +55,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Name of the call or range.
         words: The name with its kind, for a sentence.
+        is_call: It is a call, not a range.
     """
 
     name: str
     words: str
+    is_call: bool
 
 
 def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -64,6 +68,8 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
     if not evidence.has_steps or not evidence.step_ns:
         return []
     stalls = _list_stalls(evidence)
+    if not evidence.training.batches.is_empty():
+        stalls = [s for s in stalls if not may_wait_for_requests(evidence, s.lane, s.start_ns, s.end_ns)]
     if not stalls:
         return []
     groups: dict[tuple[str, tuple[int, ...]], dict[int, list[_Stall]]] = {}
@@ -147,6 +153,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
     if call is not None:
         text += f", in {call.words}"
+    text += _describe_activity(evidence, stalls, call)
     is_beside = any(has_flush_beside(evidence, stall.lane, stall.step, stall.excess_ns) for stall in stalls)
     if is_beside:
         text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
@@ -167,6 +174,14 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         sample_count=len(stalls),
         call=call.name if call is not None else None,
     )
+
+
+def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
+    """Describe what the host did in the steps of stalls; with a named call, only what other threads did."""
+    lanes, causes, steps = [stalls[0].lane], [stalls[0].cause], [stall.step for stall in stalls]
+    if call is not None and call.is_call:
+        return describe_others(evidence, lanes, causes, steps)
+    return describe_hosts(evidence, lanes, causes, steps)
 
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
@@ -226,5 +241,7 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
     for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
         names = rows.filter(pl.col("activity") == activity).sort("time_ns", descending=True)["name"]
         if len(names) and names[0]:
-            return Activity(name=str(names[0]), words=form.format(cut_name(str(names[0]))))
+            return Activity(
+                name=str(names[0]), words=form.format(cut_name(str(names[0]))), is_call=activity != "range"
+            )
     return None

@@ -9,6 +9,7 @@ import polars as pl
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence
 from nsys_pp.tables.verdict.wording import cut_name, join_names
+from nsys_pp.units import format_count
 
 
 def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -20,7 +21,7 @@ def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     if not labels:  # reports without a GPU have no results here
         return []
     texts = list(dict.fromkeys(loss.text.rstrip(".") for loss in losses))
-    more = f" and {len(texts) - 1:,} more messages" if len(texts) > 1 else ""
+    more = f" and {format_count(len(texts) - 1, 'more message')}" if len(texts) > 1 else ""
     is_all = len(labels) == lanes.height and len(labels) > 1
     its = "its" if len(labels) == 1 else "their"
     return [

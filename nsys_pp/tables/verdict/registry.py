@@ -25,10 +25,11 @@ FINDERS: Registry[Finder] = Registry(
         "step": "nsys_pp.tables.verdict.long_steps:find_long_steps",
         "gpu_clock": "nsys_pp.tables.verdict.gpu_clocks:find_falling_clocks",
         "bubble": "nsys_pp.tables.verdict.bubble:compare_bubble",
+        "requests": "nsys_pp.tables.verdict.requests:describe_waits_for_requests",
         "missing": "nsys_pp.tables.verdict.missing:describe_missing",
         "losses": "nsys_pp.tables.verdict.losses:describe_losses",
         "clocks": "nsys_pp.tables.verdict.clocks:describe_clocks",
     }
 )
-CONTEXT = frozenset({"bubble", "missing", "losses", "clocks"})
+CONTEXT = frozenset({"bubble", "requests", "missing", "losses", "clocks"})
 """Kinds that describe the run and name no object."""

@@ -47,8 +47,8 @@ def test_hosts_of_parts_are_those_of_the_reports(tmp_path: Path, options: str, s
     length = pl.col("end_ns") - pl.col("start_ns")
     states = runs[0].training.lane_states.filter(pl.col("cause").is_in(["host", "data"]))
     expected = dict(states.group_by("cause").agg(length.sum()).iter_rows())
-    # times are moved from clock to clock, a nanosecond per edge
-    assert {cause: pytest.approx(time, abs=2 * len(states)) for cause, time in expected.items()} == whole
+    # times are moved from clock to clock, whose rates differ
+    assert {cause: pytest.approx(time, rel=5e-4) for cause, time in expected.items()} == whole
 
 
 def test_names_beyond_the_most_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
