@@ -16,7 +16,7 @@ from msgspec import Struct
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
-from nsys_pp.tables.verdict.hosts import describe_hosts, describe_others
+from nsys_pp.tables.verdict.hosts import describe_hosts, describe_others, describe_stack
 from nsys_pp.tables.verdict.names import name_host
 from nsys_pp.tables.verdict.profiler import has_flush_beside
 from nsys_pp.tables.verdict.requests import may_wait_for_requests
@@ -177,10 +177,11 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 
 def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
-    """Describe what the host did in the steps of stalls; with a named call, only what other threads did."""
+    """Describe what the host did in the steps of stalls; with a named call, only its stack, and what other threads did."""
     lanes, causes, steps = [stalls[0].lane], [stalls[0].cause], [stall.step for stall in stalls]
     if call is not None and call.is_call:
-        return describe_others(evidence, lanes, causes, steps)
+        stack = describe_stack(evidence, lanes, causes, steps)
+        return f"{stack}{describe_others(evidence, lanes, causes, steps)}"
     return describe_hosts(evidence, lanes, causes, steps)
 
 

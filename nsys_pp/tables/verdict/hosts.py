@@ -59,6 +59,14 @@ def describe_hosts(
     return f"{text}{describe_others(evidence, lanes, causes, steps)}"
 
 
+def describe_stack(
+    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
+) -> str:
+    """Name the stack of most of the calls, else of the samples; "" where none was recorded. Arguments as in `describe_hosts`."""
+    rows, whole = _select(evidence, lanes, causes, steps)
+    return _describe_stack(rows, whole) if whole else ""
+
+
 def describe_others(
     evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
 ) -> str:
