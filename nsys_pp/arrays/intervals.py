@@ -11,7 +11,7 @@ from nsys_pp.arrays.types import Int64s
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
-    """Half-open intervals, by owner and start; those of an owner do not overlap."""
+    """Half-open intervals, by owner and start; an owner has no two that overlap."""
 
     owner: Int64s
     start: Int64s
@@ -28,7 +28,7 @@ class Overlaps(Struct, frozen=True, kw_only=True):
 
 
 def unite(owner: Int64s, start: Int64s, end: Int64s) -> Intervals:
-    """Unite the intervals of each owner; those that touch are joined, and empty ones are left out.
+    """Unite the intervals of each owner; neighbours that touch are joined, and empty ones are left out.
 
     >>> united = unite(np.array([5, 5, 5, 2]), np.array([0, 3, 9, 4]), np.array([4, 6, 9, 5]))
     >>> united.owner.tolist(), united.start.tolist(), united.end.tolist()

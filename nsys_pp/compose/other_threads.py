@@ -1,4 +1,4 @@
-"""What the threads of a program that launch nothing did during bubbles, such as those of a loader of data.
+"""Activities of the threads that launch nothing during bubbles, such as the workers of a loader of data.
 
 nsys does not record for whom a call waits: that these threads hold the launching one is a guess.
 """

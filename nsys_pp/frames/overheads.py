@@ -37,7 +37,7 @@ _OF_OTHERS = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil|command buffer
 
 
 def mark_of_profiler(name: pl.Expr) -> pl.Expr:
-    """Return the mask of names of overhead of which the profiler is the cause.
+    """Return the mask of names of overhead that the profiler causes.
 
     CUDA loads modules and compiles kernels without a profiler, too; it waits where its buffer of commands is full; and libraries
     that a program opens (`dlopen`) are loaded anyway.

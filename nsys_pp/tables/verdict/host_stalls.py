@@ -177,7 +177,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 
 def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
-    """Describe what the host did in the steps of stalls; with a named call, only its stack, and what other threads did."""
+    """Describe the activities of the host in the steps of stalls; with a named call, only its stack, and other threads."""
     lanes, causes, steps = [stalls[0].lane], [stalls[0].cause], [stall.step for stall in stalls]
     if call is not None and call.is_call:
         stack = describe_stack(evidence, lanes, causes, steps)

@@ -1,6 +1,6 @@
-"""What hosts did while launches were late: calls, stacks and states, as parts of findings.
+"""Activities of hosts while launches were late: calls, stacks and states, as parts of findings.
 
-The shares are of the time of late launches, or of waits for data, of the thread that launched next. What other threads did meanwhile is a
+The shares are of the time of late launches, or of waits for data, of the thread that launched next. Activities of other threads meanwhile are a
 guess, as nsys does not record for whom a call waits.
 """
 
@@ -32,7 +32,7 @@ _WAITING = re.compile(
 def describe_hosts(
     evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
 ) -> str:
-    """Describe what the launching threads of lanes did in bubbles of some causes; "" where nothing is recorded, or nothing clear.
+    """Describe the activities of the launching threads of lanes in bubbles of some causes; "" where nothing is recorded, or nothing clear.
 
     Args:
         evidence: The run.
@@ -70,7 +70,7 @@ def describe_stack(
 def describe_others(
     evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
 ) -> str:
-    """Describe what other threads did meanwhile, if the launching thread waited in a call or for data; arguments as above."""
+    """Describe the activities of other threads meanwhile, if the launching thread waited in a call or for data; arguments as above."""
     rows, whole = _select(evidence, lanes, causes, steps)
     if not whole:
         return ""

@@ -25,7 +25,7 @@ _MOST_STEPS = 0.5  # of all: more are the usual state
 
 
 def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find the time in which GPUs wait for threads that nsys holds, and flushes beside late launches."""
+    """Find the time in which GPUs wait for threads that nsys holds, and flushes during late launches."""
     if not evidence.step_ns or evidence.lane_steps.is_empty():
         return []
     held = evidence.lane_steps.select("lane", "step", value_ns=pl.col("profiler_ns").cast(pl.Float64))
@@ -116,6 +116,6 @@ def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
 
 
 def has_flush_beside(evidence: Evidence, lane: int, step: int, time_ns: float) -> bool:
-    """Return whether flushes on other threads were beside half of a time of late launches of a rank in a step."""
+    """Return whether flushes on other threads ran during half of a time of late launches of a rank in a step."""
     rows = evidence.training.overheads.filter(lane=lane, step=step)
     return to_float(rows["beside_ns"].sum()) >= _LEAST_BESIDE * time_ns

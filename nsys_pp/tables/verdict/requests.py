@@ -1,6 +1,6 @@
 """Gaps of a serving run in which its GPU may have had no request: waits for requests are no fault of the host.
 
-nsys records no queues. Names of ranges say which batch follows a gap: the requests of a decode, and the running ones of a mixed batch, were in flight
+nsys records no queues. Names of ranges have the kind of the batch after a gap: the requests of a decode, and the running ones of a mixed batch, were in flight
 before it, so the host let them wait. Before a prefill, or a batch of unknown kind, perhaps nothing was in flight.
 """
 
