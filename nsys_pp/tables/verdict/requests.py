@@ -26,8 +26,11 @@ def mark_in_flight() -> pl.Expr:
 
 
 def list_gaps(evidence: Evidence) -> pl.DataFrame:
-    """List the gaps before batches: lane, start_ns, end_ns, idle_ns (the part that may be a wait for requests), and the columns of
-    `HOST_ACTIVITY_COLUMNS` without this part."""
+    """List the gaps before batches.
+
+    Returns:
+        lane, start_ns, end_ns, idle_ns (the part that may be a wait for requests), and `HOST_ACTIVITY_COLUMNS` without this part.
+    """
     batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]).sort("lane", "start_ns")
     in_flight = mark_in_flight().shift(-1).over("lane").fill_null(value=False)
     following = batches.with_columns(in_flight=in_flight).drop_nulls("gap_ns")
