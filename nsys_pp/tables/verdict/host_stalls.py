@@ -178,7 +178,8 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
     """Describe the activities of the host in the steps of stalls; with a named call, only its stack, and other threads."""
-    lanes, causes, steps = [stalls[0].lane], [stalls[0].cause], [stall.step for stall in stalls]
+    lanes, steps = sorted({stall.lane for stall in stalls}), {stall.step for stall in stalls}
+    causes = {stall.cause for stall in stalls}
     if call is not None and call.is_call:
         stack = describe_stack(evidence, lanes, causes, steps)
         return f"{stack}{describe_others(evidence, lanes, causes, steps)}"
@@ -215,7 +216,7 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     return Finding(
         kind="host",
         text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
-        f"{f', in {call.words}' if call is not None else ''} ({_describe_cost(evidence, [*by_step.values()])})",
+        f"{f', in {call.words}' if call is not None else ''}{_describe_activity(evidence, stalls, call)} ({_describe_cost(evidence, [*by_step.values()])})",
         confidence="certain",
         subject="run",
         gain_ns=gain_ns,
