@@ -48,7 +48,8 @@ def list_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: s
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
-    return _bound(sum_host_times(report, bubbles))
+    hosts = _bound(sum_host_times(report, bubbles))
+    return hosts.sort(*_KEYS, "activity", "name", nulls_last=False)  # the same bytes of a part each time
 
 
 def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.requested import HOST_ACTIVITY
 
 BUBBLE_HOSTS = build_schema(
-    {  # as `HOST_TIMES`, with device and step of the report; any order
+    {  # as `HOST_TIMES`, with device and step of the report; by all columns but the last two
         "process_key": pl.Int64,
         "device_id": pl.Int32,
         "step": pl.Int64,  # of `STEPS`

@@ -101,6 +101,7 @@ def _sum_beside(
             .with_columns(beside_ns=pl.Series(beside.end - beside.start, dtype=pl.Int64))
             .group_by("step")
             .agg(pl.col("beside_ns").sum())
+            .sort("step")
             .join(lengths, on="step", how="left")
             .with_columns(
                 name=pl.lit(name, pl.String),
