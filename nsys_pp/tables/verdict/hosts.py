@@ -30,7 +30,12 @@ _WAITING = re.compile(
 
 
 def describe_hosts(
-    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
+    evidence: Evidence,
+    lanes: Sequence[int],
+    causes: Collection[str],
+    steps: Collection[int] | None = None,
+    *,
+    when: str = "meanwhile",
 ) -> str:
     """Describe the activities of the launching threads of lanes in bubbles of some causes; "" where nothing is recorded, or nothing clear.
 
@@ -39,6 +44,7 @@ def describe_hosts(
         lanes: The lanes; of many, those with most such time count.
         causes: "host", "data".
         steps: Steps; None: all complete ones.
+        when: Words for the time of the bubbles.
     """
     rows, whole = _select(evidence, lanes, causes, steps)
     if not whole:
@@ -52,7 +58,7 @@ def describe_hosts(
     if not words and not stack:
         return describe_others(evidence, lanes, causes, steps)
     who, verb = ("the launching thread", "was") if len(lanes) == 1 else ("launching threads", "were")
-    text = f"; meanwhile {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
+    text = f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
     waited = sum(share for share, _, name in _list_calls(rows, whole) if _WAITING.search(name))
     if waited >= _LEAST_RUNNING and not evidence.has_passes:
         text += ", which may be a wait for requests or for another thread"

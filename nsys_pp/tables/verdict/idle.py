@@ -22,6 +22,7 @@ LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
 _LEAST_CAUSE = 0.02
 _MOST_CAUSES = 2
 _HOST = ("host", "data")
+_WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
 _WORDS = {
     "host": "late launches",
@@ -61,7 +62,7 @@ def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[F
         Finding(
             kind="idle",
             text=f"GPUs wait for launches {format_share(evidence.share(gain_ns))} of a step: the hosts are the limit"
-            f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){describe_hosts(evidence, lanes, ['host'])}",
+            f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){describe_hosts(evidence, lanes, ['host'], when=_WHEN)}",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
@@ -120,7 +121,9 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
     longest = _describe_longest(evidence, idle)
     late = [cause for cause in _HOST if times[cause] >= _LEAST_CAUSE * span]
-    hosts = describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late) if late else ""
+    hosts = (
+        describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
+    )
     return [
         Finding(
             kind="idle",
