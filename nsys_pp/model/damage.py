@@ -18,6 +18,7 @@ _TIMED = {
     "network_metrics": "samples of the network",
     "mpi_requests": "requests of MPI",
     "overheads": "overheads of nsys",
+    "cuda_overheads": "overheads of CUDA",
     "call_stacks": "CUDA calls with stacks",
 }
 

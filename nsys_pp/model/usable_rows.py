@@ -56,6 +56,7 @@ _REQUIRED: Mapping[
     "call_stacks": _CALL,
     "mpi_requests": ("start", "thread"),
     "overheads": _CALL,
+    "cuda_overheads": _CALL,
     "gpu_metrics": ("time", "type", "metric", "value"),
     "generic_events": ("time", "type", "text"),
     "network_metrics": ("start", "value"),

@@ -386,7 +386,6 @@ COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),
     Table("graph_creations", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphId",)),
-    Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
     Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
     Table("gpu_metrics", ("GPU_METRICS",), {}),

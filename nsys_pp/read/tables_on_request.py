@@ -77,8 +77,11 @@ def _activities(title: str, name: str, group: Group, columns: dict[str, Column])
 
 
 OVERHEADS = tuple(
-    Table("overheads", (name,), _CALL, groups=("host", "os_calls"))
-    for name in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+    Table(frame, (name,), _CALL, groups=("host", "os_calls"))
+    for frame, name in (
+        ("overheads", "PROFILER_OVERHEAD"),
+        ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
+    )
 )
 
 TABLES_ON_REQUEST = (
