@@ -32,7 +32,7 @@ FRAMES: dict[tuple[str, ...], Callable[[Report], int]] = {
     ("mpi_messages", "mpi_collectives"): lambda report: report.mpi_calls.height,
     ("os_calls",): lambda report: report.os_calls.height,
     ("cuda_memory",): lambda report: report.memory_events.height,
-    ("overheads",): lambda report: report.overheads.height,
+    ("overheads", "cuda_overheads"): lambda report: report.overheads.height,
     ("diagnostics",): lambda report: int(report.diagnostics["count"].sum()),
 }
 WITHOUT_FRAMES = {  # looked up, or paired: their rows are in no frame one by one

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.explanations import explain
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
-from nsys_pp.compose.overhead_times import read_overhead_times
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
 from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.requested import explain_no_rows, read_host_times
@@ -60,7 +60,7 @@ _READERS: Mapping[str, _Reader] = {
     "step_metrics": read_metric_sums,
     "network": read_network_sums,
     "host": read_host_times,
-    "overhead": read_overhead_times,
+    "overhead": lambda run, training: training.overheads,  # read with the jobs
 }
 
 
@@ -84,7 +84,7 @@ class PipelineResult(ShortRepr):
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained."""
         if not self._verdicts:
-            self._verdicts.append(build_verdict(self.training))
+            self._verdicts.append(build_verdict(self.training, explain(self.run, self.training)))
         return self._verdicts[0]
 
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:

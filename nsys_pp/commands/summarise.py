@@ -12,6 +12,7 @@ import polars as pl
 from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.aggregates.range_items import MOST_NAMES
 from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.explanations import explain
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.compose.run import Run
@@ -60,7 +61,8 @@ class SummaryResult(ShortRepr):
     def verdict(self) -> Verdict:
         """At most five findings, by the time of a step that could be gained; on first use, the training is analysed."""
         if not self._verdicts:
-            self._verdicts.append(build_verdict(self.run.training))
+            training = self.run.training
+            self._verdicts.append(build_verdict(training, explain(self.run, training)))
         return self._verdicts[0]
 
     def verdict_table(self) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
@@ -89,7 +90,18 @@ def _extract_report(
     with encode_early(report, options, is_packed=with_tables) as early:
         owned = [report]
         del report  # its frames are freed before the trace is drawn
-        return _extract_built(owned, options, sink, early, with_tables=with_tables)
+        part = _extract_built(owned, options, sink, early, with_tables=with_tables)
+    return _add_hosts(path, part, nsys=nsys) if with_tables else part
+
+
+def _add_hosts(path: Path, part: Part, *, nsys: str | None) -> Part:
+    """Add the activities of hosts in bubbles to a part; the report is read again, without its copies in memory."""
+    from nsys_pp.compose.bubble_hosts import list_bubble_hosts  # as in `_aggregate_groups`
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first reading has warned
+        hosts = list_bubble_hosts(path, part.frames, nsys=nsys)
+    return replace(part, frames={**part.frames, "bubble_hosts": hosts})
 
 
 def _extract_built(

@@ -31,6 +31,8 @@ from nsys_pp.training.report.kernel_jobs import find_job_kinds
 from nsys_pp.training.report.longest_gaps import find_longest_gaps
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
+from nsys_pp.training.report.overhead_sums import sum_overheads
+from nsys_pp.training.report.overhead_waits import cut_overheads
 from nsys_pp.training.report.phases import find_phases
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.steps import find_steps
@@ -138,6 +140,8 @@ def describe_training(
     inferred = _infer_jobs(report, named, halves, links, waited, options)
     jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
     segments = find_segments(ops, steps)
+    waits = build_waits(segments, **causes, steps=steps, stream_calls=report.stream_calls, messages=messages)
+    waits = cut_overheads(waits, report.overheads, **causes)
     frames = {
         "jobs": jobs,
         "steps": steps,
@@ -151,16 +155,11 @@ def describe_training(
         ),
         "phases": find_inferred_phases(steps, **causes),
         "compute_segments": build_compute_segments(segments, ops),
-        "waits": build_waits(
-            segments,
-            **causes,
-            steps=steps,
-            stream_calls=report.stream_calls,
-            messages=messages,
-        ),
+        "waits": waits,
         "gaps": _find_gaps(report, segments, links) if with_tables else GAPS.to_frame(),
         "messages": assign_message_steps(messages, steps),
         "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
+        "overheads": sum_overheads(report.overheads, steps, waits=waits, **causes),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 

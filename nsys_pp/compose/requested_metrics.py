@@ -18,6 +18,7 @@ from nsys_pp.compose.run import Run
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES, METRIC_SUMS
+from nsys_pp.frames.sampled_metrics import is_clock
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_part, read_report
@@ -25,6 +26,10 @@ from nsys_pp.training.run.metric_sums import list_measured, measure_families, su
 
 _KERNELS: frozenset[Group] = frozenset({"ops", "kernel_names"})
 _METRICS: frozenset[Group] = _KERNELS | {"show_metrics"}
+_CLOCKS: frozenset[Group] = frozenset(
+    {"overview"}
+)  # rows of all metrics, of which clocks and few others are built
+_KIND = "gpu_metrics"
 _SPAN = ("start_ns", "end_ns")
 
 
@@ -34,33 +39,69 @@ def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
     A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
     """
     reports = [recorded.path for recorded in run.inputs if not is_part(recorded.path)]
-    lanes = _list_lanes(run, training)
+    return _read_sums(run, _list_lanes(run, training), reports, _METRICS)
+
+
+def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
+    """Read the clocks of the SMs during the kernels of each step (`METRIC_SUMS`), without any other table of reports.
+
+    Only reports are read that have a table of GPU metrics, as since nsys 2023.4; parts as in `read_metric_sums`.
+    """
+    reports = [
+        recorded.path
+        for recorded in run.inputs
+        if not is_part(recorded.path) and _KIND in (recorded.part.facts.recorded or ())
+    ]
+    parts = any(is_part(recorded.path) for recorded in run.inputs)
+    if not reports and not parts:
+        return METRIC_SUMS.to_frame()
+    compute = [
+        (
+            at,
+            replace(lane, measured=lane.measured.filter(group="compute"), families=FAMILY_TIMES.to_frame()),
+        )
+        for at, lane in _list_lanes(run, training)
+    ]
+    sums = _read_sums(run, compute, reports, _CLOCKS)
+    return sums.filter(
+        pl.col("metric").is_in([name for name in sums["metric"].unique() if is_clock(name)]), group="compute"
+    )
+
+
+def _read_sums(
+    run: Run, lanes: Sequence[tuple[int, LaneTimes]], reports: Sequence[Path], need: frozenset[Group]
+) -> pl.DataFrame:
+    """Read and sum the metrics of lanes; arguments: number of the report of each lane, reports to read, and their groups."""
     own = {
         path: [_move(run, lane, at) for own_at, lane in lanes if own_at == at] for at, path in _number(run)
     }
     nsys = run.batch.nsys
-    read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=own, nsys=nsys))
+    read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=own, nsys=nsys, need=need))
     for path in own:
         if is_part(path):
             read[path] = _sum_part(path, own[path])
     sums = [report.sums for report in read.values()]
     done = {lane for frame in sums for lane in frame["lane"].unique()}
     others = _find_elsewhere(run, [(at, lane) for at, lane in lanes if lane.lane not in done], read)
-    return pl.concat([METRIC_SUMS.to_frame(), *sums, *_sum_elsewhere(run, others)])
+    return pl.concat([METRIC_SUMS.to_frame(), *sums, *_sum_elsewhere(run, others, need)])
 
 
-def _sum_elsewhere(run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes]]]) -> list[pl.DataFrame]:
+def _sum_elsewhere(
+    run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes]]], need: frozenset[Group]
+) -> list[pl.DataFrame]:
     """Sum the metrics of lanes that are in the report of another process, with the kernels of their own reports.
 
     Args:
         run: The run.
         others: Number of the own report, and the lane, by the report with its metrics.
+        need: Groups of data of these reports.
     """
     own: dict[Path, list[LaneTimes]] = {}
     for lanes in others.values():
         for own_at, lane in lanes:
             own.setdefault(run.inputs[own_at].path, []).append(lane)
-    reports = [path for path in own if not is_part(path)]
+    # lanes with families need no kernels
+    reports = [path for path in own if not is_part(path) and any(lane.families is None for lane in own[path])]
     nsys = run.batch.nsys
     kernels = run.batch.map("reading kernels", reports, partial(_read_families, lanes=own, nsys=nsys))
     families = {lane: frame for of_report in kernels.values() for lane, frame in of_report.items()}
@@ -69,7 +110,8 @@ def _sum_elsewhere(run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes
         for path, lanes in others.items()
     }
     reports = [path for path in wanted if not is_part(path)]
-    read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=wanted, nsys=nsys))
+    work = partial(_sum_report, lanes=wanted, nsys=nsys, need=need)
+    read = run.batch.map("reading metrics", reports, work)
     parts = [_sum_part(path, lanes) for path, lanes in wanted.items() if is_part(path)]
     return [report.sums for report in (*read.values(), *parts)]
 
@@ -142,12 +184,16 @@ def _find_elsewhere(
     return found
 
 
-def _sum_report(path: Path, lanes: Mapping[Path, Sequence[LaneTimes]], nsys: str | None) -> ReportSums:
+def _sum_report(
+    path: Path, lanes: Mapping[Path, Sequence[LaneTimes]], nsys: str | None, need: frozenset[Group]
+) -> ReportSums:
     """Sum the metrics of a report over the intervals of lanes; of lanes without `families`, its own kernels are used."""
     with open_scratch(None):
         map_large_arrays()
-        report = build_report(read_report(path, need=_METRICS, nsys=nsys), is_last_use=True)
+        report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
         metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
+        if need == _CLOCKS:
+            metrics = [metric for metric in metrics if is_clock(metric.metric)]
         sums = [METRIC_SUMS.to_frame()]
         for lane in lanes[path] if metrics else ():
             own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}

@@ -17,7 +17,8 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
-from nsys_pp.frames.training import SCHEDULED_KINDS, Training
+from nsys_pp.frames.training import SCHEDULED_KINDS, Loss, Training
+from nsys_pp.model.data_warnings import pick_losses
 from nsys_pp.read.parts import concat_frames
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.ideal import build_ideal
@@ -44,8 +45,20 @@ _TIMES = {  # columns on the report's clock; others are durations
     "messages": (*_SPAN, "launch_ns"),
     "anchors": _SPAN,
     "kernels": (),
+    "overheads": (),
 }
-_BY_STEP = ("batches", "phases", "jobs", "compute_segments", "waits", "gaps", "messages", "kernels")
+_BY_STEP = (
+    "batches",
+    "phases",
+    "jobs",
+    "compute_segments",
+    "waits",
+    "gaps",
+    "messages",
+    "kernels",
+    "overheads",
+)
+_AS_RECORDED = ("batches", "phases", "gaps", "kernels", "overheads")  # frames of a training
 _NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
@@ -120,15 +133,13 @@ def find_training(
     return Training(
         lanes=lanes,
         steps=run_steps,
-        batches=by_lane["batches"],
-        phases=by_lane["phases"],
         jobs=jobs,
         transfers=transfers,
         lane_states=lane_states,
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
-        gaps=by_lane["gaps"],
         ideal=ideal,
-        kernels=by_lane["kernels"],
+        **{name: by_lane[name] for name in _AS_RECORDED},
+        losses=_list_losses(inputs),
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
         zero_ns=clocks.zero_ns,
@@ -304,6 +315,15 @@ def _note_presets(presets: Sequence[str]) -> list[str]:
         return []
     counts = ", ".join(f"`{name}` in {presets.count(name):,}" for name in names)
     return [f"reports name their jobs by different presets ({counts}): `--preset` says which is right"]
+
+
+def _list_losses(inputs: Sequence[Input]) -> tuple[Loss, ...]:
+    """List the messages of nsys on lost events, by report."""
+    return tuple(
+        Loss(report=number, text=text)
+        for number, recorded in enumerate(inputs)
+        for text in pick_losses(recorded.part.facts.data_warnings)
+    )
 
 
 def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:

@@ -23,6 +23,7 @@ Each piece of the gap has the cause of the link that held it:
 | `collective` | a collective runs: either of these. A member is not known, or begins at a time that the clocks leave open |
 | `copy` | a copy or set runs |
 | `host` | an operation is not launched, or starts a moment after its launch or after the operation that held it |
+| `profiler` | the cause is `host`, and nsys held the thread that launches |
 | `data` | the cause is `host` or `idle`, and the host loads data |
 | `unknown` | an operation is launched, and nothing recorded explains why it does not start |
 | `idle` | all operations of the step have ended |
@@ -49,6 +50,7 @@ MEANINGS = {  # of causes, as tables explain them
     "copy": "duration of a copy that is needed",
     "data": "the host loads data",
     "host": "late launch: nothing else was missing",
+    "profiler": "late launch: nsys held the thread that launches",
     "unknown": "launched, and nothing recorded explains the delay",
     "idle": "no work left in the step",
 }

@@ -14,6 +14,7 @@ from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import GAPS, WAITS
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, extend_schema
+from nsys_pp.frames.overheads import OVERHEAD_SUMS
 from nsys_pp.frames.phases import PHASES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import (
@@ -44,6 +45,7 @@ LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
 LANE_GAPS = _by_lane(GAPS, "LANE_GAPS")
 LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
 LANE_KERNELS = _by_lane(KERNEL_AGGREGATES, "LANE_KERNELS")
+LANE_OVERHEADS = _by_lane(OVERHEAD_SUMS, "LANE_OVERHEADS")
 LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
 
 LANE_FRAMES: Mapping[str, Schema] = {
@@ -56,6 +58,7 @@ LANE_FRAMES: Mapping[str, Schema] = {
     "gaps": LANE_GAPS,
     "messages": LANE_MESSAGES,
     "kernels": LANE_KERNELS,
+    "overheads": LANE_OVERHEADS,
     "anchors": LANE_ANCHORS,
 }
 

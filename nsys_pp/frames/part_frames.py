@@ -13,6 +13,7 @@ from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.mpi_pairs import PART_MPI_MESSAGES
 from nsys_pp.frames.part import EncodedSubtrack, SubtrackKind
+from nsys_pp.frames.part_host import HOST_FRAMES
 from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS
 from nsys_pp.frames.roster import COORDINATES
@@ -47,6 +48,7 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     **REPORT_FRAMES,
     **AGGREGATE_FRAMES,
     **METRIC_FRAMES,
+    **HOST_FRAMES,
 }
 
 

@@ -206,11 +206,9 @@ _COLUMNS: Mapping[str, _Columns] = {
         "address": pl.Int64,  # unsigned, stored as signed 64 bits
         "bytes": pl.Int64,
     },
-    "overheads": {  # of nsys, that hold a thread
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "thread": pl.Int64,
-        "name_id": pl.Int32,
+    **{  # of tracing, and of CUDA as CUPTI records it: they hold a thread
+        name: {"start": pl.Int64, "end": pl.Int64, "thread": pl.Int64, "name_id": pl.Int32}
+        for name in ("overheads", "cuda_overheads")
     },
     "diagnostics": {"severity": SEVERITY, "text": pl.String},  # of nsys itself
     **COLUMNS_ON_REQUEST,

@@ -41,31 +41,22 @@ METRIC_SUMS = build_schema(
     name="METRIC_SUMS",
 )
 
-HOST_ACTIVITY = pl.Enum(["range", "call", "OS call", "state", "stack", "sample", "sample stack"])
-"""Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, and functions and stacks
-of CPU samples."""
-
-OVERHEAD_TIMES = build_schema(
-    {  # time that overhead took of the launching threads of a lane, by lane, step and name
-        "lane": pl.UInt32,
-        "step": pl.Int64,  # null: outside all steps
-        "name": pl.String,  # of the overhead; null: all of the profiler, of which several may be at once
-        "is_of_profiler": pl.Boolean,  # false: CUDA itself loads or compiles code
-        "time_ns": pl.Int64,
-        "count": pl.Int64,
-        "step_ns": pl.Int64,  # length of the step on the lane; null outside
-    },
-    name="OVERHEAD_TIMES",
+HOST_ACTIVITY = pl.Enum(
+    ["range", "call", "OS call", "state", "stack", "sample", "sample stack", "other thread"]
 )
+"""Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, functions and stacks
+of CPU samples; and what other threads of the program did meanwhile."""
 
 HOST_TIMES = build_schema(
-    {  # activities of launching threads in bubbles of causes "host" and "data"; by lane, cause, activity, name
+    {  # activities of hosts in bubbles of causes "host" and "data"; by lane, step, cause, activity, name
         "lane": pl.UInt32,
+        "step": pl.Int64,  # of `RUN_STEPS`
         "cause": CAUSE,
         "activity": HOST_ACTIVITY,  # null: the row of the bubbles themselves
         "name": pl.String,
-        "time_ns": pl.Int64,  # in the bubbles, without the time of activities inside it; null for samples
-        "count": pl.Int64,  # bubbles with it; samples
+        # In the bubbles, without the time of activities inside it; null for samples. Of other threads with one name: the mean.
+        "time_ns": pl.Int64,
+        "count": pl.Int64,  # bubbles with it; samples; other threads with it
     },
     name="HOST_TIMES",
 )

@@ -16,6 +16,7 @@ from msgspec import Struct
 from nsys_pp.frames.batches import BATCHES
 from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.overheads import OVERHEAD_SUMS
 from nsys_pp.frames.phases import PHASES
 from nsys_pp.frames.report import NAME, OP_KIND
 from nsys_pp.frames.short_repr import ShortRepr
@@ -179,6 +180,7 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "gaps": GAPS,
     "messages": MESSAGES,
     "kernels": KERNEL_AGGREGATES,
+    "overheads": OVERHEAD_SUMS,
 }
 
 FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
@@ -332,6 +334,13 @@ class Schedule(Struct, frozen=True, kw_only=True):
     unexplained: float | None = None
 
 
+class Loss(Struct, frozen=True, kw_only=True):
+    """A message of nsys that events of a report were lost."""
+
+    report: int  # its number, as in `LANES`
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Training(ShortRepr):
     """Frames and notes of a training run, on the trace's clock."""
@@ -347,9 +356,11 @@ class Training(ShortRepr):
     gaps: pl.DataFrame  # LANE_GAPS: GAPS with `lane` instead of process_key and device_id
     ideal: pl.DataFrame  # IDEAL
     kernels: pl.DataFrame  # KERNEL_AGGREGATES with `lane` instead of process_key and device_id
+    overheads: pl.DataFrame  # LANE_OVERHEADS: OVERHEAD_SUMS with `lane` instead of process_key and device_id
     schedule: Schedule
     preset: str  # name of the naming rules; "" without any
     zero_ns: int  # start of the earliest session on the trace's clock
+    losses: tuple[Loss, ...] = ()
     notes: list[str] = field(default_factory=list)  # sentences on inferred, refused and doubtful results
 
 

@@ -19,6 +19,7 @@ _TIMED = {
     "processor_counts": "counters of processors",
     "mpi_requests": "requests of MPI",
     "overheads": "overheads of nsys",
+    "cuda_overheads": "overheads of CUDA",
     "call_stacks": "CUDA calls with stacks",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import polars as pl
 
@@ -13,6 +15,7 @@ from nsys_pp.units import format_duration
 
 REPORT = "{report}"
 """Place of the name of the report in the sentences of `find_data_warnings`."""
+_LOSS = f"nsys says of {REPORT}: "
 _LEAST_SHARE = 0.01  # of the operations of a GPU
 _LEAST_HELD = 0.02  # of the time of launching threads
 
@@ -28,9 +31,18 @@ def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunche
     Returns:
         Sentences with `REPORT` in place of the name of the report. Empty without a reason.
     """
-    losses = [f"nsys says of {REPORT}: {text}" for text in list_losses(report.diagnostics)]
+    losses = [f"{_LOSS}{text}" for text in list_losses(report.diagnostics)]
     unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
     return [*losses, *unlaunched, *_find_early_devices(report, launches), *_find_overhead(report, launches)]
+
+
+def pick_losses(sentences: Iterable[str]) -> list[str]:
+    """Pick the messages of nsys on lost events from the sentences of `find_data_warnings`.
+
+    >>> pick_losses(["nsys says of {report}: Not all CUDA events might have been collected.", "other"])
+    ['Not all CUDA events might have been collected.']
+    """
+    return [text.removeprefix(_LOSS) for text in sentences if text.startswith(_LOSS)]
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -62,7 +74,8 @@ def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
         .agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
     )
     inside = (
-        report.overheads.join(spans, on="thread_key", how="inner")
+        report.overheads.filter("is_of_profiler")
+        .join(spans, on="thread_key", how="inner")
         .with_columns(
             start_ns=pl.max_horizontal("start_ns", "first_ns"), end_ns=pl.min_horizontal("end_ns", "last_ns")
         )

@@ -1,21 +1,22 @@
-"""Time in which nsys held threads -> OVERHEADS."""
+"""Time in which tracing or CUDA held threads -> OVERHEADS."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.overheads import OVERHEADS
+from nsys_pp.frames.overheads import OVERHEADS, mark_of_profiler
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.names import resolve
 
 
 def build_overheads(raw: RawReport) -> pl.DataFrame:
-    """Build the intervals in which nsys held a thread (`OVERHEADS`); empty unless they were read."""
-    rows = raw["overheads"]
+    """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`); empty unless they were read."""
+    rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
     name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
     return (
         rows.select(thread_key="thread", start_ns="start", end_ns="end")
         .hstack([name.alias("name")])
+        .with_columns(is_of_profiler=mark_of_profiler(pl.col("name")))
         .pipe(conform, OVERHEADS)
     )

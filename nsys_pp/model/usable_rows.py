@@ -58,6 +58,7 @@ _REQUIRED: Mapping[
     "call_stacks": _CALL,
     "mpi_requests": ("start", "thread"),
     "overheads": _CALL,
+    "cuda_overheads": _CALL,
     "gpu_metrics": ("time", "type", "metric", "value"),
     "soc_metrics": ("time", "type", "metric", "value"),
     "generic_events": ("time", "type"),

@@ -139,7 +139,7 @@ USER_ROWS = ("UserName",)  # of the tables of names and values
 FACT_TABLES = ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_EXPORT", "EXPORT_META_DATA")
 
 TABLES = (
-    OVERHEADS,
+    *OVERHEADS,
     Table("strings", (STRINGS_TABLE,), {"id": _c("id"), "text": _c("value")}),
     Table(
         "nvtx",
@@ -386,7 +386,6 @@ COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),
     Table("graph_creations", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphId",)),
-    Table("cuda_overheads", ("CUPTI_ACTIVITY_KIND_OVERHEAD",), {}),
     Table("host_callbacks", ("CUDA_HOST_CALLBACK",), {}),
     Table("cpu_samples", ("COMPOSITE_EVENTS",), {}),
     Table("gpu_metrics", ("GPU_METRICS",), {}),

@@ -75,7 +75,13 @@ def _activities(title: str, name: str, group: Group, columns: dict[str, Column])
     return Table("activities", (name,), columns, groups=(group,), title=title)
 
 
-OVERHEADS = Table("overheads", ("PROFILER_OVERHEAD",), _CALL, groups=("host", "os_calls"))
+OVERHEADS = tuple(
+    Table(frame, (name,), _CALL, groups=("host", "os_calls"))
+    for frame, name in (
+        ("overheads", "PROFILER_OVERHEAD"),
+        ("cuda_overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD"),
+    )
+)
 
 TABLES_ON_REQUEST = (
     Table(

@@ -15,7 +15,7 @@ from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
 from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS, LANE_PHASES
+from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS, LANE_OVERHEADS, LANE_PHASES
 from nsys_pp.frames.training import (
     COVER,
     IDEAL,
@@ -63,6 +63,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         kernels=KERNEL_AGGREGATES.to_frame()
         .drop("process_key", "device_id")
         .with_columns(lane=pl.lit(0, pl.UInt32)),
+        overheads=LANE_OVERHEADS.to_frame(),
         schedule=Schedule(
             name=schedule,
             source="given",

@@ -25,6 +25,7 @@ _EXAMPLES = {  # the run with the example of a cause
     "data": "varied",
     "idle": "varied",
     "unknown": "lost",
+    "profiler": "held",
 }
 _MACHINES = {"node1": "forward", "node2": "backward", "node10": "optimizer"}  # colors of machines
 

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 import nsys_pp
+from fixtures.recording.overheads import turn_calls_into_overhead
 from fixtures.simulate import main as simulate
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
@@ -28,6 +29,8 @@ RUNS = {
     ],
     # `lose_messages` removes events from it
     "lost": [*_SHAPE, "--pp", "2", "--steps", "3", "--no-norm", "--free-running"],
+    # a stall of a host, which becomes a flush of nsys
+    "held": [*_SHAPE, "--pp", "2", "--steps", "3", "--no-norm", "--host", "--host-stall", "1,11=3"],
 }
 ROOT = Path(__file__).parent.parent.parent
 
@@ -41,6 +44,8 @@ def make_run(name: str, folder: Path) -> Path:
         simulate([*RUNS[name], str(run)])
         if name == "lost":
             _lose_messages(next(run.rglob("rank1.sqlite")))
+        if name == "held":
+            turn_calls_into_overhead(next(run.rglob("rank1.sqlite")), least_ns=1_000_000)
     return run
 
 

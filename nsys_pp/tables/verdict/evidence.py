@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.explanations import NONE, Explanations
 from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
@@ -29,10 +30,13 @@ class Evidence:
 
     Args:
         training: The training.
+        explanations: Data of reports, read on first use.
     """
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Training, explanations: Explanations = NONE) -> None:
         self.training = training
+        self._explanations = explanations
+        self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
 
     @cached_property
     def lane_steps(self) -> pl.DataFrame:
@@ -100,6 +104,25 @@ class Evidence:
         return kernels.filter(~pl.col("is_communication"), pl.col("family") != "communication")
 
     @cached_property
+    def clocks(self) -> pl.DataFrame:
+        """Clock of the SMs during the kernels of each lane in complete steps: lane, step, clock_mhz; empty unless recorded."""
+        sums = self._explanations.read_clocks().drop_nulls("step")
+        complete = self.lane_steps.select("lane", "step")
+        return (
+            sums.group_by("lane", "step")
+            .agg(pl.col("integral", "time_ns").sum())
+            .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
+            .join(complete, on=["lane", "step"], how="semi")
+        )
+
+    def read_hosts(self, lanes: Sequence[int]) -> pl.DataFrame:
+        """Read the activities of the hosts of some lanes in bubbles (`HOST_TIMES`), once; empty unless recorded."""
+        key = tuple(sorted(lanes))
+        if key not in self._hosts:
+            self._hosts[key] = self._explanations.read_hosts(key)
+        return self._hosts[key]
+
+    @cached_property
     def missing_ranks(self) -> list[int]:
         """Ranks of the run without a lane; none where a rank is unknown."""
         lanes = self.training.lanes
@@ -118,6 +141,15 @@ class Evidence:
         if others.is_empty() or (longer_ns <= 0 and len(others) <= _FEW_STEPS):
             return length_ns, math.inf
         return length_ns, max(0.0, longer_ns)
+
+    def measure_excess(self) -> pl.DataFrame:
+        """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.
+
+        Neighbours, as a rank that becomes slow makes all later steps longer.
+        """
+        span = pl.col("span_ns")
+        shorter = pl.min_horizontal(span.shift(1), span.shift(-1))
+        return self.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
 
     def share(self, time_ns: float) -> float:
         """Return a time as a share of the median step."""

@@ -16,7 +16,10 @@ from msgspec import Struct
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
+from nsys_pp.tables.verdict.hosts import describe_hosts, describe_others, describe_stack
 from nsys_pp.tables.verdict.names import name_host
+from nsys_pp.tables.verdict.profiler import has_flush_beside
+from nsys_pp.tables.verdict.requests import may_wait_for_requests
 from nsys_pp.tables.verdict.wording import cut_name, describe_steps, format_share, format_time, join_names
 
 LEAST_SHARE = 0.05
@@ -52,10 +55,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Name of the call or range.
         words: The name with its kind, for a sentence.
+        is_call: It is a call, not a range.
     """
 
     name: str
     words: str
+    is_call: bool
 
 
 def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -63,6 +68,8 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
     if not evidence.has_steps or not evidence.step_ns:
         return []
     stalls = _list_stalls(evidence)
+    if not evidence.training.batches.is_empty():
+        stalls = [s for s in stalls if not may_wait_for_requests(evidence, s.lane, s.start_ns, s.end_ns)]
     if not stalls:
         return []
     groups: dict[tuple[str, tuple[int, ...]], dict[int, list[_Stall]]] = {}
@@ -92,7 +99,7 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             return []
         times = times.with_columns(usual=usual).with_columns(excess=pl.col("value") - pl.col("usual"))
         spread = spread_of(times["excess"])
-        times = times.join(_measure_excess(evidence), on="step").filter(
+        times = times.join(evidence.measure_excess(), on="step").filter(
             pl.col("excess") > pl.max_horizontal(_SPREADS * spread, LEAST_SHARE * pl.col("span_ns"))
         )
         longest = _find_longest(evidence.training, cause)
@@ -114,16 +121,6 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             )
     least_ns = LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count  # the step did not wait for the rest
     return sorted((s for s in found if s.gain_ns >= least_ns), key=lambda stall: (-stall.gain_ns, stall.lane))
-
-
-def _measure_excess(evidence: Evidence) -> pl.DataFrame:
-    """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.
-
-    Neighbours, as a rank that becomes slow makes all later steps longer.
-    """
-    span = pl.col("span_ns")
-    shorter = pl.min_horizontal(span.shift(1), span.shift(-1))
-    return evidence.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
 
 
 def _find_longest(training: Training, cause: str) -> pl.DataFrame:
@@ -156,10 +153,14 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
     if call is not None:
         text += f", in {call.words}"
+    text += _describe_activity(evidence, stalls, call)
+    is_beside = any(has_flush_beside(evidence, stall.lane, stall.step, stall.excess_ns) for stall in stalls)
+    if is_beside:
+        text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
     return Finding(
         kind="host",
         text=f"{text} ({_describe_cost(evidence, stalls)})",
-        confidence="certain",
+        confidence="guess" if is_beside else "certain",
         subject="rank",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
@@ -173,6 +174,16 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         sample_count=len(stalls),
         call=call.name if call is not None else None,
     )
+
+
+def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
+    """Describe the activities of the host in the steps of stalls; with a named call, only its stack, and other threads."""
+    lanes, steps = sorted({stall.lane for stall in stalls}), {stall.step for stall in stalls}
+    causes = {stall.cause for stall in stalls}
+    if call is not None and call.is_call:
+        stack = describe_stack(evidence, lanes, causes, steps)
+        return f"{stack}{describe_others(evidence, lanes, causes, steps)}"
+    return describe_hosts(evidence, lanes, causes, steps)
 
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
@@ -205,7 +216,7 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     return Finding(
         kind="host",
         text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
-        f"{f', in {call.words}' if call is not None else ''} ({_describe_cost(evidence, [*by_step.values()])})",
+        f"{f', in {call.words}' if call is not None else ''}{_describe_activity(evidence, stalls, call)} ({_describe_cost(evidence, [*by_step.values()])})",
         confidence="certain",
         subject="run",
         gain_ns=gain_ns,
@@ -232,5 +243,7 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
     for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
         names = rows.filter(pl.col("activity") == activity).sort("time_ns", descending=True)["name"]
         if len(names) and names[0]:
-            return Activity(name=str(names[0]), words=form.format(cut_name(str(names[0]))))
+            return Activity(
+                name=str(names[0]), words=form.format(cut_name(str(names[0]))), is_call=activity != "range"
+            )
     return None

@@ -14,14 +14,19 @@ from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
+from nsys_pp.tables.verdict.hosts import describe_hosts
+from nsys_pp.tables.verdict.requests import list_gaps
 from nsys_pp.tables.verdict.wording import format_share, format_time
 
 LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
 _LEAST_CAUSE = 0.02
 _MOST_CAUSES = 2
+_HOST = ("host", "data")
+_WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
 _WORDS = {
     "host": "late launches",
+    "profiler": "waiting for nsys itself",
     "data": "loading data",
     "copy": "copies",
     "collective": "collectives",
@@ -52,11 +57,12 @@ def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[F
     gain_ns = to_float(host["host_ns"].mean())
     if evidence.share(gain_ns) < LEAST_LAUNCH_BOUND:
         return []
+    lanes = evidence.training.lanes["lane"].to_list()
     return [
         Finding(
             kind="idle",
             text=f"GPUs wait for launches {format_share(evidence.share(gain_ns))} of a step: the hosts are the limit"
-            f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)})",
+            f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){describe_hosts(evidence, lanes, ['host'], when=_WHEN)}",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
@@ -72,15 +78,17 @@ def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
     batches = evidence.training.batches.drop_nulls(["start_ns", "gap_ns"])
     time = to_float((batches["end_ns"] - batches["start_ns"]).sum())
     gaps = to_float(batches["gap_ns"].sum())
-    if not time + gaps or gaps / (time + gaps) < LEAST_IDLE:
+    of_hosts = list_gaps(evidence)  # waits for requests are no fault of a host
+    idle = to_float(of_hosts["idle_ns"].sum())
+    if not time + gaps or (gaps - idle) / (time + gaps) < LEAST_IDLE:
         return []
-    share = gaps / (time + gaps)
+    share = (gaps - idle) / (time + gaps)
     activities = [
-        (to_float(batches[column].sum()) / (time + gaps), name)
+        (to_float(of_hosts[column].sum()) / (time + gaps), name)
         for name, column in zip(HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, strict=True)
     ]
     texts = _name_largest(activities)
-    gain_ns = gaps / batches.height
+    gain_ns = (gaps - idle) / batches.height
     period_ns = (time + gaps) / batches.height
     return [
         Finding(
@@ -112,10 +120,14 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     whole = "a step" if evidence.has_steps else "the capture"
     name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
     longest = _describe_longest(evidence, idle)
+    late = [cause for cause in _HOST if times[cause] >= _LEAST_CAUSE * span]
+    hosts = (
+        describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
+    )
     return [
         Finding(
             kind="idle",
-            text=f"{name} without compute {format_share(idle / span)} of {whole}{texts and f': {texts}'}{longest}",
+            text=f"{name} without compute {format_share(idle / span)} of {whole}{texts and f': {texts}'}{longest}{hosts}",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,

@@ -17,6 +17,7 @@ import polars as pl
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.training.iteration_table import list_decodes
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of, to_float
+from nsys_pp.tables.verdict.gpu_clocks import describe_fall
 from nsys_pp.tables.verdict.wording import format_share, format_time
 
 _LEAST_STEPS, _FEW_STEPS = 4, 6
@@ -26,6 +27,7 @@ _MOST_SHARE, _LEAST_EXPLAINED = 0.25, 0.5
 _ROOTS = {
     "compute": "compute",
     "host": "late launches",
+    "profiler": "waiting for nsys itself",
     "data": "waiting for data",
     "copy": "copies",
     "message_transfer": "transfers of messages",
@@ -68,7 +70,7 @@ def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Findin
     explained = sum(
         other.gain_ns
         for other in earlier
-        if other.kind in ("host", "straggler") and other.step in (finding.step, None)
+        if other.kind in ("host", "profiler", "straggler") and other.step in (finding.step, None)
     )
     return explained >= _LEAST_EXPLAINED * finding.gain_ns
 
@@ -79,6 +81,9 @@ def _describe(
     excess = span_ns / usual_ns - 1
     gain_ns = (span_ns - usual_ns) / evidence.step_count
     cause, label, lane = _name_cause(evidence, growth, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
+    if cause.startswith(" (compute"):
+        fall = describe_fall(evidence, growth["lane"][0], step, evidence.spans["step"].to_list())
+        cause = f"{cause[:-1]}{fall})"
     first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
     return Finding(
         kind="step",

@@ -21,6 +21,7 @@ from nsys_pp.tables.training.critical_path import find_critical_path
 from nsys_pp.tables.verdict.comparison import SlowMember, find_slow
 from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
 from nsys_pp.tables.verdict.families import describe_families, may_be_waiting
+from nsys_pp.tables.verdict.gpu_clocks import describe_low_clock
 from nsys_pp.tables.verdict.names import name_lane, name_machine, name_stage
 from nsys_pp.tables.verdict.pipeline_time import StepModel
 from nsys_pp.tables.verdict.wording import (
@@ -115,7 +116,10 @@ def _describe_group(
     verb = "computes" if machine is None else "compute"
     peers = "the other ranks" if is_guess else "its peers" if machine is None else "their peers"
     waiting = _describe_waiting(evidence, lanes)
-    why = describe_families(evidence, lanes, _list_peers(evidence, lanes, worst.member), slow_steps)
+    others = _list_peers(evidence, lanes, worst.member)
+    why = describe_families(evidence, lanes, others, slow_steps)
+    if evidence.share(gain_ns) >= LEAST_GAIN * share:
+        why += describe_low_clock(evidence, lanes, others, slow_steps, worst.excess_fraction)
     stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
     return Finding(
         kind="straggler",
@@ -158,6 +162,8 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     why = describe_families(evidence, lanes, others, slow.steps)
     if more >= _LEAST_MORE_KERNELS:
         why = f", with {format_share(more)} more kernels"
+    elif evidence.share(gain_ns) >= LEAST_GAIN * share:
+        why += describe_low_clock(evidence, lanes, others, slow.steps, slow.excess_fraction)
     compared = _compare(slow, "the other stages")
     return Finding(
         kind="straggler",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.explanations import NONE, Explanations
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
@@ -35,24 +36,28 @@ _COLUMNS = (
 )
 
 
-def build_verdict(training: Training) -> Verdict:
+def build_verdict(training: Training, explanations: Explanations = NONE) -> Verdict:
     """Build the verdict of a training.
 
-    Findings come by descending gain, then the bubble, then missing ranks; the clocks are last, or first if they exclude
+    Findings come by descending gain, then the bubble, then missing ranks and lost events; the clocks are last, or first if they exclude
     comparisons. Without findings, the first line is a sentence that nothing exceeds noise.
+
+    Args:
+        training: The training.
+        explanations: Data of reports that findings need.
 
     Returns:
         At most `MOST_LINES` findings; none for a training without lanes.
     """
     if training.lanes.is_empty():
         return Verdict()
-    evidence = Evidence(training)
+    evidence = Evidence(training, explanations)
     findings: list[Finding] = []
     for find in FINDERS.values():
         findings += find(evidence, findings)
     clocks = [finding for finding in findings if finding.kind == "clocks"]
-    missing = [finding for finding in findings if finding.kind == "missing"]
-    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing")]
+    missing = [finding for finding in findings if finding.kind in ("missing", "losses")]
+    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing", "losses")]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
         ranked.insert(0, _describe_none(evidence))

@@ -62,6 +62,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     ),  # hue 295, lightness 59
     "collective": Color("collective 253", "cq_build_attempt_passed", (186, 58, 177)),  # hue 312, lightness 48
     "host": Color("host 563", "bad", (173, 170, 73)),  # hue 84, lightness 68
+    "profiler": Color("profiler 480", "vsync_highlight_color", (40, 106, 80)),  # hue 152, lightness 40
     "unknown": Color("unknown 486", "thread_state_unknown", (101, 121, 48)),  # hue 102, lightness 48
     "idle": Color("idle 347", "thread_state_sleeping", (66, 142, 180)),  # hue 232, lightness 56
     "other": Color("other 1402", "grey", (134, 145, 60)),  # hue 94, lightness 58

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.compose.overhead_times import measure_overhead
+from nsys_pp.frames.causes import WAITS
+from nsys_pp.frames.training import STEPS as STEP_SCHEMA
 from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
+from nsys_pp.training.report.overhead_sums import sum_overheads
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, strings, write_export
 
@@ -34,7 +37,7 @@ def test_times_are_those_of_the_definition(
 ) -> None:
     steps, at = [], 0
     for number, (gap, length) in enumerate(drawn):
-        steps.append((5, PROCESS, 0, number, at + gap, at + gap + length))
+        steps.append((PROCESS, 0, number, at + gap, at + gap + length))
         at += gap + length
     rows = [
         overhead(start, start + length, name, THREAD if launches else THREAD + 1)
@@ -48,13 +51,19 @@ def test_times_are_those_of_the_definition(
     }
     with TemporaryDirectory() as folder:
         path = write_export(Path(folder) / "report.sqlite", tables)
-        report = build_report(read_report(path, need=frozenset({"ops", "show_profiler"})))
-    columns = ("lane", "process_key", "device_id", "step", "start_ns", "end_ns")
-    dtypes = (pl.UInt32, pl.Int64, pl.Int32, pl.Int64, pl.Int64, pl.Int64)
-    frame = pl.DataFrame(steps, schema=dict(zip(columns, dtypes, strict=True)), orient="row")
+        report = build_report(read_report(path, need=frozenset({"ops", "os_calls"})))
+    columns = ("process_key", "device_id", "step", "start_ns", "end_ns")
+    frame = pl.DataFrame([dict(zip(columns, step, strict=True)) for step in steps], schema=STEP_SCHEMA)
+    causes = {"gpu_ops": report.gpu_ops, "api_calls": report.api_calls}
+    sums = sum_overheads(
+        report.overheads,
+        frame,
+        waits=WAITS.to_frame(),
+        launches=match_launches(report.api_calls, report.gpu_ops),
+        **causes,
+    )
     found = {
-        (step, name): (time, length)
-        for _, step, name, _, time, _, length in measure_overhead(report, frame).iter_rows()
+        (row["step"], row["name"]): (row["time_ns"], row["step_ns"]) for row in sums.iter_rows(named=True)
     }
     expected: dict[tuple[int | None, str | None], tuple[int, int | None]] = {}
     own = [span for span in spans if span[3]]
@@ -63,7 +72,7 @@ def test_times_are_those_of_the_definition(
         covered = {
             moment for start, length, of, _ in own if of in chosen for moment in range(start, start + length)
         }
-        inside = {step[3]: {*range(step[4], step[5])} for step in steps}
+        inside = {step[2]: {*range(step[3], step[4])} for step in steps}
         rest = covered.difference(*inside.values())
         for step, moments in inside.items():
             if covered & moments:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.compose.requested import sum_host_times
+from nsys_pp.compose.bubble_hosts import sum_host_times
 from nsys_pp.frames.groups import SHOW_GROUPS
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
@@ -31,7 +31,7 @@ from tests.training.small_training import build_small_training
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
 CAUSES = ["compute", "host", "message_wait"]
 BUBBLE_SCHEMA = pl.Schema(
-    {"lane": pl.UInt32(), "cause": LANE_STATES["cause"], "process_key": pl.Int64(), "device_id": pl.Int32()}
+    {"step": pl.Int64(), "cause": LANE_STATES["cause"], "process_key": pl.Int64(), "device_id": pl.Int32()}
     | {"start_ns": pl.Int64(), "end_ns": pl.Int64()}
 )
 STATES = st.lists(
@@ -206,7 +206,7 @@ def test_host_times_are_those_of_the_definition(
         orient="row",
     )
     found = sum_host_times(report, frame)
-    assert set(found["lane"]) == {7}
+    assert set(found["step"]) == {7}
     times = {(row["activity"], row["name"]): row["time_ns"] for row in found.iter_rows(named=True)}
     inside = [moment for start, end in bubbles for moment in range(start, end)]
     assert times[None, None] == len(inside)

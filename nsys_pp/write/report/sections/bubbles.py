@@ -59,7 +59,7 @@ SECTION = Section(
     name="bubbles",
     title="Bubbles, by cause and stage",
     lead="Where the time without compute goes: waiting for other ranks, transfers, late launches, or nothing left to do.",
-    kinds=("bubble", "idle"),
+    kinds=("bubble", "idle", "profiler", "requests"),
     tables=("stages", "schedule", "critical"),
     draw=_draw,
 )

@@ -16,7 +16,7 @@ from nsys_pp.write.report.source import PageSource, name_rows
 _CONFIDENCE = {
     "certain": "certain: measured, or twice the excess that noise explains, in three steps and twelve samples or more",
     "likely": "likely: beyond noise",
-    "guess": "guess: depends on inferred jobs or unknown stages",
+    "guess": "guess: depends on inferred jobs, unknown stages, or an effect that is not recorded",
 }
 
 
@@ -54,7 +54,7 @@ def _format_finding(source: PageSource, finding: Finding) -> str:
 
 def _format_finding_link(source: PageSource, finding: Finding) -> str:
     """Format the place of a finding in the trace: its step (or the first one, or the longest one), on its rank."""
-    if finding.kind in ("clocks", "missing", "none"):
+    if finding.kind in ("clocks", "missing", "losses", "requests", "none"):
         return ""
     step = finding.step if finding.step is not None else finding.since_step
     if step is None and source.steps:

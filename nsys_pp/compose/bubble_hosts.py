@@ -1,0 +1,242 @@
+"""Activities of the hosts of one report in the bubbles of causes "host" and "data": of launching threads, and of others meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.intervals import intersect, subtract, unite
+from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.search import find_first
+from nsys_pp.compose.other_threads import sum_other_threads
+from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.groups import Group
+from nsys_pp.frames.part_host import BUBBLE_HOSTS
+from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
+from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.read import read_report
+from nsys_pp.training.report.host_activities import find_activities
+
+MOST_ROWS = 20_000
+"""Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
+OTHERS = "(other names)"
+_GROUPS: frozenset[Group] = frozenset(
+    {"ranges", "ops", "cpu", "copy_kinds", "show_os", "show_states", "show_samples"}
+)
+_ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
+_WITH_STACKS = ("OS calls", "CUDA call stacks")
+_CALLER = " < "
+_MOST_FUNCTIONS = 8  # of a stack in the table
+_KEYS = ["process_key", "device_id", "step", "cause"]
+
+
+def list_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
+    """List the activities of hosts in the bubbles of a report, which is read once more (`BUBBLE_HOSTS`).
+
+    Args:
+        path: The report.
+        frames: Its training frames.
+        nsys: Program that exports `.nsys-rep` files.
+    """
+    bubbles = list_host_bubbles(frames)
+    if bubbles.is_empty():
+        return BUBBLE_HOSTS.to_frame()
+    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    hosts = _bound(sum_host_times(report, bubbles))
+    return hosts.sort(*_KEYS, "activity", "name", nulls_last=False)  # the same bytes of a part each time
+
+
+def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """List the bubbles of causes "host" and "data" of a report: process_key, device_id, step, cause, start_ns, end_ns.
+
+    As in `LANE_STATES`: loading of data by a thread with other jobs is cut out of late launches and of the ends of steps.
+    """
+    waits = (
+        frames["waits"].filter(pl.col("cause").is_in(["host", "idle"])).select(*_KEYS, "start_ns", "end_ns")
+    )
+    jobs = frames["jobs"].filter(pl.col("range_id").is_not_null())
+    thread = ["process_key", "thread_key"]
+    working = jobs.filter(pl.col("kind") != "data").select(thread).unique()
+    loading = jobs.filter(pl.col("kind") == "data").join(working, on=thread, how="semi")
+    loads = unite(*(numbers(loading[name]) for name in ("process_key", "host_start_ns", "host_end_ns")))
+    start, end = numbers(waits["start_ns"]), numbers(waits["end_ns"])
+    data = intersect(numbers(waits["process_key"]), start, end, loads)
+    rest = subtract(start, end, data)
+    parts = [
+        waits[np.setdiff1d(np.arange(len(waits)), data.row)],
+        *(
+            waits[part.row].with_columns(pl.Series("start_ns", part.start), pl.Series("end_ns", part.end))
+            for part in (data, rest)
+        ),
+    ]
+    parts[1] = parts[1].with_columns(cause=pl.lit("data", CAUSE))
+    return pl.concat(parts).filter(pl.col("cause") != "idle").sort("process_key", "device_id", "start_ns")
+
+
+def _bound(hosts: pl.DataFrame) -> pl.DataFrame:
+    """Add up the names with least time, of each step, so that at most about `MOST_ROWS` are left."""
+    if len(hosts) <= MOST_ROWS:
+        return hosts
+    names = (
+        hosts.drop_nulls("name")
+        .group_by("activity", "name")
+        .agg(rows=pl.len(), weight=pl.coalesce(pl.col("time_ns").sum(), pl.lit(0)) + pl.col("count").sum())
+        .sort("weight", "activity", "name", descending=[True, False, False])
+        .with_columns(is_kept=pl.col("rows").cum_sum() <= MOST_ROWS)
+    )
+    keys = [*_KEYS, "activity", "name"]
+    return (
+        hosts.join(names.select("activity", "name", "is_kept"), on=["activity", "name"], how="left")
+        .with_columns(
+            name=pl.when(pl.col("is_kept").fill_null(value=True)).then("name").otherwise(pl.lit(OTHERS))
+        )
+        .group_by(keys)
+        .agg(
+            time_ns=pl.when(pl.col("time_ns").is_not_null().any()).then(pl.col("time_ns").sum()),
+            count=pl.col("count").sum(),
+        )
+        .pipe(conform, BUBBLE_HOSTS)
+    )
+
+
+def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
+    """Sum the activities of launching threads in bubbles.
+
+    Args:
+        report: Read with ranges, operations, names of calls, and activities.
+        bubbles: `list_host_bubbles`.
+
+    Returns:
+        `BUBBLE_HOSTS`, in any order.
+    """
+    bubbles = bubbles.with_columns(thread_key=_find_threads(report, bubbles))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    keys = _KEYS
+    whole = bubbles.group_by(keys).agg(time_ns=length.sum(), count=pl.len())
+    parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
+    known = bubbles.drop_nulls("thread_key")
+    own = pl.col("end_thread_key").is_null()
+    items = {"range": report.ranges.filter(own), "call": _mark_pageable(report)}
+    for activity, row in _ROWS.items():
+        items[activity] = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+    for activity, frame in items.items():
+        parts.append(_sum_times(known, frame, keys).with_columns(activity=pl.lit(activity)))
+    for row in _WITH_STACKS:
+        times = _sum_times(known, _name_by_stacks(report, row), keys).drop_nulls("name")
+        parts.append(times.with_columns(activity=pl.lit("stack")))
+    parts += _count_samples(report, known, keys)
+    parts.append(sum_other_threads(report, bubbles, keys).with_columns(activity=pl.lit("other thread")))
+    return pl.concat([part.pipe(_shape) for part in parts])
+
+
+def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Sum the times of calls or ranges in bubbles: keys, name, time_ns, count (of bubbles)."""
+    found = find_activities(bubbles, items)
+    of = bubbles[found["interval"].to_numpy()].select(keys)
+    return (
+        of.hstack(found.select(pl.col("name").cast(pl.String), "time_ns"))
+        .group_by(*keys, "name")
+        .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
+    )
+
+
+def _mark_pageable(report: Report) -> pl.DataFrame:
+    """Return the CUDA calls; the names of copies from or to pageable memory end with this word."""
+    if report.pageable_copies.is_empty():
+        return report.api_calls
+    keys = ["process_key", "correlation_id"]
+    pageable = report.pageable_copies.with_columns(is_pageable=pl.lit(value=True))
+    calls = report.api_calls.join(pageable, on=keys, how="left", maintain_order="left")
+    name = pl.col("name").cast(pl.String)
+    marked = pl.when("is_pageable").then(pl.format("{} pageable", name)).otherwise(name)
+    return calls.with_columns(name=marked.cast(NAME))
+
+
+def _name_by_stacks(report: Report, row: str) -> pl.DataFrame:
+    """Return the calls of a row of the trace with the outlines of their stacks as names; null without one."""
+    calls = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+    outlines = _outline_stacks(calls["stack"])
+    return calls.with_columns(name=outlines.cast(NAME))
+
+
+def _outline_stacks(stacks: pl.Series) -> pl.Series:
+    """Shorten stacks: addresses without names differ between processes, and many functions do not fit a table.
+
+    >>> _outline_stacks(pl.Series(["read < 0x7f1 [libc.so] < 0x7f2 [libc.so] < main(int)"])).to_list()
+    ['read < [libc.so] < main']
+    """
+    texts = stacks.cast(pl.String).alias("stack")
+    functions = pl.col("stack").str.replace_all(r"0x[0-9a-fA-F]+ \[", "[").str.split(_CALLER)
+    plain = functions.list.eval(pl.element().str.replace(r"^([^(]+)\(.*$", "$1"))  # without parameters
+    distinct = plain.list.eval(pl.element().filter(pl.element().ne_missing(pl.element().shift(1))))
+    outline = distinct.list.head(_MOST_FUNCTIONS).list.join(_CALLER)
+    is_cut = distinct.list.len() > _MOST_FUNCTIONS
+    unique = texts.drop_nulls().unique(maintain_order=True).to_frame()
+    shortened = unique.with_columns(
+        outline=pl.when(is_cut).then(outline + f"{_CALLER}...").otherwise(outline)
+    )
+    return texts.to_frame().join(shortened, on="stack", how="left", maintain_order="left")["outline"]
+
+
+def _shape(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.with_columns(
+        pl.col("activity").cast(BUBBLE_HOSTS["activity"]),
+        pl.col("time_ns", "count").cast(pl.Int64),
+        name=pl.coalesce("name", pl.when(pl.col("activity").is_not_null()).then(pl.lit("(no name)"))),
+    ).pipe(conform, BUBBLE_HOSTS)
+
+
+def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
+    """Count the samples of launching threads inside bubbles, by their innermost function, and by their stack."""
+    samples = report.activities.filter(pl.col("row") == "CPU samples").sort("start_ns")
+    innermost = pl.col("outline").str.split(_CALLER).list.first()
+    samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
+        name=pl.coalesce(innermost, pl.col("name").cast(pl.String))
+    )
+    inside = samples.join_asof(
+        bubbles.select(*keys, "thread_key", "end_ns", start="start_ns").sort("start"),
+        left_on="start_ns",
+        right_on="start",
+        by="thread_key",
+        check_sortedness=False,
+        suffix="_of_bubble",
+    ).filter(pl.col("start_ns") < pl.col("end_ns_of_bubble"))
+    none = pl.lit(None, pl.Int64)
+    return [
+        inside.drop_nulls(name)
+        .group_by(*keys, pl.col(name).cast(pl.String).alias("name"))
+        .agg(count=pl.len())
+        .with_columns(activity=pl.lit(activity), time_ns=none)
+        for activity, name in (("sample", "name"), ("sample stack", "outline"))
+    ]
+
+
+def _find_threads(report: Report, bubbles: pl.DataFrame) -> pl.Series:
+    """Find the thread that launched the next kernel after each bubble; null without one."""
+    ops = report.gpu_ops.filter(
+        ~pl.col("is_communication"), pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS)
+    ).sort("process_key", "device_id", "start_ns")
+    owners = pl.concat([frame.select("process_key", "device_id") for frame in (ops, bubbles)])
+    owner = owners.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
+    at = find_first(
+        owner[len(ops) :], bubbles["end_ns"].to_numpy(), owner[: len(ops)], ops["start_ns"].to_numpy()
+    )
+    op_ids = ops["op_id"].gather(pl.Series(at.clip(0))) if len(ops) else ops["op_id"]
+    call = np.full(len(bubbles), -1)
+    found = np.flatnonzero(at >= 0)
+    if len(ops) and len(found):
+        calls, gpu_ops = report.api_calls, report.gpu_ops
+        call[found] = find_launch_calls(
+            op_ids.gather(found),
+            gpu_ops=gpu_ops,
+            api_calls=calls,
+            launches=match_launches(calls, gpu_ops),
+        )
+    thread = pl.Series(gather_calls(report.api_calls["thread_key"], call), dtype=pl.Int64)
+    return thread.set(pl.Series(call < 0), None)
