@@ -12,6 +12,8 @@ from nsys_pp.alignment.timeline import Timeline
 
 _ABOUT_BEST = 0.6  # of the clearest margin
 _EXPECTED = _ABOUT_BEST / 2  # of it, below which an expected margin does not come near it
+_BEYOND_DOUBT = 250.0  # margin of a unit that is added at once: ten times that of a clear one
+_TRIED = 4  # units that are compared one by one, to find such a one
 _AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 ChooseAll = Callable[[Sequence[list[Timeline]]], Iterable[Choice | None]]
@@ -88,7 +90,7 @@ def _compare(
     """Choose the corrections of units, in their order, except those that are not expected to be about as clear as the clearest.
 
     These had a clear correction before, and the operations that were added since then say little more for it. They are compared
-    again before they are added.
+    again before they are added. A unit whose correction is beyond doubt is chosen alone, before the others are compared.
     """
     expected = {
         number: expect_margin(timeline, last.clear[first], scatter_ns)
@@ -96,14 +98,25 @@ def _compare(
         if len(joint) > 1 and (first := min(units[0].lines)) in last.clear
     }
     found: dict[int, Choice] = {}
-    clearest = max(expected.values(), default=0.0)
-    remaining = range(len(joint))
-    for _ in range(2):
-        chosen = [number for number in remaining if expected.get(number, np.inf) >= _EXPECTED * clearest]
+    remaining = list(range(len(joint)))
+
+    def compare(chosen: list[int]) -> None:
         for number, choice in zip(chosen, choose_all([joint[number] for number in chosen]), strict=True):
+            remaining.remove(number)
             last.add(joint[number], choice)
             if choice is not None:
                 found[number] = choice
-        clearest = max((choice.margin for choice in found.values() if choice.is_clear), default=0.0)
-        remaining = [number for number in remaining if number not in chosen]
+
+    # those that were not compared before come after those that are expected to be beyond doubt, and before the others
+    order = sorted(remaining, key=lambda number: -expected.get(number, _BEYOND_DOUBT))
+    for number in order[:_TRIED]:
+        if expected.get(number, np.inf) < _BEYOND_DOUBT:
+            break
+        compare([number])
+        if number in found and found[number].is_clear and found[number].margin >= _BEYOND_DOUBT:
+            return [found[number]]
+    for margins in ([*expected.values()], []):
+        margins += [choice.margin for choice in found.values() if choice.is_clear]
+        least = _EXPECTED * max(margins, default=0.0)
+        compare([number for number in remaining if expected.get(number, np.inf) >= least])
     return [found[number] for number in sorted(found)]
