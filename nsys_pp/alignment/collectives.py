@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import numpy as np
 from msgspec import Struct, field
@@ -127,7 +128,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def scatter_ns(self) -> float | None:
         """Return the scatter of the ends of one operation in this run; None as long as it is not known."""
-        return widen_scatter(float(np.median(self.sharpest_ns))) if self.sharpest_ns else None
+        return widen_scatter(median(self.sharpest_ns)) if self.sharpest_ns else None
 
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""

@@ -317,21 +317,23 @@ class NearFinder:
         to.scatter, to.start_count = scatter, starts
         if self._weigh(ctypes.byref(self._arguments), ctypes.byref(to)):
             raise ValueError("too many pairs of channels are to be listed")
-        rows, bounds = slice(to.kept), to.start_bounds[: starts + 1]
+        listed = []
+        if starts:
+            for first, stop in pairwise(to.start_bounds[: starts + 1]):
+                if stop > first:
+                    points, residuals = room["start_point"][first:stop], room["start_residual"][first:stop]
+                    listed.append((points.copy(), residuals.copy()))
+        kept = to.kept
         return Weighed(
             evidence=to.evidence,
             exchange_evidence=to.exchange,
             sharpest=to.sharpest,
-            point=room["point"][rows].copy(),
-            other=room["other"][rows].copy(),
-            scatter=room["of_pair"][rows].copy(),
+            point=room["point"][:kept].copy(),
+            other=room["other"][:kept].copy(),
+            scatter=room["of_pair"][:kept].copy(),
             channels=room["chosen"][: to.chosen_count].copy(),
             predicted=self._held["predicted"],
-            starts=[
-                (room["start_point"][first:stop].copy(), room["start_residual"][first:stop].copy())
-                for first, stop in pairwise(bounds)
-                if stop > first
-            ],
+            starts=listed,
         )
 
     def _search(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
