@@ -42,7 +42,6 @@ from nsys_pp.read import is_part, read_report
 from nsys_pp.registry import import_on_call
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
-from nsys_pp.write.perfetto.unpacked_ahead import UnpackedAhead
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace_format_registry import TraceFormat
@@ -106,7 +105,6 @@ class TraceBuilder:
     def __enter__(self) -> TraceBuilder:
         """Open the stores of encoded blocks."""
         self._spool = self._stack.enter_context(Spool(self._output))
-        self._ahead = self._stack.enter_context(UnpackedAhead())
         self._store: Store = self._spool
         if not self._batch.is_local:
             self._store = Shelf(self._stack.enter_context(make_scratch(self._output)))
@@ -136,7 +134,6 @@ class TraceBuilder:
                 with_density=content.by_steps,
             )
             return order_inputs(batch, parts, batch.map("reading", reports, survey))
-        self._ahead.begin([(part.part.encoded, part.open_blocks) for part in parts.values()])
         if len(batch.paths) > 1:  # broken ones fail before work begins
             batch.map_locally("reading", reports, partial(_check_report, nsys=batch.nsys))
         encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
@@ -155,7 +152,7 @@ class TraceBuilder:
         if content.needs:
             by_path = self._redraw(run, layout, window)
         else:
-            by_path = {recorded.path: self._place_encoded(layout, recorded) for recorded in run.inputs}
+            by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         training = self._place_training(run, layout, by_path, window)
         if self._is_open(run):
             if not count_shown([*by_path.values(), *training])[1]:
@@ -211,10 +208,6 @@ class TraceBuilder:
         with replace_file(self._output, force=force) as target, target.open("wb") as stream:
             for block in _encode_trace(self._watch(shown), self._content.format, self._output):
                 stream.write(block)
-
-    def _place_encoded(self, layout: TraceLayout, recorded: Input) -> PlacedReport:
-        placed = layout.place_encoded(recorded)
-        return replace(placed, take_unpacked=partial(self._ahead.take, placed.encoded.report_id))
 
     def _watch(self, shown: Sequence[Shown]) -> Sequence[Shown]:
         if not self._content.is_encoded:

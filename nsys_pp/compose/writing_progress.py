@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from nsys_pp.compose.progress import Progress, Share, report_progress
-from nsys_pp.write.perfetto.trace import PlacedReport
-
-_Blocks = TypeVar("_Blocks")
+from nsys_pp.write.perfetto.trace import PlacedReport, Source
+from nsys_pp.write.spool import OpenBlocks
 
 
 def watch_writing(
@@ -27,25 +26,24 @@ def watch_writing(
     reports = [report for trace in traces for report in trace]
     rows = [sum(subtrack.rows for subtrack in report.drawn_subtracks()) for report in reports]
     before = [0, *accumulate(rows)]
-
-    def watch(number: int, report: PlacedReport) -> PlacedReport:
-        value = before[number] / max(before[-1], 1)
-        share = Share.of(number, len(reports), doing="writing", value=value)
-        return replace(
+    watched = (
+        replace(
             report,
-            open_blocks=_announce(report.open_blocks, progress, activity, share),
-            take_unpacked=_announce(report.take_unpacked, progress, activity, share),
+            open_blocks=_announce(
+                report.open_blocks,
+                progress,
+                activity,
+                Share.of(number, len(reports), doing="writing", value=before[number] / max(before[-1], 1)),
+            ),
         )
-
-    watched = (watch(number, report) for number, report in enumerate(reports))
+        for number, report in enumerate(reports)
+    )
     return [[next(watched) for _ in trace] for trace in traces]
 
 
-def _announce(
-    use: Callable[[], _Blocks], progress: Progress | None, activity: str, share: Share
-) -> Callable[[], _Blocks]:
-    def report_and_use() -> _Blocks:
+def _announce(open_blocks: OpenBlocks, progress: Progress | None, activity: str, share: Share) -> OpenBlocks:
+    def open_and_report() -> AbstractContextManager[Source]:
         report_progress(progress, activity, share)
-        return use()
+        return open_blocks()
 
-    return report_and_use
+    return open_and_report

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -29,17 +30,27 @@ from nsys_pp.write.perfetto.encoding import encode_drawing as encode_drawing
 from nsys_pp.write.perfetto.encoding import leaf_uuid as leaf_uuid
 from nsys_pp.write.perfetto.encoding import thread_count
 from nsys_pp.write.perfetto.header import encode_header
-from nsys_pp.write.perfetto.packed_blocks import check_contents, unpack_block
-from nsys_pp.write.perfetto.packed_stream import Source as Source
-from nsys_pp.write.perfetto.packed_stream import read_packed, read_pieces
+from nsys_pp.write.perfetto.packed_blocks import (
+    HEAD_BYTES,
+    check_block,
+    check_contents,
+    read_head,
+    unpack_block,
+)
 from nsys_pp.write.trace.drawing import (
     sequence_id,
 )
 from nsys_pp.write.trace.placement import Placement, list_titles, place_path, place_tracks
 from nsys_pp.write.trace.tree import Path
 
-def _have_none() -> None:
-    return None
+_READ_BYTES = 1 << 20
+
+
+class Source(Protocol):
+    """Reader of blocks."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, fewer only at the end."""
 
 
 class PlacedReport(Struct, frozen=True, kw_only=True):
@@ -49,19 +60,10 @@ class PlacedReport(Struct, frozen=True, kw_only=True):
     placement: Placement
     open_blocks: Callable[[], AbstractContextManager[Source]]
     omitted: frozenset[Path] = frozenset()  # tracks that are not drawn, by their path in the report
-    take_unpacked: Callable[[], Sequence[bytes] | None] = _have_none  # blocks of each subtrack, unpacked ahead
 
     def is_drawn(self, track: Path) -> bool:
         """Return whether a track of the report is drawn."""
         return track[0] in self.placement.rows and track not in self.omitted
-
-    def read_unpacked(self) -> Iterator[bytes] | None:
-        """Return the blocks of drawn tracks that were unpacked ahead, once; None if there are none."""
-        unpacked = self.take_unpacked()
-        if unpacked is None:
-            return None
-        subtracks = zip(self.encoded.subtracks, unpacked, strict=True)
-        return (blocks for subtrack, blocks in subtracks if self.is_drawn(subtrack.track))
 
     def drawn_subtracks(self) -> list[EncodedSubtrack]:
         """Return the subtracks of drawn tracks."""
@@ -108,7 +110,7 @@ def check_packed(encoded: Encoded, source: Source) -> None:
     if not encoded.is_packed and encoded.size_bytes:
         raise ValueError("the blocks are not packed")
     for subtrack in encoded.subtracks:
-        for block in read_packed(source, subtrack.size_bytes, is_drawn=True):
+        for block in _read_packed(source, subtrack.size_bytes, is_drawn=True):
             check_contents(block)
 
 
@@ -171,9 +173,6 @@ def _write_report(
     if not drawn:
         return
     yield _encode_preamble(report, drawn, zero_ns)
-    if (unpacked := report.read_unpacked()) is not None:
-        yield from unpacked
-        return
     with report.open_blocks() as source:  # it raises an error of the blocks in words for the user
         blocks = _read_drawn(report, source)
         yield from unpack(blocks) if encoded.is_packed else blocks
@@ -184,11 +183,34 @@ def _read_drawn(report: PlacedReport, source: Source) -> Iterator[bytes]:
     for subtrack in report.encoded.subtracks:
         is_drawn = report.is_drawn(subtrack.track)
         if report.encoded.is_packed:
-            yield from read_packed(source, subtrack.size_bytes, is_drawn=is_drawn)
+            yield from _read_packed(source, subtrack.size_bytes, is_drawn=is_drawn)
         else:
-            for piece in read_pieces(source, subtrack.size_bytes):
+            for piece in _read_pieces(source, subtrack.size_bytes):
                 if is_drawn:
                     yield piece
+
+
+def _read_packed(source: Source, size: int, *, is_drawn: bool) -> Iterator[bytes]:
+    """Read the packed blocks of a subtrack one by one, without their heads; yield them if they are drawn."""
+    while size > 0:
+        length, checksum = read_head(b"".join(_read_pieces(source, HEAD_BYTES)))
+        size -= HEAD_BYTES + length
+        if size < 0:
+            raise ValueError("a block is longer than its subtrack")
+        pieces = _read_pieces(source, length)
+        if is_drawn:
+            yield check_block(b"".join(pieces), checksum)
+        else:
+            deque(pieces, maxlen=0)
+
+
+def _read_pieces(source: Source, size: int) -> Iterator[bytes]:
+    while size:
+        data = source.read(min(size, _READ_BYTES))
+        if not data:
+            raise EOFError("the blocks of a report end early")
+        size -= len(data)
+        yield data
 
 
 def _unpack_blocks(blocks: Iterator[bytes], pool: Executor, ahead: int) -> Iterator[bytes]:
