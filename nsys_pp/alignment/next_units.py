@@ -12,8 +12,6 @@ from nsys_pp.alignment.timeline import Timeline
 
 _ABOUT_BEST = 0.6  # of the clearest margin
 _EXPECTED = _ABOUT_BEST / 2  # of it, below which an expected margin does not come near it
-_BEYOND_DOUBT = 250.0  # margin of a unit that is added at once: ten times that of a clear one
-_TRIED = 4  # units that are compared one by one, to find such a one
 _AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 ChooseAll = Callable[[Sequence[list[Timeline]]], Iterable[Choice | None]]
@@ -25,20 +23,20 @@ class LastChoices(Struct):
 
     Attributes:
         margins: Margin of a clear choice, 0 of any other.
-        clear: Clear choices of units that are not judged jointly with others.
+        choices: Choices of units that are not judged jointly with others.
     """
 
     margins: dict[int, float] = field(default_factory=dict)
-    clear: dict[int, Choice] = field(default_factory=dict)
+    choices: dict[int, Choice] = field(default_factory=dict)
 
     def add(self, units: list[Timeline], choice: Choice | None) -> None:
         """Add the choice of joint units."""
         number = min(units[0].lines)
         is_clear = choice is not None and choice.is_clear
         self.margins[number] = choice.margin if choice is not None and is_clear else 0.0
-        self.clear.pop(number, None)
-        if choice is not None and is_clear and len(units) == 1:
-            self.clear[number] = choice
+        self.choices.pop(number, None)
+        if choice is not None and len(units) == 1:
+            self.choices[number] = choice
 
 
 def choose_next(
@@ -89,34 +87,23 @@ def _compare(
 ) -> list[Choice]:
     """Choose the corrections of units, in their order, except those that are not expected to be about as clear as the clearest.
 
-    These had a clear correction before, and the operations that were added since then say little more for it. They are compared
-    again before they are added. A unit whose correction is beyond doubt is chosen alone, before the others are compared.
+    These had candidates before, and the operations that were added since then say little more for them. They are compared again
+    before they are added.
     """
     expected = {
-        number: expect_margin(timeline, last.clear[first], scatter_ns)
+        number: expect_margin(timeline, last.choices[first], scatter_ns)
         for number, units in enumerate(joint)
-        if len(joint) > 1 and (first := min(units[0].lines)) in last.clear
+        if len(joint) > 1 and (first := min(units[0].lines)) in last.choices
     }
     found: dict[int, Choice] = {}
     remaining = list(range(len(joint)))
-
-    def compare(chosen: list[int]) -> None:
+    clearest = max(expected.values(), default=0.0)
+    for _ in range(2):  # by expected margins, then by those that were found
+        chosen = [number for number in remaining if expected.get(number, np.inf) >= _EXPECTED * clearest]
         for number, choice in zip(chosen, choose_all([joint[number] for number in chosen]), strict=True):
-            remaining.remove(number)
             last.add(joint[number], choice)
             if choice is not None:
                 found[number] = choice
-
-    # those that were not compared before come after those that are expected to be beyond doubt, and before the others
-    order = sorted(remaining, key=lambda number: -expected.get(number, _BEYOND_DOUBT))
-    for number in order[:_TRIED]:
-        if expected.get(number, np.inf) < _BEYOND_DOUBT:
-            break
-        compare([number])
-        if number in found and found[number].is_clear and found[number].margin >= _BEYOND_DOUBT:
-            return [found[number]]
-    for margins in ([*expected.values()], []):
-        margins += [choice.margin for choice in found.values() if choice.is_clear]
-        least = _EXPECTED * max(margins, default=0.0)
-        compare([number for number in remaining if expected.get(number, np.inf) >= least])
+        clearest = max((choice.margin for choice in found.values() if choice.is_clear), default=0.0)
+        remaining = [number for number in remaining if number not in chosen]
     return [found[number] for number in sorted(found)]

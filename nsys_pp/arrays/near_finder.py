@@ -71,9 +71,7 @@ _FLOATS = {"predicted", *_FLOATS_OF_PAIRS, *_FLOATS_OF_EVIDENCE}
 _WORD_BYTES = 8
 
 
-def _reserve(
-    to: ctypes.Structure, held: dict[str, Any], read: dict[str, int], used: dict[str, int]
-) -> None:
+def _reserve(to: ctypes.Structure, held: dict[str, Any], read: dict[str, int], used: dict[str, int]) -> None:
     """Reserve room for arrays of words of 64 bits as one, and set their addresses.
 
     Args:
