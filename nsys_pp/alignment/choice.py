@@ -134,12 +134,11 @@ def expect_margin(timeline: Timeline, before: Choice, scatter_ns: float | None) 
         scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
 
     Returns:
-        The margin of that choice, and what the evidence of a candidate has become more than that of the chosen one.
+        The margin of that choice, and what the evidence of its line has become more.
     """
     events = before.unit.merge_operations()
-    lines = [before.line, *before.rivals]
-    evidence = weigh_lines(events, timeline.keep_keys(events.key), lines, scatter_ns)
-    return before.margin + max(max(evidence) - before.evidence, 0.0)
+    (evidence,) = weigh_lines(events, timeline.keep_keys(events.key), [before.line], scatter_ns)
+    return before.margin + max(evidence - before.evidence, 0.0)
 
 
 def is_best(

@@ -23,20 +23,20 @@ class LastChoices(Struct):
 
     Attributes:
         margins: Margin of a clear choice, 0 of any other.
-        choices: Choices of units that are not judged jointly with others.
+        clear: Clear choices of units that are not judged jointly with others.
     """
 
     margins: dict[int, float] = field(default_factory=dict)
-    choices: dict[int, Choice] = field(default_factory=dict)
+    clear: dict[int, Choice] = field(default_factory=dict)
 
     def add(self, units: list[Timeline], choice: Choice | None) -> None:
         """Add the choice of joint units."""
         number = min(units[0].lines)
         is_clear = choice is not None and choice.is_clear
         self.margins[number] = choice.margin if choice is not None and is_clear else 0.0
-        self.choices.pop(number, None)
-        if choice is not None and len(units) == 1:
-            self.choices[number] = choice
+        self.clear.pop(number, None)
+        if choice is not None and is_clear and len(units) == 1:
+            self.clear[number] = choice
 
 
 def choose_next(
@@ -87,13 +87,13 @@ def _compare(
 ) -> list[Choice]:
     """Choose the corrections of units, in their order, except those that are not expected to be about as clear as the clearest.
 
-    These had candidates before, and the operations that were added since then say little more for them. They are compared again
-    before they are added.
+    These had a clear correction before, and the operations that were added since then say little more for it. They are compared
+    again before they are added.
     """
     expected = {
-        number: expect_margin(timeline, last.choices[first], scatter_ns)
+        number: expect_margin(timeline, last.clear[first], scatter_ns)
         for number, units in enumerate(joint)
-        if len(joint) > 1 and (first := min(units[0].lines)) in last.choices
+        if len(joint) > 1 and (first := min(units[0].lines)) in last.clear
     }
     found: dict[int, Choice] = {}
     remaining = list(range(len(joint)))

@@ -252,7 +252,8 @@ class NearFinder:
             self._held,
             {"predicted": count, "others_within": self.other_channel_count, "own_within": channels + 2},
             {
-                **{"low": count, "bounds": channels + 2},
+                "low": count,
+                "bounds": channels + 2,
                 **dict.fromkeys(("best", "stamp", "touched"), self.other_channel_count),
                 **dict.fromkeys(("nearest", "owner"), other_count),
             },
