@@ -85,10 +85,10 @@ def _compare(
     choose_all: ChooseAll,
     scatter_ns: float | None,
 ) -> list[Choice]:
-    """Choose the corrections of units, in their order, except those that are not expected to be about as clear as the clearest.
+    """Choose the corrections of units, in their order, except units that are not expected to be about as clear as the clearest.
 
-    These had a clear correction before, and the operations that were added since then say little more for it. They are compared
-    again before they are added.
+    These had a clear correction before, and operations that were added since then are little more evidence for it. They are
+    compared again before they are added.
     """
     expected = {
         number: expect_margin(timeline, last.clear[first], scatter_ns)
