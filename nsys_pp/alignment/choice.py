@@ -44,6 +44,7 @@ class Choice(Struct, frozen=True, kw_only=True):
         line: Its correction.
         rivals: Its other candidates.
         margin: Evidence beyond that of the best rival.
+        evidence: Evidence of the line, by the operations of its unit alone.
         rival_distances: Of rivals that explain nearly as much.
         weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or for messages;
             else 0.
@@ -54,6 +55,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     line: Line
     rivals: list[Line]
     margin: float
+    evidence: float
     rival_distances: RivalDistances
     weakness_ns: float
     sharpest_ns: float
@@ -113,6 +115,7 @@ def choose(
             candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
         ],
         margin=score - max((other for other, _ in rivals), default=0.0),
+        evidence=best.evidence,
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
         ),
@@ -120,6 +123,22 @@ def choose(
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak and utc_ns > SESSION_SCALE_NS else 0.0,
         sharpest_ns=best.sharpest_ns,
     )
+
+
+def expect_margin(timeline: Timeline, before: Choice, scatter_ns: float | None) -> float:
+    """Expect the margin of a unit, by its choice before operations were added to the timeline.
+
+    Args:
+        timeline: The timeline.
+        before: The choice, by operations that are on the timeline still.
+        scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
+
+    Returns:
+        The margin of that choice, and what the evidence of its line has become more.
+    """
+    events = before.unit.merge_operations()
+    (evidence,) = weigh_lines(events, timeline.keep_keys(events.key), [before.line], scatter_ns)
+    return before.margin + max(evidence - before.evidence, 0.0)
 
 
 def is_best(
@@ -186,6 +205,7 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
         line=line,
         rivals=[],
         margin=0.0,
+        evidence=0.0,
         rival_distances=RivalDistances(),
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
         sharpest_ns=np.inf,

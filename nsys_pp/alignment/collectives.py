@@ -8,8 +8,9 @@ clear answer come first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import numpy as np
 from msgspec import Struct, field
@@ -19,15 +20,14 @@ from nsys_pp.alignment.candidates import widen_scatter
 from nsys_pp.alignment.choice import Choice, choose, is_best
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.next_units import LastChoices, choose_next
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-_ABOUT_BEST = 0.6  # of the clearest margin
 _MANY_ROWS = 20_000  # of all comparisons of a pass: most of their work does not hold the interpreter's lock
 _THREADS = 2
-_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
     def scatter_ns(self) -> float | None:
         """Return the scatter of the ends of one operation in this run; None as long as it is not known."""
-        return widen_scatter(float(np.median(self.sharpest_ns))) if self.sharpest_ns else None
+        return widen_scatter(median(self.sharpest_ns)) if self.sharpest_ns else None
 
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
@@ -182,8 +182,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             if not self._list_keys(timeline) & keys_after[min(timeline.lines)]:
                 tied.append(timeline)  # not compared with any, of a thousand that share nothing
                 continue
-            margins: dict[int, float] = {}
-            while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
+            last = LastChoices()
+            while added := self._add_next(timeline, remaining, last, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
             tied.append(self._reconsider(timeline) if only_clear else timeline)
         return tied
@@ -257,45 +257,31 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return others
 
     def _add_next(
-        self, timeline: Timeline, remaining: list[Timeline], margins: dict[int, float], *, only_clear: bool
+        self, timeline: Timeline, remaining: list[Timeline], last: LastChoices, *, only_clear: bool
     ) -> list[Timeline]:
         """Add all units with a clear correction, or else the one with the least doubt; return them.
-
-        Of many, those that were clearest before are compared first.
 
         Args:
             timeline: The timeline, changed in place.
             remaining: The units that are not on it.
-            margins: Margin of a unit, by its first domain, when it was compared last; changed in place.
+            last: Their last choices; changed in place.
             only_clear: Add none without a clear correction.
         """
-        joint, own = self._list_joint(timeline, remaining), self._list_keys(timeline)
-        if len(joint) > _AT_A_TIME:
-            joint.sort(key=lambda units: -margins.get(min(units[0].lines), np.inf))
-        choices: list[Choice] = []
-        clear: list[Choice] = []
-        for first in range(0, len(joint), _AT_A_TIME):
-            if clear:
-                break
-            compared = joint[first : first + _AT_A_TIME]
-            for units, choice in zip(compared, self._choose_all(timeline, compared, own), strict=True):
-                margins[min(units[0].lines)] = (
-                    choice.margin if choice is not None and choice.is_clear else 0.0
-                )
-                choices += [choice] if choice is not None else []
-            clear = [choice for choice in choices if choice.is_clear]
-        if clear:
-            # the others are clearer with these on the timeline
-            least = _ABOUT_BEST * max(choice.margin for choice in clear)
-            clear = [choice for choice in clear if choice.margin >= least]
-        elif choices and not only_clear:
-            clear = [max(choices, key=lambda choice: (choice.rival_distances.any_ns == 0.0, choice.margin))]
-        for choice in clear:
+        own, scatter_ns = self._list_keys(timeline), self.scatter_ns()
+        chosen = choose_next(
+            timeline,
+            self._list_joint(timeline, remaining),
+            last,
+            lambda joint: self._choose_all(timeline, joint, own),
+            scatter_ns,
+            only_clear=only_clear,
+        )
+        for choice in chosen:
             self._add(timeline, choice)
-        return [choice.unit for choice in clear]
+        return [choice.unit for choice in chosen]
 
     def _choose_all(
-        self, timeline: Timeline, joint: list[list[Timeline]], keys: int
+        self, timeline: Timeline, joint: Sequence[list[Timeline]], keys: int
     ) -> Iterable[Choice | None]:
         """Choose a correction for each of several joint units, in threads if there is much to compare; None without a common key."""
         scatter_ns = self.scatter_ns()

@@ -156,7 +156,8 @@ def _fit_dense(
 ) -> tuple[Floats, Variances]:
     """Fit offsets of all clocks, then drifts of all machines; return them and their variances.
 
-    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held at 0 on request.
+    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held at 0 on request,
+    and only then variances are known.
     """
     clocks, machines = len(machine), len(drift_sigma)
     correction = start
@@ -173,7 +174,7 @@ def _fit_dense(
         theta = _solve_dense(matrix, right, clocks)
         correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
     covariance: Floats = np.full(matrix.shape, np.inf)
-    if len(observed.y):
+    if len(observed.y) and has_zero_mean:
         covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
     diagonal = np.diagonal(covariance)
     shared = covariance[np.arange(clocks), clocks + machine]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from msgspec import Struct
 
@@ -83,12 +85,20 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     center = _median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
-    rates = np.array(sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs))
+    rates = _list_rates(count)
     core = load_core()
     found = None if core is None else line_finder.find_line(core, times - center, values, rates, width)
     if found is not None:
         return Line(offset_ns=found[0], rate=found[1], center_ns=center)
     return _try_rates(times, values, rates, width, center)
+
+
+@cache
+def _list_rates(count: int) -> Floats:
+    """List rates to try, the smallest first; 0 is one of them, as their number is odd."""
+    rates = np.array(sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs))
+    rates.flags.writeable = False
+    return rates
 
 
 def _try_rates(times: Floats, values: Floats, rates: Floats, width: float, center: float) -> Line:

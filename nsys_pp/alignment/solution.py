@@ -11,6 +11,7 @@ from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
 from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -209,8 +210,8 @@ def _solve_group(
     instance = np.unique(matches.instance[rows], return_inverse=True)[1]
     machines = [guess.domains[member].machine for member in members.tolist()]
     start = np.empty(len(shared_events))
-    for number, member in enumerate(members.tolist()):
-        start[clock == number] = matches.lines[member].at(shared_events.end[clock == number])
+    for member, own in zip(members.tolist(), _split(clock, len(members)), strict=True):
+        start[own] = matches.lines[member].at(shared_events.end[own])
     fit = fit_clocks(
         shared_events.end,
         clock,
@@ -259,21 +260,21 @@ def _describe_group(
     )
     direct_rows = ~is_message if not is_message.all() else is_message
     pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
-    for number, member in enumerate(members.tolist()):
-        is_member = clock == number
-        sources = {
-            "collectives": shared_events.kind == COLLECTIVE,
-            "MPI": shared_events.kind == MPI,
-            "send/receive": is_message,
-        }
-        counts = {name: len(np.unique(instance[is_member & kind])) for name, kind in sources.items()}
-        direct = is_member & ~is_message
-        residual = np.abs(fit.residual_ns[direct if direct.any() else is_member])
-        ends = shared_events.end[is_member]
-        limits = np.array([ends.min(), ends.max()]) if is_member.any() else np.zeros(0)
-        spread = fit.sigma_ns(number, limits).max(initial=0.0) if is_member.any() else np.inf
+    sources = {
+        "collectives": shared_events.kind == COLLECTIVE,
+        "MPI": shared_events.kind == MPI,
+        "send/receive": is_message,
+    }
+    all_ends = _split(events.domain, len(solution.rows))
+    for number, (member, rows) in enumerate(zip(members.tolist(), _split(clock, len(members)), strict=True)):
+        counts = {name: len(list_distinct(instance[rows[kind[rows]]])) for name, kind in sources.items()}
+        direct = rows[~is_message[rows]]
+        residual = np.abs(fit.residual_ns[direct if len(direct) else rows])
+        ends = shared_events.end[rows]
+        limits = np.array([ends.min(), ends.max()]) if len(rows) else np.zeros(0)
+        spread = fit.sigma_ns(number, limits).max(initial=0.0) if len(rows) else np.inf
         change = fit.change_ns(number, limits).max(initial=0.0)
-        slew = bound_slew(ends, events.end[events.domain == member]) if is_member.any() else 0.0
+        slew = bound_slew(ends, events.end[all_ends[member]]) if len(rows) else 0.0
         bound = bound_error(
             residual,
             pooled,
@@ -292,6 +293,12 @@ def _describe_group(
             "mpi_count": counts["MPI"],
             "message_count": counts["send/receive"],
         }
+
+
+def _split(numbers: Int64s, count: int) -> list[Int64s]:
+    """List the rows of each number from 0 to `count` - 1."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.searchsorted(numbers[order], np.arange(1, count)))
 
 
 def change_rate(solution: Solution, members: Int64s, rate: float) -> None:

@@ -15,6 +15,7 @@ from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs
 from nsys_pp.alignment.reference import Reference, build_reference
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -57,6 +58,8 @@ class Timeline(Struct):
         rival_distances: RivalDistances of each of these domains.
         rivals: Other corrections of each of these domains that operations supported.
         operations: All operations; None before the first domain.
+        rows: Events of each of these domains.
+        merged: `merge_operations`, until a domain is added.
     """
 
     events: Events
@@ -67,6 +70,8 @@ class Timeline(Struct):
     rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
     rivals: dict[int, list[Line]] = field(default_factory=dict)
     operations: Reference | None = None
+    rows: dict[int, Int64s] = field(default_factory=dict)
+    merged: Events | None = None
 
     @property
     def machines(self) -> set[int]:
@@ -95,6 +100,8 @@ class Timeline(Struct):
             lines={other: self.lines[other] for other in others},
             rival_distances={other: self.rival_distances[other] for other in others},
             operations=self.operations.select(mark_members(self.operations.instances, kept)),
+            rows={other: self.rows[other] for other in others},
+            merged=None,
         )
 
     def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
@@ -143,7 +150,7 @@ class Timeline(Struct):
             scatter_ns: Scatter of the ends of one operation; None where unknown.
         """
         events = self.events.select(rows)
-        self.lines[domain] = line
+        self.lines[domain], self.rows[domain], self.merged = line, rows, None
         # A new channel of the timeline keeps the number of its first event's channel.
         channels = events.channel.copy()
         instances = rows.copy()
@@ -195,18 +202,28 @@ class Timeline(Struct):
 
     def merge_operations(self) -> Events:
         """Return each operation once, at the median time of its members."""
-        rows = np.flatnonzero(
-            mark_members(self.events.domain, np.array([*self.lines])) & (self.instance >= 0)
-        )
-        times = np.empty(len(rows))
-        for domain, line in self.lines.items():
-            is_member = self.events.domain[rows] == domain
-            times[is_member] = self.events.end[rows[is_member]] + line.at(self.events.end[rows[is_member]])
-        instances, number, counts = np.unique(self.instance[rows], return_inverse=True, return_counts=True)
-        order = np.lexsort((times, number))
-        middle = np.cumsum(counts) - counts + (counts - 1) // 2
-        merged = self.events.select(instances)
-        return replace(merged, end=times[order][middle], channel=self.channel[instances])
+        if self.merged is None:
+            self.merged = self._merge_operations()
+        return self.merged
+
+    def _merge_operations(self) -> Events:
+        rows = np.sort(np.concatenate([*self.rows.values()]))
+        end, times = self.events.end[rows], np.empty(max(self.lines) + 1)
+        of_domain = []
+        for name in Line.__struct_fields__:
+            times[[*self.lines]] = [getattr(line, name) for line in self.lines.values()]
+            of_domain.append(times[self.events.domain[rows]])
+        offset, rate, center = of_domain
+        times = end + (offset + rate * (end - center))
+        first, number = find_distinct(self.instance[rows])
+        instances = self.instance[rows[first]]
+        if len(instances) == len(rows):
+            times = times[first]
+        else:
+            counts = np.bincount(number)
+            middle = np.cumsum(counts) - counts + (counts - 1) // 2
+            times = times[np.lexsort((times, number))[middle]]
+        return replace(self.events.select(instances), end=times, channel=self.channel[instances])
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:

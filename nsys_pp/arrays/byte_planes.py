@@ -21,7 +21,7 @@ minus: differences to another column. map: the value for each value of another c
 
 _MOST_KEYS = 1 << 12  # values of a column that may determine another one are below it
 _SAMPLE_ROWS = 1 << 12  # rows by which methods are compared
-_SHIFT = np.uint64(1)
+_ZERO, _SHIFT = np.uint64(0), np.uint64(1)
 
 
 class PlaneCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -166,7 +166,7 @@ def _to_magnitudes(values: Values) -> Values:
 
 
 def _from_magnitudes(values: Values) -> Values:
-    return (values >> _SHIFT) ^ (np.uint64(0) - (values & _SHIFT))
+    return (values >> _SHIFT) ^ (_ZERO - (values & _SHIFT))
 
 
 def _to_planes(values: Values) -> tuple[int, bytes]:
@@ -179,10 +179,12 @@ def _to_planes(values: Values) -> tuple[int, bytes]:
 def _from_planes(planes: memoryview, width: int, length: int) -> Values:
     if len(planes) < width * length:
         raise ValueError("planes are too short")
-    stored = np.frombuffer(planes, dtype=np.uint8, count=width * length).reshape(width, length)
+    if not width:
+        return np.zeros(length, dtype=np.uint64)
+    stored = np.frombuffer(planes, dtype=np.uint8, count=width * length)
     if width == 1:
-        lowest: Values = stored[0].astype(np.uint64)
-        return lowest
+        return stored.astype(np.uint64)
+    stored = stored.reshape(width, length)
     words = np.zeros((length, 8), dtype=np.uint8)
     words[:, :width] = stored.T
     return words.view("<u8").reshape(-1).astype(np.uint64, copy=False)

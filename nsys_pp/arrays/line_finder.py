@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.types import Floats
 
+_Line = ctypes.c_double * 3  # offset, rate and center
 _FIT_COLUMNS = 5  # of room, for each point
 
 
@@ -39,17 +42,18 @@ def fit_line(
     Raises:
         ValueError: Columns have different lengths.
     """
-    columns = [_floats(column) for column in (times, values, *([] if noise is None else [noise]))]
-    if len({len(column) for column in columns}) > 1 or not len(times):
+    count = len(times)
+    if not count or len(values) != count or (noise is not None and len(noise) != count):
         raise ValueError("columns of different lengths, or without points")
-    room, found = np.empty(_FIT_COLUMNS * len(times)), np.array(line, dtype=np.float64)
-    own, others, *relative = (column.ctypes.data for column in columns)
-    address = relative[0] if relative else None
-    room_at, found_at = room.ctypes.data, found.ctypes.data
-    if core.fit_line(len(times), own, others, address, floor, drift, rounds, room_at, found_at):
+    times, values = _floats(times), _floats(values)
+    noise = None if noise is None else _floats(noise)
+    room, found = np.empty(_FIT_COLUMNS * count), _Line(*line)
+    if core.fit_line(
+        *(count, times.ctypes.data, values.ctypes.data, None if noise is None else noise.ctypes.data),
+        *(floor, drift, rounds, room.ctypes.data, ctypes.addressof(found)),
+    ):
         return None
-    offset, rate, center = found.tolist()
-    return offset, rate, center
+    return found[0], found[1], found[2]
 
 
 def find_line(

@@ -65,6 +65,32 @@ class _Evidence(ctypes.Structure):
     )
 
 
+_FLOATS_OF_PAIRS = ("residual", "squares", "shares")
+_FLOATS_OF_EVIDENCE = ("of_pair", "start_residual")
+_FLOATS = {"predicted", *_FLOATS_OF_PAIRS, *_FLOATS_OF_EVIDENCE}
+_WORD_BYTES = 8
+
+
+def _reserve(to: ctypes.Structure, held: dict[str, Any], read: dict[str, int], used: dict[str, int]) -> None:
+    """Reserve room for arrays of words of 64 bits as one, and set their addresses.
+
+    Args:
+        to: Receives the addresses.
+        held: Receives the arrays that are read; they keep the room.
+        read: Lengths of these, one or more.
+        used: Lengths of the others.
+    """
+    room = np.empty(sum(read.values()) + sum(used.values()), dtype=np.int64)
+    address, at = room.ctypes.data, 0
+    for lengths in (read, used):
+        for name, length in lengths.items():
+            setattr(to, name, address + _WORD_BYTES * at)
+            if lengths is read:
+                words = room[at : at + length]
+                held[name] = words.view(np.float64) if name in _FLOATS else words
+            at += length
+
+
 class Weighing(Struct, frozen=True, kw_only=True):
     """Parameters of evidence: `nsys_pp.alignment.pairs` has the meaning of each value."""
 
@@ -221,11 +247,17 @@ class NearFinder:
         )
         self._hold(end=end, base=base, share=share, times=times, other_time=other_time, of=np.float64)
         self._hold(sweep=np.argsort(end + base), of=np.int64)
-        self._reserve(count, "predicted", of=np.float64)
-        self._reserve(count, "low")
-        self._reserve(channels + 2, "bounds", "own_within")
-        self._reserve(self.other_channel_count, "best", "stamp", "touched", "others_within")
-        self._reserve(other_count, "nearest", "owner")
+        _reserve(
+            self._arguments,
+            self._held,
+            {"predicted": count, "others_within": self.other_channel_count, "own_within": channels + 2},
+            {
+                "low": count,
+                "bounds": channels + 2,
+                **dict.fromkeys(("best", "stamp", "touched"), self.other_channel_count),
+                **dict.fromkeys(("nearest", "owner"), other_count),
+            },
+        )
         self._evidence = _Evidence(**{name: getattr(weighing, name) for name in weighing.__struct_fields__})
         for name, marks in (("is_message", is_message), ("is_exchange", is_exchange)):
             self._held[name] = np.ascontiguousarray(marks, dtype=np.uint8)
@@ -284,21 +316,23 @@ class NearFinder:
         to.scatter, to.start_count = scatter, starts
         if self._weigh(ctypes.byref(self._arguments), ctypes.byref(to)):
             raise ValueError("too many pairs of channels are to be listed")
-        rows, bounds = slice(to.kept), to.start_bounds[: starts + 1]
+        listed = []
+        if starts:
+            for first, stop in pairwise(to.start_bounds[: starts + 1]):
+                if stop > first:
+                    points, residuals = room["start_point"][first:stop], room["start_residual"][first:stop]
+                    listed.append((points.copy(), residuals.copy()))
+        kept = to.kept
         return Weighed(
             evidence=to.evidence,
             exchange_evidence=to.exchange,
             sharpest=to.sharpest,
-            point=room["point"][rows].copy(),
-            other=room["other"][rows].copy(),
-            scatter=room["of_pair"][rows].copy(),
+            point=room["point"][:kept].copy(),
+            other=room["other"][:kept].copy(),
+            scatter=room["of_pair"][:kept].copy(),
             channels=room["chosen"][: to.chosen_count].copy(),
             predicted=self._held["predicted"],
-            starts=[
-                (room["start_point"][first:stop].copy(), room["start_residual"][first:stop].copy())
-                for first, stop in pairwise(bounds)
-                if stop > first
-            ],
+            starts=listed,
         )
 
     def _search(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
@@ -314,19 +348,15 @@ class NearFinder:
 
     def _reserve_pairs(self, capacity: int) -> None:
         self._arguments.capacity = capacity
-        self._reserve(capacity, "point", "other", "link", "order", "numbers", "pair_count")
-        self._reserve(capacity, "residual", "squares", "shares", of=np.float64)
-        for names, of in (
-            (("point", "other", "chosen", "start_point"), np.int64),
-            (("of_pair", "sums", "product", "of_link", "weight", "start_residual"), np.float64),
-        ):
-            for name in names:
-                self._room[name] = np.empty(capacity, dtype=of)
-                setattr(self._evidence, name, self._room[name].ctypes.data)
-
-    def _reserve(self, count: int, *names: str, of: type = np.int64) -> None:
-        for name in names:
-            self._hold(**{name: np.empty(count, dtype=of)}, of=of)
+        read = dict.fromkeys(("point", "other", "link", "numbers", "pair_count", *_FLOATS_OF_PAIRS), capacity)
+        _reserve(self._arguments, self._held, read, {"order": capacity})
+        read = dict.fromkeys(("point", "other", "chosen", "start_point", *_FLOATS_OF_EVIDENCE), capacity)
+        _reserve(
+            self._evidence,
+            self._room,
+            read,
+            dict.fromkeys(("sums", "product", "of_link", "weight"), capacity),
+        )
 
     def _hold(self, *, of: type, **columns: Any) -> None:
         for name, values in columns.items():

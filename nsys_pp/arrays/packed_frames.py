@@ -76,6 +76,8 @@ class _Layout(Struct, frozen=True, kw_only=True):
     order: list[int]  # of `_storage_order`
     types: list[pl.DataType]
     names: list[str]
+    lists: list[bool]  # whether each column is one of lists
+    texts: list[bool]  # the same, of texts
 
 
 _LAYOUTS: dict[int, _Layout] = {}  # by identity of the schema, which the layout keeps alive
@@ -93,6 +95,8 @@ def _find_layout(schema: pl.Schema) -> _Layout:
             order=_storage_order(schema),
             types=schema.dtypes(),
             names=schema.names(),
+            lists=[isinstance(dtype, pl.List) for dtype in schema.dtypes()],
+            texts=[isinstance(dtype, TEXTS) for dtype in schema.dtypes()],
         )
     return layout
 
@@ -196,11 +200,12 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     earlier = _Earlier({}, set(), {})
     columns: dict[int, DecodedColumn] = {}
     for position, column in zip(layout.order, code.columns, strict=True):
-        if isinstance(layout.types[position], pl.List):
+        if layout.lists[position]:
             columns[position] = _decode_lists(column, layout.names[position], code.rows, reader, earlier)
         else:
             columns[position] = _decode_column(column, layout.names, position, code.rows, reader, earlier)
-            _check_texts(columns[position], layout.types[position])
+            if layout.texts[position]:
+                _check_texts(columns[position], layout.types[position])
     reader.read(code.padding)
     reader.end()
     return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
@@ -211,7 +216,7 @@ def _is_empty(code: _FrameCode, layout: _Layout) -> bool:
     return not code.padding and all(
         column.code is not None
         and not column.code.length
-        and isinstance(layout.types[position], pl.List) == (column.inner is not None)
+        and layout.lists[position] == (column.inner is not None)
         and (column.inner is None or not column.inner.length)
         for position, column in zip(layout.order, code.columns, strict=True)
     )
@@ -309,9 +314,7 @@ def _read_mask(column: _ColumnCode, rows: int, reader: _Reader) -> NDArray[np.bo
 
 
 def _check_texts(column: DecodedColumn, dtype: Any) -> None:
-    """Check that all texts are there, and are categories of an `Enum`."""
-    if not isinstance(dtype, TEXTS):
-        return
+    """Check that all texts of a column of texts are there, and are categories of an `Enum`."""
     texts = column.texts or []
     has_rows = len(column.words) and (column.valid is None or column.valid.any())
     if has_rows and int(column.words.max()) >= len(texts):
