@@ -39,7 +39,9 @@ def has_endless_tree(path: Path, roots: Iterable[int]) -> bool:
         return any(_is_endless(pages, size, root) for root in _find_interior(pages, size, wanted).tolist())
 
 
-def _find_interior(pages: npt.NDArray[np.uint8], size: int, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _find_interior(
+    pages: npt.NDArray[np.uint8], size: int, numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
     """Return the numbers of pages in the file that have children."""
     numbers = numbers[(numbers >= 1) & (numbers <= len(pages) // size)]
     kind = pages[(numbers - 1) * size + np.where(numbers == 1, _FILE_HEADER, 0)]
