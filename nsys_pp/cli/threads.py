@@ -37,7 +37,7 @@ def limit_threads(inputs: Sequence[str]) -> None:
 
 
 def _list_sizes(inputs: Iterable[str]) -> Iterator[int]:
-    """List the sizes of all files below inputs, in bytes; what cannot be read is left to the command."""
+    """List the sizes of all files below inputs, in bytes; unreadable ones are left to the command."""
     for named in inputs:
         paths = [named] if os.path.lexists(named) else glob.iglob(named, recursive=True)
         for path in paths:
