@@ -15,7 +15,7 @@ from nsys_pp.units import BYTES_PER_MIB
 
 _VARIABLES = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS")
 _LARGE_BYTES = 32 * BYTES_PER_MIB  # of one file
-_MOST_BYTES = 512 * BYTES_PER_MIB  # of all
+_MOST_BYTES, _MOST_FILES = 512 * BYTES_PER_MIB, 4_096  # of all; beyond, nothing is limited
 _LIBRARIES = ("polars", "numpy")
 
 
@@ -28,9 +28,9 @@ def limit_threads(inputs: Sequence[str]) -> None:
     if any(library in sys.modules for library in _LIBRARIES):
         return
     total = 0
-    for size in _list_sizes(inputs):
+    for count, size in enumerate(_list_sizes(inputs)):
         total += size
-        if size > _LARGE_BYTES or total > _MOST_BYTES:
+        if size > _LARGE_BYTES or total > _MOST_BYTES or count >= _MOST_FILES:
             return
     for variable in _VARIABLES:
         os.environ.setdefault(variable, "1")
