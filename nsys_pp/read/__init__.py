@@ -61,4 +61,5 @@ def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
         ReportError: As for `read_report`.
         NsysNotFoundError: As for `read_report`.
     """
-    find_reader(path).inspect(path, ReadOptions(need=frozenset(), nsys=nsys))
+    reader = find_reader(path)
+    (reader.inspect or reader.read)(path, ReadOptions(need=frozenset(), nsys=nsys))

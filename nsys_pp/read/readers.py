@@ -46,7 +46,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         suffixes: Suffixes of its files, by which they are found in folders; () for folders.
         accepts: Returns whether a path is of this kind.
         read: Reads the report; raises a `ReportError` if that fails.
-        inspect: Raises a `ReportError` if the path is not a report; reads as little as that takes.
+        inspect: Raises a `ReportError` if the path is not a report; None: `read` does, of the session alone.
         check: Raises a `ReportError` if the file shows that it is incomplete.
         has_end: Files that pass the check are complete; others are watched until they stop changing.
     """
@@ -54,7 +54,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     suffixes: tuple[str, ...]
     accepts: Callable[[Path], bool]
     read: Callable[[Path, ReadOptions], RawReport]
-    inspect: Callable[[Path, ReadOptions], object]
+    inspect: Callable[[Path, ReadOptions], object] | None = None
     check: Callable[[Path], object] = lambda path: None
     has_end: bool = False
 
@@ -66,10 +66,6 @@ def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
 
 def _inspect_unexported(path: Path, options: ReadOptions) -> None:
     _check_sqlite(export_report(path, nsys=options.nsys))
-
-
-def _read_tables(path: Path, options: ReadOptions) -> RawReport:
-    return read_table_directory(path, need=options.need)
 
 
 def _check_recording(path: Path) -> None:
@@ -88,8 +84,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         suffixes=(),
         accepts=is_table_directory,
-        read=_read_tables,
-        inspect=_read_tables,
+        read=lambda path, options: read_table_directory(path, need=options.need),
     ),
     Reader(
         suffixes=(".sqlite",),
