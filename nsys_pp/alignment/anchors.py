@@ -10,12 +10,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import NEVER, gather, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
+_OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns")
+_OF_REQUEST = ("direction", "communicator", "rank", "peer", "size_bytes")
 
 
 def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -30,29 +33,38 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
         `ANCHORS` by start; empty without shared operations.
     """
     is_shared = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy", "memset"))
-    ops = gpu_ops[np.flatnonzero(is_shared)].select(
-        *("op_id", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns"),
-        kernel=pl.col("name").cast(pl.String),
-    )
-    ops = ops.join(_combine_requests(requests), on="op_id", how="left")
-    call = pl.coalesce("call", "kernel")
-    is_message = pl.col("kernel").str.contains(_MESSAGE) | pl.col("call").is_in(["Send", "Recv"])
-    kind = (
-        pl.when(is_message)
+    row = np.flatnonzero(is_shared)
+    requested = _combine_requests(requests)
+    request = _find_request(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
+    name, call = gpu_ops["name"][row], gather(requested["call"], request)
+    is_message = is_matched(name, _MESSAGE) | _is_true(call.is_in(["Send", "Recv"]))
+    is_collective = is_matched(name, _SYNCHRONISING) | _is_true(call.str.contains(_SYNCHRONISING))
+    kept = np.flatnonzero(is_message | is_collective)
+    ops = gather_rows(gpu_ops, _OF_OPERATION, row[kept])
+    kernels = ops.hstack(gather_rows(requested, _OF_REQUEST, request[kept])).with_columns(
+        kind=pl.when(pl.Series(is_message[kept]))
         .then(pl.coalesce("direction", pl.lit("send_receive")))
-        .when(pl.col("kernel").str.contains(_SYNCHRONISING) | call.str.contains(_SYNCHRONISING))
-        .then(pl.lit("collective"))
+        .otherwise(pl.lit("collective")),
+        channel=pl.when(pl.col("communicator").is_null())
+        .then(pl.format("stream {} of context {}", "stream_id", "context_id"))
+        .otherwise(pl.lit("communicator")),
     )
-    stream = pl.format("stream {} of context {}", "stream_id", "context_id")
-    kernels = ops.with_columns(
-        kind=kind,
-        channel=pl.when(pl.col("communicator").is_null()).then(stream).otherwise(pl.lit("communicator")),
-        name=pl.col("kernel"),
-    ).filter(pl.col("kind").is_not_null())
     anchors = conform(kernels, ANCHORS)
     if not mpi_calls.is_empty():
         anchors = pl.concat([anchors, _list_mpi_anchors(mpi_calls)])
     return anchors if anchors["start_ns"].is_sorted() else anchors.sort("start_ns", maintain_order=True)
+
+
+def _find_request(of_request: Int64s, op: Int64s) -> Int64s:
+    """Find the row of the request of each operation; -1 without one. The operations of requests ascend."""
+    at = np.searchsorted(of_request, op)
+    return np.where(np.append(of_request, NEVER)[at] == op, at, -1)
+
+
+def _is_true(mask: pl.Series) -> Bools:
+    """Return the mask of the rows that are true, and not null."""
+    true: Bools = mask.to_numpy() == True  # noqa: E712  # objects, where one is null
+    return true
 
 
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:

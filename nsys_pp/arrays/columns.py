@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
+_CACHE_SIZE, _MOST_NAMES = 256, 2_048
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
@@ -81,19 +83,35 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
-    search = re.compile(pattern).search
     first, inverse = find_distinct(numbers(names, null=-1))
-    is_found = [name is not None and search(name) is not None for name in names[first].to_list()]
-    mask: Bools = np.array(is_found, dtype=np.bool_)[inverse]
+    search = _search if len(first) <= _MOST_NAMES else _search.__wrapped__
+    mask: Bools = search(tuple(names[first].to_list()), pattern)[inverse]
     return mask
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
     first, inverse = find_distinct(numbers(names, null=-1))
-    is_found = names[first].cast(pl.String).str.contains(pattern).to_list()
-    mask: Bools = np.array([found is True for found in is_found], dtype=np.bool_)[inverse]
-    return mask
+    distinct = names[first]
+    if len(first) <= _MOST_NAMES:
+        return _match(tuple(distinct.to_list()), pattern)[inverse]
+    return _contains(distinct.cast(pl.String), pattern)[inverse]
+
+
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _search(names: tuple[str | None, ...], pattern: str) -> Bools:
+    search = re.compile(pattern).search
+    return np.array([name is not None and search(name) is not None for name in names], dtype=np.bool_)
+
+
+@lru_cache(_CACHE_SIZE)
+def _match(names: tuple[str | None, ...], pattern: str) -> Bools:
+    return _contains(pl.Series(names, dtype=pl.String), pattern)
+
+
+def _contains(texts: pl.Series, pattern: str) -> Bools:
+    is_found = texts.str.contains(pattern).to_list()
+    return np.array([found is True for found in is_found], dtype=np.bool_)
 
 
 def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
@@ -106,6 +124,11 @@ def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))
     return frame[list(columns)][_build_indices(row)]
+
+
+def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
+    """Keep the rows of a mask, in order; without a copy if these are all, as they usually are."""
+    return frame if is_kept.all() else frame[_build_indices(np.flatnonzero(is_kept))]
 
 
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:

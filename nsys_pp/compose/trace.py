@@ -38,7 +38,7 @@ from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import Encoded, PartOptions
-from nsys_pp.read import is_part, read_report
+from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
@@ -135,7 +135,7 @@ class TraceBuilder:
             )
             return order_inputs(batch, parts, batch.map("reading", reports, survey))
         if len(batch.paths) > 1:  # broken ones fail before work begins
-            batch.map_locally("reading", reports, partial(_check_report, nsys=batch.nsys))
+            batch.map_locally("reading", reports, partial(inspect_report, nsys=batch.nsys))
         encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
         return order_inputs(batch, parts, batch.map("drawing", reports, encode))
 
@@ -296,11 +296,6 @@ class TraceBuilder:
         with self._spool.add() as (sink, open_blocks):
             encoded = encode_drawing(rows.drawing, sink)
         return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
-
-
-def _check_report(path: Path, nsys: str | None) -> None:
-    """Read as little as it takes to refuse a file that is not a report."""
-    read_report(path, need=frozenset(), nsys=nsys)
 
 
 def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:

@@ -19,7 +19,8 @@ JOB_RANGES = build_schema(
 
 def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
     """List the ranges of `JOBS` that have operations: `JOB_RANGES`."""
-    if not (jobs["start_ns"].null_count() or jobs["range_id"].null_count()):
-        _, first = np.unique(jobs["range_id"].to_numpy(), return_index=True)
-        return jobs[["range_id", "kind"]][first]
-    return list_job_ranges(jobs.drop_nulls(["start_ns", "range_id"]))
+    listed = jobs[JOB_RANGES.names()]
+    if jobs["start_ns"].null_count() or jobs["range_id"].null_count():
+        listed = listed.filter(jobs["start_ns"].is_not_null() & jobs["range_id"].is_not_null())
+    _, first = np.unique(listed["range_id"].to_numpy(), return_index=True)
+    return listed[first]

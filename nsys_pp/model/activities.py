@@ -88,6 +88,8 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
 
 def _build_records(event_calls: pl.DataFrame) -> pl.DataFrame:
     """Build the calls that record an event; they are among the synchronizations."""
+    if event_calls.is_empty():
+        return ACTIVITIES.to_frame()
     return event_calls.filter("is_record").select(
         "process_key",
         "thread_key",
@@ -180,7 +182,9 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
 
 def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
     """Build the CUDA calls with a recorded stack."""
-    calls = raw["call_stacks"].filter(pl.col("stack_id") != 0)
+    calls = raw["call_stacks"]
+    if not calls.is_empty():
+        calls = calls.filter(pl.col("stack_id") != 0)
     if calls.is_empty():
         return ACTIVITIES.to_frame()
     calls = calls.with_columns(name=resolve(calls["name_id"], raw["strings"], strip=r"_v\d+$"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import is_matched
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
@@ -174,9 +176,8 @@ def count_rows(report: Report) -> dict[str, int]:
 
 def _count_nccl_calls(ranges: pl.DataFrame) -> int:
     """Count NCCL's own ranges; their domain has no name if it was created before the capture."""
-    names = ranges.group_by("domain", "name").len().with_columns(pl.col("domain", "name").cast(pl.String))
-    is_nccl = (pl.col("domain") == "NCCL") | pl.col("name").str.starts_with("nccl")
-    return int(names.filter(is_nccl)["len"].sum())
+    is_nccl = is_matched(ranges["domain"], "^NCCL$") | is_matched(ranges["name"], "^nccl")
+    return int(np.count_nonzero(is_nccl))
 
 
 def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:

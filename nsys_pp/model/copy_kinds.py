@@ -15,6 +15,8 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     Returns:
         `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
     """
+    if raw["copy_kinds"].is_empty():
+        return PAGEABLE_COPIES.to_frame()
     copies = raw["copy_kinds"].filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
     return (
         copies.select(process_key="process", correlation_id="correlation")

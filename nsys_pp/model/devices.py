@@ -37,6 +37,8 @@ def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
         `GPUS` along the bus.
     """
     gpus = listed[GPUS.names()]
+    if listed.is_empty() and raw["cuda_devices"].is_empty():
+        return GPUS.to_frame()
     if not raw["cuda_devices"].is_empty():
         used = raw["cuda_devices"].select(_clean_uuid()).drop_nulls().unique()
         used = used.filter(~pl.col("uuid").is_in(gpus["uuid"].drop_nulls().implode()))
@@ -116,14 +118,14 @@ def _identify(
 ) -> None:
     """Find the GPU of each device by the best source."""
     keys = zip(mapping["pid"], mapping["device"], strict=True)
-    uuids = mapping.select(_clean_uuid()).to_series()
+    uuids = mapping["uuid"] if mapping.is_empty() else mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
     visible_of = {device: values for device, *values in visible.iter_rows()}
     by_id, by_uuid, by_ordinal = (_first_rows(gpus[name]) for name in ("id", "uuid", "ordinal"))
-    listed = gpus.select("number", "name", "bus_location", "uuid").rows()
+    listed = gpus[["number", "name", "bus_location", "uuid"]].rows()
     is_only = gpus.height - gpus["bus_location"].null_count() == 1
-    for row, pid_of in zip(rows, pid(pl.Series([row.process_key for row in rows])), strict=True):
-        row.gpu, row.uuid = mapped.get((pid_of, row.device), (None, None))
+    for row in rows:
+        row.gpu, row.uuid = mapped.get((pid(row.process_key), row.device), (None, None))
         # a device that is mapped to an unlisted GPU is not the GPU with its ordinal
         is_mapped = row.gpu is not None or row.uuid is not None
         ordinal, visible_at, visible_uuid = visible_of.get(row.device, (None, None, None))
@@ -185,6 +187,8 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
         Columns `device`, `ordinal`, `visible_at` (row of `gpus`) and `visible_uuid`.
     """
     schema = {"device": pl.Int32, "ordinal": pl.Int64, "visible_at": pl.UInt32, "visible_uuid": pl.String}
+    if not visible:
+        return pl.DataFrame(schema=schema)
     on_bus = gpus.filter(pl.col("bus_location").is_not_null())
     rows: list[tuple[int, int | None, int | None, str | None]] = []
     for device, entry in enumerate(visible):

@@ -45,7 +45,7 @@ def find_event_calls(stream_calls: pl.DataFrame, api_calls: pl.DataFrame) -> pl.
     Returns:
         `EVENT_CALLS`; calls that were not recorded are left out. Empty in, empty out.
     """
-    with_event = stream_calls.drop_nulls("event_id")
+    with_event = stream_calls if stream_calls.is_empty() else stream_calls.drop_nulls("event_id")
     if with_event.is_empty():
         return EVENT_CALLS.to_frame()
     keys = ["process_key", "correlation_id"]

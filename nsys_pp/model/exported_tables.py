@@ -38,6 +38,8 @@ def build_exported_tables(tables: Iterable[ExportedTable]) -> pl.DataFrame:
         (table.name, _find_use(table), _find_show(table), _find_sums(table), table.row_count)
         for table in sorted(tables, key=lambda table: table.name)
     ]
+    if not rows:
+        return EXPORTED_TABLES.to_frame()
     frame = pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
     return frame.sort("use", "show", maintain_order=True).pipe(conform, EXPORTED_TABLES)
 

@@ -13,6 +13,8 @@ from nsys_pp.model.names import resolve
 def build_overheads(raw: RawReport) -> pl.DataFrame:
     """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`); empty unless they were read."""
     rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
+    if rows.is_empty():
+        return OVERHEADS.to_frame()
     name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
     return (
         rows.select(thread_key="thread", start_ns="start", end_ns="end")

@@ -59,7 +59,7 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     keys = _list_keys(frame["process_key"] for frame in events)
     if keys.is_empty():
         return PROCESSES.to_frame()
-    name_of = dict(raw["processes"].select("process", "name").iter_rows())
+    name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
     return conform(pl.DataFrame([keys.alias("process_key"), pid(keys).alias("pid"), names]), PROCESSES)
 

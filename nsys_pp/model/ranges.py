@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, find_distinct, gather, is_among, numbers, pack
-from nsys_pp.arrays.types import Bools
+from nsys_pp.arrays.columns import fill_null, find_distinct, gather, is_among, keep_rows, numbers, pack
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -32,7 +31,7 @@ def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     Returns:
         `RANGES` in order of `range_id`.
     """
-    ranges = _keep(events, is_among(events["kind"], RANGE_KIND.categories.to_list()))
+    ranges = keep_rows(events, is_among(events["kind"], RANGE_KIND.categories.to_list()))
     last = max(
         (time for time in (ranges["start"].max(), ranges["end"].max()) if isinstance(time, int)), default=0
     )
@@ -66,7 +65,7 @@ def build_marks(events: pl.DataFrame) -> pl.DataFrame:
     if not is_mark.any():
         return MARKS.to_frame()
     return (
-        events.filter(is_mark)
+        keep_rows(events, is_mark)
         .select(
             mark_id="row",
             process_key="process_key",
@@ -93,16 +92,16 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
         `category_name`, `color_argb` and `payload`.
     """
     is_naming = is_among(raw["nvtx"]["kind"], ["domain", "category"])
-    naming = _keep(raw["nvtx"], is_naming)
+    naming = keep_rows(raw["nvtx"], is_naming)
     naming = _key(naming, _message(naming, raw, pl.String()))
-    events = _keep(raw["nvtx"], ~is_naming)
+    events = keep_rows(raw["nvtx"], ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
     color_argb = pl.lit(None, dtype=pl.UInt32)  # such columns need no memory
-    if events.select(pl.col("color").null_count()).item() < events.height:
+    if events["color"].null_count() < events.height:
         color = pl.col("color").cast(pl.UInt32, strict=False)
         has_alpha = color & _ALPHA != 0  # Python's nvtx writes 0
         color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA)
@@ -146,8 +145,3 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
         unnamed = f"{prefix}{key[-1]}" if key[-1] else None
         names.append(unnamed if name is None or unnamed is None else name)
     return events.hstack([gather(pl.Series(column, names, NAME), value)])
-
-
-def _keep(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
-    """Keep rows, without a copy if these are all, as they usually are."""
-    return frame if is_kept.all() else frame.filter(is_kept)

@@ -63,7 +63,7 @@ def build_ranks(
 
 def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Drop ranks that no run has, with a warning: missing ranks are listed up to the last one."""
-    pairs = ranks.select("rank", "world_size").rows()
+    pairs = zip(ranks["rank"].to_list(), ranks["world_size"].to_list(), strict=True)
     if all(
         rank is not None and 0 <= rank < MOST_RANKS and (size is None or 1 <= size <= MOST_RANKS)
         for rank, size in pairs

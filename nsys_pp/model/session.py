@@ -55,8 +55,7 @@ def read_launcher(raw: RawReport) -> dict[str, str]:
 
 
 def _first(values: pl.Series) -> int | None:
-    recorded = values.drop_nulls()
-    return None if recorded.is_empty() else int(recorded[0])
+    return next((int(value) for value in values.to_list() if value is not None), None)
 
 
 def _first_values(facts: pl.DataFrame) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.columns import NEVER, find_distinct, gather, gather_rows, is_among, is_matched, numbers
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
@@ -89,8 +89,9 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = ranges[columns][np.flatnonzero(is_request)]
-    call = requests["name"].cast(pl.String).str.extract(_REQUEST).alias("call")
-    requests = requests.hstack([call])
+    first, name = find_distinct(numbers(requests["name"], null=-1))
+    call = requests["name"][first].cast(pl.String).str.extract(_REQUEST)
+    requests = requests.hstack([gather(call, name).alias("call")])
     if nccl_calls.is_empty():
         nothing = [
             pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import has_value, is_among
+from nsys_pp.arrays.columns import has_value, is_among, keep_rows
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -178,8 +178,7 @@ def project_compute(
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
     """Keep the launches of the counted operations."""
-    counts = is_counted[launches["op_id"].to_numpy()]
-    return launches if counts.all() else launches.filter(pl.Series(counts))
+    return keep_rows(launches, is_counted[launches["op_id"].to_numpy()])
 
 
 def _project_launches(

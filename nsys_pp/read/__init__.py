@@ -11,7 +11,15 @@ from nsys_pp.read.find import find_reports
 from nsys_pp.read.parts import check_part_blocks, is_part, open_part_blocks, read_part
 from nsys_pp.read.readers import ReadOptions, find_reader
 
-__all__ = ["check_part_blocks", "find_reports", "is_part", "open_part_blocks", "read_part", "read_report"]
+__all__ = [
+    "check_part_blocks",
+    "find_reports",
+    "inspect_report",
+    "is_part",
+    "open_part_blocks",
+    "read_part",
+    "read_report",
+]
 
 
 def read_report(
@@ -40,3 +48,18 @@ def read_report(
             f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
         )
     return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys, threads=threads))
+
+
+def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
+    """Read as little as it takes to refuse a path that is not a report; reports are exported first, if needed.
+
+    Args:
+        path: As for `read_report`, and no part.
+        nsys: As for `read_report`.
+
+    Raises:
+        ReportError: As for `read_report`.
+        NsysNotFoundError: As for `read_report`.
+    """
+    reader = find_reader(path)
+    (reader.inspect or reader.read)(path, ReadOptions(need=frozenset(), nsys=nsys))

@@ -8,16 +8,73 @@ end of a program does not wait for; the command line then ends at once (`nsys_pp
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
-from typing import TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R")
 _THREAD_NAME = "nsys-pp query"  # `nsys_pp.cli.interrupts` looks for it
 _HEARD_S = 0.2  # on Windows, an interrupt is heard at the end of a wait
+
+
+@contextmanager
+def open_interruptibly(
+    open_state: Callable[[], AbstractContextManager[S]],
+) -> Iterator[Callable[[Callable[[S], Any]], Any]]:
+    """Open a state, as a connection, for several calls; in the main thread, an interrupt ends the wait for a call.
+
+    Args:
+        open_state: Opens the state; the thread that opened it makes the calls and closes it.
+
+    Yields:
+        Calls a function with the state and returns its result, or raises its error, or that of `open_state`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        with open_state() as state:
+            yield lambda work: work(state)
+        return
+    tasks: SimpleQueue[Callable[[S], Any] | None] = SimpleQueue()
+    results: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+    def serve() -> None:
+        try:
+            with open_state() as state:
+                while (work := tasks.get()) is not None:
+                    try:
+                        results.put((work(state), None))
+                    except BaseException as error:
+                        results.put((None, error))
+        except BaseException as error:
+            results.put((None, error))
+
+    is_calling = False
+
+    def call(work: Callable[[S], Any]) -> Any:
+        nonlocal is_calling
+        is_calling = True
+        tasks.put(work)
+        outcome = None
+        while outcome is None:
+            with suppress(Empty):
+                outcome = results.get(timeout=_HEARD_S)
+        is_calling = False
+        result, error = outcome
+        if error is not None:
+            raise error
+        return result
+
+    thread = threading.Thread(target=serve, name=_THREAD_NAME, daemon=True)
+    thread.start()
+    try:
+        yield call
+    finally:
+        tasks.put(None)
+        if not is_calling:  # else an interrupt leaves the call behind
+            thread.join()
 
 
 def map_interruptibly(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cache
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST, describe_unknown, is_enumeration
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
+_FEW_ROWS = 50_000
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
@@ -196,10 +198,22 @@ def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Add the columns that the export lacks, as nulls that need no memory."""
     if rows.width == len(schema):
         return rows
+    columns = {*rows.columns}
+    if rows.height < _FEW_ROWS:  # a query takes longer than to write the nulls
+        nulls = [
+            _null_column(name, dtype).new_from_index(0, rows.height)
+            for name, dtype in schema.items()
+            if name not in columns
+        ]
+        return rows.hstack(nulls)[schema.names()]
     return rows.select(
-        name if name in rows.columns else pl.lit(None, dtype=dtype).alias(name)
-        for name, dtype in schema.items()
+        name if name in columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items()
     )
+
+
+@cache
+def _null_column(name: str, dtype: pl.DataType) -> pl.Series:
+    return pl.Series(name, [None], dtype=dtype)
 
 
 def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Series:

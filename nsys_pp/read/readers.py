@@ -20,9 +20,9 @@ from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexporte
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.registry import import_on_call
 
-_read_sqlite: Callable[..., RawReport] = import_on_call(
-    "nsys_pp.read.sqlite:read_sqlite"
-)  # with its driver, which parts need not
+# with its driver, which parts need not
+_read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite:read_sqlite")
+_check_sqlite: Callable[[Path], None] = import_on_call("nsys_pp.read.sqlite:check_sqlite")
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -46,6 +46,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         suffixes: Suffixes of its files, by which they are found in folders; () for folders.
         accepts: Returns whether a path is of this kind.
         read: Reads the report; raises a `ReportError` if that fails.
+        inspect: Raises a `ReportError` if the path is not a report; None: `read` does, of the session alone.
         check: Raises a `ReportError` if the file shows that it is incomplete.
         has_end: Files that pass the check are complete; others are watched until they stop changing.
     """
@@ -53,6 +54,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     suffixes: tuple[str, ...]
     accepts: Callable[[Path], bool]
     read: Callable[[Path, ReadOptions], RawReport]
+    inspect: Callable[[Path, ReadOptions], object] | None = None
     check: Callable[[Path], object] = lambda path: None
     has_end: bool = False
 
@@ -60,6 +62,10 @@ class Reader(Struct, frozen=True, kw_only=True):
 def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
     export = export_report(path, nsys=options.nsys)
     return replace(_read_sqlite(export, need=options.need, threads=options.threads), path=path)
+
+
+def _inspect_unexported(path: Path, options: ReadOptions) -> None:
+    _check_sqlite(export_report(path, nsys=options.nsys))
 
 
 def _check_recording(path: Path) -> None:
@@ -72,6 +78,7 @@ READERS: tuple[Reader, ...] = (
         suffixes=UNEXPORTED_SUFFIXES,
         accepts=is_unexported,
         read=_read_unexported,
+        inspect=_inspect_unexported,
         check=_check_recording,
     ),
     Reader(
@@ -83,6 +90,7 @@ READERS: tuple[Reader, ...] = (
         suffixes=(".sqlite",),
         accepts=lambda path: True,
         read=lambda path, options: _read_sqlite(path, need=options.need, threads=options.threads),
+        inspect=lambda path, options: _check_sqlite(path),
         check=check_database,
         has_end=True,
     ),

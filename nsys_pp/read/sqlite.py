@@ -19,10 +19,11 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_manager as adbc
 import adbc_driver_sqlite
@@ -33,13 +34,14 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.interruptible import map_interruptibly
-from nsys_pp.read.plan import assemble, list_tables, name_recorded, plan_sources, shape_rows, tally_rows
+from nsys_pp.read.interruptible import map_interruptibly, open_interruptibly
+from nsys_pp.read.plan import assemble, list_tables, shape_rows, tally_rows
 from nsys_pp.read.row_limits import check_row_counts
 from nsys_pp.read.sqlite_damage import count_missing, find_damage
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
-from nsys_pp.read.sqlite_plain import Layout, describe_table, read_plain
+from nsys_pp.read.sqlite_plain import Layout, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
+from nsys_pp.read.sqlite_schema import read_schema
 from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
@@ -55,6 +57,8 @@ _OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
 # messages of SQLite on file systems without locks, which clusters have
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
+_Call = Callable[[Callable[[adbc.AdbcConnection], Any]], Any]
+
 
 def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
     """Read a report that nsys exported as SQLite; it is never written to.
@@ -67,81 +71,98 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    uri, stamp = check_database(path), read_stamp(path)
-    with _translated_errors(path):
-        try:
-            export = _inspect(path, uri, need)
-        except adbc.Error as error:
-            if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
-                raise
-            uri += IMMUTABLE
-            export = _inspect(path, uri, need)
-        if not export.recorded:
-            raise ReportError(
-                f"`{path}` has no table that Nsight Systems exports",
-                "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
-            )
-        sources = plan_sources(export.catalog, need, has_row_id=True)
-        check_row_counts(path, sources, export.last_rows)
+    with _open(path, need) as (export, call):
+        sources = export.sources
         count = threads or min(_MAX_THREADS, _count_cores())
-        plain = _read_large(path, sources, export, count)
-        queried = [source.name for at, source in enumerate(sources) if at not in plain]
-        if has_endless_tree(path, [export.layouts[name].root for name in queried]):
-            raise damaged_error(path)
-        chunks = [
-            (at, chunk)
-            for at, source in enumerate(sources)
-            if at not in plain
-            for chunk in _split(source, export)
-        ]
-        for (at, _), rows in zip(
-            chunks, _read_chunks(path, uri, [chunk for _, chunk in chunks], count), strict=True
-        ):
-            plain.setdefault(at, []).append(rows)
-    if need:  # else it is read again
-        _warn_of_damage(path, uri, export, queried)
-    if read_stamp(path) != stamp:  # ranges of rows are read at different times
-        raise busy_error(path)
+        with _translated_errors(path):
+            plain = _read_large(path, sources, export, count)
+            queried = [source.name for at, source in enumerate(sources) if at not in plain]
+            if has_endless_tree(path, [export.layouts[name].root for name in queried]):
+                raise damaged_error(path)
+            chunks = [
+                (at, chunk)
+                for at, source in enumerate(sources)
+                if at not in plain
+                for chunk in _split(source, export)
+            ]
+            read = _read_chunks(path, export.uri, call, [chunk for _, chunk in chunks], count)
+            for (at, _), rows in zip(chunks, read, strict=True):
+                plain.setdefault(at, []).append(rows)
+        if need:  # else it is read again
+            _warn_of_damage(path, call, export, queried)
+        if read_stamp(path) != export.stamp:  # ranges of rows are read at different times
+            raise busy_error(path)
+        row_counts = _count_all(path, call, export) if "tables" in need else {}
     frames = assemble(
         (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
     )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
     tally = tally_rows(sources, frames)
     count_missing(path, tally, sources, export.layouts, export.last_rows)
-    tables = list_tables(export.catalog, _count_all(path, uri, export)) if "tables" in need else ()
+    tables = list_tables(export.catalog, row_counts) if "tables" in need else ()
     return RawReport(path=path, groups=need, frames=frames, recorded=counts, tally=tally, tables=tables)
 
 
+def check_sqlite(path: Path) -> None:
+    """Read as little as it takes to refuse a file that is not an export of nsys: the names of its tables.
+
+    Raises:
+        ReportError: It cannot be opened, or is not an export of nsys.
+    """
+    with _open(path, frozenset()):
+        pass
+
+
 class _Export(Struct, frozen=True):
+    uri: str
+    stamp: tuple[int, int, bytes]
     catalog: dict[str, list[str]]
     layouts: dict[str, Layout]
     recorded: dict[str, str]  # exported names of tables by raw frame
+    sources: list[Source]  # to read
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
 
 
-def _inspect(path: Path, uri: str, need: frozenset[Group]) -> _Export:
-    if has_endless_tree(path, [1]):
-        raise damaged_error(path)
-    (export,) = map_interruptibly(
-        lambda connection, _: _read_export(connection, need),
-        [None],
-        open_state=partial(_connect, uri),
-        threads=1,
-    )
-    return export
+@contextmanager
+def _open(path: Path, need: frozenset[Group]) -> Iterator[tuple[_Export, _Call]]:
+    """Open a connection, describe the tables, and refuse a file that is no export; yields also a call with the connection."""
+    uri, stamp = check_database(path), read_stamp(path)
+    with ExitStack() as stack:
+        with _translated_errors(path):
+            if has_endless_tree(path, [1]):
+                raise damaged_error(path)
+            call = stack.enter_context(open_interruptibly(partial(_connect, uri)))
+            try:
+                export = call(partial(_read_export, uri=uri, stamp=stamp, need=need))
+            except adbc.Error as error:
+                if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
+                    raise
+                uri += IMMUTABLE
+                call = stack.enter_context(open_interruptibly(partial(_connect, uri)))
+                export = call(partial(_read_export, uri=uri, stamp=stamp, need=need))
+            if not export.recorded:
+                raise ReportError(
+                    f"`{path}` has no table that Nsight Systems exports",
+                    "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
+                )
+            check_row_counts(path, export.sources, export.last_rows)
+        yield export, call
 
 
-def _read_export(connection: adbc.AdbcConnection, need: frozenset[Group]) -> _Export:
-    catalog, layouts = _read_catalog(connection)
-    recorded = name_recorded(catalog)
-    names = {*recorded.values(), STRINGS_TABLE}
+def _read_export(
+    connection: adbc.AdbcConnection, *, uri: str, stamp: tuple[int, int, bytes], need: frozenset[Group]
+) -> _Export:
+    schema, layouts = read_schema(partial(_query, connection))
+    sources = schema.plan(need)
+    names = {*schema.recorded.values(), STRINGS_TABLE}
     if need & ON_REQUEST:  # their tables are not in `recorded`
-        names |= {source.name for source in plan_sources(catalog, need, has_row_id=True)}
-    last_rows = _find_last_rows(connection, sorted(catalog if "tables" in need else names & catalog.keys()))
-    return _Export(catalog, layouts, recorded, last_rows)
+        names |= {source.name for source in sources}
+    names = {*schema.catalog} if "tables" in need else names & schema.catalog.keys()
+    last_rows = _find_last_rows(connection, sorted(names))
+    return _Export(uri, stamp, schema.catalog, layouts, schema.recorded, sources, last_rows)
 
 
-def _count_all(path: Path, uri: str, export: _Export) -> dict[str, int]:
+def _count_all(path: Path, call: _Call, export: _Export) -> dict[str, int]:
     """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
     chosen = [
         name
@@ -152,15 +173,9 @@ def _count_all(path: Path, uri: str, export: _Export) -> dict[str, int]:
         raise damaged_error(path)
     counts = dict(export.last_rows)
     with _translated_errors(path):
-        counted = map_interruptibly(
-            lambda connection, name: int(
-                _query(connection, f"SELECT count(*) FROM {quote_name(name)}").item()
-            ),
-            chosen,
-            open_state=partial(_connect, uri),
-            threads=1,
-        )
-        counts.update(zip(chosen, counted, strict=True))
+        for name in chosen:
+            sql = f"SELECT count(*) FROM {quote_name(name)}"
+            counts[name] = int(call(partial(_query, sql=sql)).item())
     return counts
 
 
@@ -177,14 +192,11 @@ def _read_large(
     return {large[at]: [rows] for at, rows in found.items()}
 
 
-def _warn_of_damage(path: Path, uri: str, export: _Export, queried: Sequence[str]) -> None:
+def _warn_of_damage(path: Path, call: _Call, export: _Export, queried: Sequence[str]) -> None:
     """Warn of damage that did not stop the reading."""
     try:
-        (damage,) = map_interruptibly(
-            lambda connection, _: find_damage(path, partial(_query, connection), export.layouts, queried),
-            [None],
-            open_state=partial(_connect, uri),
-            threads=1,
+        damage = call(
+            lambda connection: find_damage(path, partial(_query, connection), export.layouts, queried)
         )
     except (adbc.Error, pl.exceptions.PolarsError) as error:
         damage = next(iter(str(error).splitlines()), "malformed")
@@ -227,34 +239,6 @@ def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
         return pl.DataFrame(stream)
 
 
-def _read_catalog(connection: adbc.AdbcConnection) -> tuple[dict[str, list[str]], dict[str, Layout]]:
-    """Read the columns of each table, and how it is stored."""
-    rows = _query(
-        connection,
-        "SELECT CAST(t.name AS BLOB) AS name, CAST(c.name AS BLOB) AS column,"
-        " CAST(coalesce(c.type, '') AS BLOB) AS declared, c.pk AS key, c.hidden AS kind,"
-        " coalesce(t.rootpage, 0) AS root, coalesce(t.sql LIKE '%desc%', 0) AS has_desc"
-        " FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c"
-        # programs in a file are not run: views, and virtual tables, which have no page of their own
-        " WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name, c.cid",
-    )
-    catalog: dict[str, list[str]] = {}
-    columns: dict[str, list[tuple[str, str, int, int]]] = {}
-    stored: dict[str, tuple[int, bool]] = {}
-    for *texts, key, kind, root, has_desc in rows.rows():
-        # in a damaged file names need not be UTF-8
-        name, column, declared = (text.decode("utf-8", "replace") for text in texts)
-        columns.setdefault(name, []).append((column, declared, key, kind))
-        stored[name] = root, bool(has_desc)
-        if kind == 0:  # others are generated, or hidden in a virtual table
-            catalog.setdefault(name, []).append(column)
-    layouts = {
-        name: describe_table(root, columns[name], mentions_desc=has_desc)
-        for name, (root, has_desc) in stored.items()
-    }
-    return catalog, layouts
-
-
 def _find_last_rows(connection: adbc.AdbcConnection, names: Sequence[str]) -> dict[str, int]:
     """Find the last row id of each table that has row ids."""
     if not names:
@@ -284,17 +268,23 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
     ]
 
 
-def _read_chunks(path: Path, uri: str, chunks: Sequence[Chunk], threads: int) -> list[pl.DataFrame]:
+def _read_chunks(
+    path: Path, uri: str, call: _Call, chunks: Sequence[Chunk], threads: int
+) -> list[pl.DataFrame]:
     if not chunks:
         return []
+    if sum(chunk.cells for chunk in chunks) < _FEW_CELLS:
+        read: list[pl.DataFrame] = call(
+            lambda connection: [_read_chunk(path, connection, chunk) for chunk in chunks]
+        )
+        return read
     # the largest first, so that all threads finish at about the same time
     order = sorted(range(len(chunks)), key=lambda at: chunks[at].cells, reverse=True)
-    is_little = sum(chunk.cells for chunk in chunks) < _FEW_CELLS
     parts = map_interruptibly(
         partial(_read_chunk, path),
         [chunks[at] for at in order],
         open_state=partial(_connect, uri),
-        threads=1 if is_little else min(threads, len(chunks)),
+        threads=min(threads, len(chunks)),
     )
     by_position = dict(zip(order, parts, strict=True))
     return [by_position[at] for at in range(len(chunks))]

@@ -7,6 +7,7 @@ once, the work on a file is limited by its size.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,19 @@ def has_endless_tree(path: Path, roots: Iterable[int]) -> bool:
         size = 65_536 if size == 1 else size
         if size < 512:
             return False  # SQLite refuses it
-        pages = np.memmap(file, np.uint8, mode="r")
-        return any(_is_endless(pages, size, root) for root in {*roots})
+        pages = np.frombuffer(mmap(file.fileno(), 0, access=ACCESS_READ), np.uint8)
+        wanted = np.array([*{*roots}], dtype=np.int64)
+        return any(_is_endless(pages, size, root) for root in _find_interior(pages, size, wanted).tolist())
+
+
+def _find_interior(
+    pages: npt.NDArray[np.uint8], size: int, numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return the numbers of pages in the file that have children."""
+    numbers = numbers[(numbers >= 1) & (numbers <= len(pages) // size)]
+    kind = pages[(numbers - 1) * size + np.where(numbers == 1, _FILE_HEADER, 0)]
+    interior: npt.NDArray[np.int64] = numbers[(kind == _INTERIOR[0]) | (kind == _INTERIOR[1])]
+    return interior
 
 
 def _is_endless(pages: npt.NDArray[np.uint8], size: int, root: int) -> bool:
@@ -45,9 +57,7 @@ def _is_endless(pages: npt.NDArray[np.uint8], size: int, root: int) -> bool:
         visited += len(level)
         if visited > count:
             return True
-        level = level[(level >= 1) & (level <= count)]
-        kind = pages[(level - 1) * size + np.where(level == 1, _FILE_HEADER, 0)]
-        interior = level[(kind == _INTERIOR[0]) | (kind == _INTERIOR[1])]
+        interior = _find_interior(pages, size, level)
         if not len(interior):
             return False
         level = np.concatenate([_list_children(pages, size, page) for page in interior.tolist()])

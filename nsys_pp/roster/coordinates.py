@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.arrays.columns import find_distinct, whole_numbers
 from nsys_pp.frames.roster import COORDINATES
 
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
@@ -40,7 +41,8 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 def _list_names(frame: pl.DataFrame) -> list[str]:
     """List the distinct names of events."""
-    return [text for text in frame["name"].unique().to_list() if text is not None]
+    first, _ = find_distinct(whole_numbers(frame["name"]))
+    return [text for text in frame["name"][first].to_list() if text is not None]
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays import columns
 from nsys_pp.arrays.columns import (
     as_numbers,
     as_whole_numbers,
     gather_rows,
     is_among,
+    is_matched,
     is_named,
+    keep_rows,
     numbers,
     pack,
     whole_numbers,
@@ -93,3 +96,23 @@ def test_gathered_rows_are_null_without_a_row(some: list[int | None], data: st.D
     taken = gather_rows(frame, ("name", "rank"), np.array(row, dtype=np.int64))
     assert taken.rows() == [(None, None) if one < 0 else (str(some[one]), some[one]) for one in row]
     assert taken.schema == build_schema({"name": NAME, "rank": pl.Int64})
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
+def test_rows_of_a_mask_are_those_that_a_query_keeps(some: list[tuple[int, bool]]) -> None:
+    frame = pl.DataFrame(some, schema={"step": pl.Int64, "is_kept": pl.Boolean}, orient="row")
+    mask = frame["is_kept"].to_numpy()
+    assert keep_rows(frame, mask).equals(frame.filter("is_kept"))
+
+
+@pytest.mark.parametrize("most_names", [0, 2, 100])
+def test_names_that_match_are_those_of_a_query(monkeypatch: pytest.MonkeyPatch, most_names: int) -> None:
+    monkeypatch.setattr(columns, "_MOST_NAMES", most_names)
+    texts = ["ncclSend", None, "gemm", "ncclSend", "NCCL", "xnccl"]
+    names = pl.Series("name", texts, NAME)
+    for pattern in ("^nccl", "(?i)nccl$", "gemm|Send"):
+        expected = pl.Series(texts).str.contains(pattern).fill_null(value=False)
+        assert is_matched(names, pattern).tolist() == expected.to_list()
+        assert is_named(names, pattern).tolist() == expected.to_list()
+    assert is_matched(names[:0], "^nccl").tolist() == []

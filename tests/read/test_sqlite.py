@@ -243,3 +243,14 @@ def test_an_empty_selection_still_has_its_frames(tmp_path: Path) -> None:
 
 def _assert_schemas(raw: RawReport) -> None:
     assert {name: raw[name].schema for name in SCHEMAS} == dict(SCHEMAS)
+
+
+def test_exports_with_the_definitions_of_another_have_their_own_pages_and_counts(tmp_path: Path) -> None:
+    few = write_export(tmp_path / "few.sqlite", {"NVTX_EVENTS": [push_pop(10, 20)]})
+    rows = [push_pop(at, at + 5) for at in range(3_000)]
+    many = write_export(tmp_path / "many.sqlite", {"NVTX_EVENTS": rows})
+    assert [len(read_report(path)["nvtx"]) for path in (few, many, few)] == [1, 3_000, 1]
+    with sqlite3.connect(few) as connection:
+        connection.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN added INTEGER")
+    connection.close()
+    assert len(read_report(few)["nvtx"]) == 1

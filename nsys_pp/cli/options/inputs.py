@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from nsys_pp.cli.sections import OUTPUT, Command, SectionArgument, option
+from nsys_pp.cli.threads import limit_threads
 
 nsys_option = option(
     "--nsys",
@@ -26,5 +27,12 @@ def input_options(command: Command) -> Command:
         metavar="REPORT...",
         nargs=-1,
         required=True,
+        callback=_limit_threads,
     )
     return add(nsys_option(command))
+
+
+def _limit_threads(ctx: click.Context, param: click.Parameter, reports: tuple[str, ...]) -> tuple[str, ...]:
+    if not ctx.resilient_parsing:  # completion
+        limit_threads(reports)
+    return reports

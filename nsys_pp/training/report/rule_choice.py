@@ -228,7 +228,8 @@ def _find_fitting(distinct: pl.DataFrame) -> list[Preset]:
     presets = list_presets()
     parts = [part for preset in presets for sign in preset.signs for part in sign]
     signs = distinct.filter(contains(join_patterns(parts)))
-    return [] if signs.is_empty() else _keep_signed(presets, signs)
+    keep = _keep_signed if len(signs) <= MOST_NAMES else _keep_signed.__wrapped__
+    return [] if signs.is_empty() else keep(frozenset(signs["name"].to_list()))
 
 
 def _list_read(distinct: pl.DataFrame, rules: Sequence[Rule]) -> frozenset[str]:
@@ -239,8 +240,11 @@ def _list_read(distinct: pl.DataFrame, rules: Sequence[Rule]) -> frozenset[str]:
     return frozenset(distinct.filter(is_read)["name"].to_list())
 
 
-def _keep_signed(presets: Sequence[Preset], names: pl.DataFrame) -> list[Preset]:
+@lru_cache(_CACHE_SIZE)  # ranks of one run have different names, and the same signs
+def _keep_signed(distinct: frozenset[str]) -> list[Preset]:
     """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
+    names = pl.DataFrame({"name": list(distinct)}, schema={"name": pl.String})
+    presets = list_presets()
     signs = [(preset, sign) for preset in presets for sign in preset.signs]
     parts = [[contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
     has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]

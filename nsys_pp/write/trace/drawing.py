@@ -80,9 +80,9 @@ class SliceSubtrack(Struct, frozen=True, kw_only=True):
     @property
     def schema(self) -> dict[str, pl.DataType]:
         """The types of the columns."""
-        if isinstance(self.content, pl.DataFrame):
-            return dict(self.content.schema)
-        return {**self.content.source.schema, "depth": SLICES["depth"]}
+        frame = self.content if isinstance(self.content, pl.DataFrame) else self.content.source
+        types = dict(zip(frame.columns, frame.dtypes, strict=True))
+        return types if frame is self.content else {**types, "depth": SLICES["depth"]}
 
     @property
     def slices(self) -> pl.DataFrame:

@@ -140,7 +140,7 @@ def nested_subtracks(
         arranged = executor.map(
             lambda rows, above: _arrange_nested(rows, start[rows], end[rows], above), rows_of, above
         )
-    return _cut(slices.drop("parent"), arranged)
+    return _cut(slices[[name for name in slices.columns if name != "parent"]], arranged)
 
 
 def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:

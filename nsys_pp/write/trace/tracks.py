@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, numbers, pack
+from nsys_pp.arrays.columns import find_distinct, keep_rows, numbers, pack
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -190,7 +190,8 @@ def _draw_operations(
     metrics = list_metrics(_list_metrics(view, devices))
     _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
-    slices = operation_slices(ops.filter("is_communication").with_columns(_no_flow()), view.report.op_details)
+    shared = keep_rows(ops, ops["is_communication"].to_numpy())
+    slices = operation_slices(shared.with_columns(_no_flow()), view.report.op_details)
     subtracks += _subtracks(view, [communication], flat_subtracks(slices))
     if detail != "ranges":
         _draw_streams(view, ops, path, tracks, subtracks)
@@ -198,7 +199,7 @@ def _draw_operations(
 
 def _list_metrics(view: View, devices: pl.DataFrame) -> list[SampledMetric]:
     """List the sampled metrics of a GPU, which belong to one of its devices."""
-    keys = set(devices.select("process_key", "device_id").iter_rows())
+    keys = set(zip(devices["process_key"], devices["device_id"], strict=True))
     return [
         metric for metric in view.report.sampled_metrics if (metric.process_key, metric.device_id) in keys
     ]
