@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys_pp.frames.roster import COORDINATES
 
+_FEW_NAMES = 2_000  # a query takes longer than a loop over them
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 
 
@@ -22,7 +23,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `COORDINATES`.
     """
-    if not any("pp" in text.lower() for frame in (ranges, marks) for text in _list_names(frame)):
+    if not any(_has_axis(frame["name"].unique()) for frame in (ranges, marks)):
         return COORDINATES.to_frame()
     named = pl.concat([frame.select("process_key", "name") for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
@@ -38,9 +39,11 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
 
 
-def _list_names(frame: pl.DataFrame) -> list[str]:
-    """List the distinct names of events."""
-    return [text for text in frame["name"].unique().to_list() if text is not None]
+def _has_axis(names: pl.Series) -> bool:
+    """Return whether a name has the letters of the pipeline coordinate."""
+    if len(names) < _FEW_NAMES:
+        return any("pp" in name.lower() for name in names.to_list() if name is not None)
+    return bool(names.cast(pl.String).str.contains_any(["pp"], ascii_case_insensitive=True).any())
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -133,13 +133,12 @@ def _mark_parts(candidates: _Candidates) -> Bools:
 def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
     first, inverse = find_distinct(numbers(ranges["name"], null=-1))
     texts = ranges["name"][first].cast(pl.String)
-    is_likely = texts.str.contains(_HINTS) & ~texts.str.contains(_NO_HAND)
+    likely = np.flatnonzero(texts.str.contains(_HINTS).fill_null(False).to_numpy())
+    likely = likely[~texts[likely].str.contains(_NO_HAND).to_numpy()]  # some, so the second search is short
     meaning_of: dict[str, Meaning] = {}
     index_of: dict[str, int] = {}
     folded_of = np.full(len(texts), -1)  # index in meaning_of, by distinct text
-    for at, text in enumerate(texts.set(~is_likely, None).to_list()):
-        if text is None:
-            continue
+    for at, text in zip(likely.tolist(), texts[likely].to_list(), strict=True):
         folded, meaning = _read_hand_name(text)
         if meaning is not None:
             meaning_of.setdefault(folded, meaning)

@@ -53,22 +53,33 @@ class Sink(Protocol):
         """Write all bytes."""
 
 
+class BlockList:
+    """Sink that keeps the blocks in memory, without a copy."""
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+
+    def write(self, data: bytes, /) -> None:
+        """Add a block."""
+        self.blocks.append(data)
+
+
 class Early(Struct, frozen=True, kw_only=True):
     """Tracks of a drawing that were encoded before the others.
 
     Attributes:
         encoded: They, as from `encode_drawing`.
-        blocks: Their blocks, in order.
+        blocks: Their blocks, in order, as they were written.
     """
 
     encoded: Encoded
-    blocks: bytes
+    blocks: Sequence[bytes]
 
 
 class _Ready(Struct, frozen=True):
     """An encoded track: its subtracks, each with its blocks."""
 
-    subtracks: list[tuple[EncodedSubtrack, bytes]]
+    subtracks: list[tuple[EncodedSubtrack, list[bytes]]]
 
 
 def encode_drawing(
@@ -168,7 +179,8 @@ class _BlockWriter:
         """Add the subtracks of an encoded track, and write its blocks."""
         self.write_until(0)
         for subtrack, blocks in track.subtracks:
-            self._sink.write(blocks)
+            for block in blocks:
+                self._sink.write(block)
             self._subtracks.append(subtrack)
 
     def put(self, number: int, block: Future[bytes]) -> None:
@@ -207,11 +219,13 @@ def _list_batches(
     ready: dict[Path, _Ready] = {}
     if early:
         tracks = {track.path: track for track in early.encoded.tracks} | tracks
-        at = 0
+        written = iter(early.blocks)
         for subtrack in early.encoded.subtracks:
-            blocks = early.blocks[at : at + subtrack.size_bytes]
+            blocks, size = [], 0
+            while size < subtrack.size_bytes:
+                blocks.append(next(written))
+                size += len(blocks[-1])
             ready.setdefault(subtrack.track, _Ready([])).subtracks.append((subtrack, blocks))
-            at += subtrack.size_bytes
     drawn = [node.track.path for node in arrange(tracks, [*subtracks, *ready])]
     batches: deque[Batch | _Ready] = deque()
     for path in drawn:
