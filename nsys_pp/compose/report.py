@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
@@ -47,6 +48,7 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details", "overview"},
     "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
+_MOST_AT_ONCE = 20_000_000  # rows of a report; of more, the memory of two stages at once would be too much
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -120,16 +122,19 @@ def _extract_built(
     if with_tables:
         frames |= _summarise_metrics(report, training)
     frames["row_counts"] = _count_rows(report, options, links, projections)
-    part = _build_part(report, options, _encode_nothing(report), links, training, frames)
-    del report, projections, links, training, frames  # a trace needs the view alone
-    free_memory(row_count)
-    enter_stage("drawing", 0.6, 0.7)
-    drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
-    del view
-    free_memory(row_count)
-    enter_stage("encoding", 0.7, 1.0)
-    encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=early.result() if early else None)
-    return replace(part, encoded=encoded)
+    describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
+    with open_executor(row_count if row_count <= _MOST_AT_ONCE else 0, threads=1) as executor:
+        part = executor.submit(describing)  # its queries leave a second processor idle, and so does drawing
+        del report, projections, links, training, frames, describing  # a trace needs the view alone
+        free_memory(row_count)
+        enter_stage("drawing", 0.6, 0.7)
+        drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
+        del view
+        free_memory(row_count)
+        enter_stage("encoding", 0.7, 1.0)
+        finished = early.result() if early else None
+        encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=finished)
+        return replace(part.result(), encoded=encoded)
 
 
 def survey_report(

@@ -9,7 +9,7 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
 from nsys_pp.frames.report import Report
 
-_FEW_ROWS = 200_000
+_FEW_ROWS, _MANY_ROWS = 200_000, 20_000_000
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
 
 
@@ -17,10 +17,12 @@ def free_memory(row_count: int) -> None:
     """Return memory to the system that no stage of a report uses any more, and pages of columns in the scratch.
 
     Args:
-        row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes.
+        row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes. Freed memory
+            is kept below some 6 million kernels: the next stage would request the same pages again, a page fault each.
     """
-    if row_count >= _FEW_ROWS:
+    if row_count >= _MANY_ROWS:
         return_freed()
+    if row_count >= _FEW_ROWS:
         drop_pages()
 
 

@@ -39,7 +39,9 @@ from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
-_LARGE_ROWS = 200_000  # of a batch after which memory is returned
+_LARGE_ROWS = (
+    1_000_000  # of a batch after which memory is returned; of fewer, the next batch would request it again
+)
 _HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
