@@ -19,7 +19,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
-from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.compose.row_counts import count_report_rows
@@ -48,7 +48,6 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details", "overview"},
     "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
-_MOST_AT_ONCE = 20_000_000  # rows of a report; of more, the memory of two stages at once would be too much
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -111,7 +110,9 @@ def _extract_built(
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
     free_memory(row_count)
-    projections = move_projections(project(report, options, links))
+    projections = project(report, options, links)
+    if row_count > MANY_ROWS:
+        projections = move_projections(projections)
     free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
@@ -123,7 +124,7 @@ def _extract_built(
         frames |= _summarise_metrics(report, training)
     frames["row_counts"] = _count_rows(report, options, links, projections)
     describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
-    with open_executor(row_count if row_count <= _MOST_AT_ONCE else 0, threads=1) as executor:
+    with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as executor:
         part = executor.submit(describing)  # its queries leave a second processor idle, and so does drawing
         del report, projections, links, training, frames, describing  # a trace needs the view alone
         free_memory(row_count)

@@ -9,7 +9,9 @@ from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
 from nsys_pp.frames.report import Report
 
-_FEW_ROWS, _MANY_ROWS = 200_000, 20_000_000
+_FEW_ROWS = 200_000
+MANY_ROWS = 20_000_000
+"""Rows of a report, beyond which memory counts more than time: some 6 million kernels."""
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
 
 
@@ -18,9 +20,9 @@ def free_memory(row_count: int) -> None:
 
     Args:
         row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes. Freed memory
-            is kept below some 6 million kernels: the next stage would request the same pages again, a page fault each.
+            is kept up to `MANY_ROWS`: the next stage would request the same pages again, with a page fault for each.
     """
-    if row_count >= _MANY_ROWS:
+    if row_count > MANY_ROWS:
         return_freed()
     if row_count >= _FEW_ROWS:
         drop_pages()

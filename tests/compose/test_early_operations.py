@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from fixtures.recording.bulk import Shape, write_bulk_report
+from nsys_pp.arrays import threads
 from nsys_pp.compose import early_operations
 from nsys_pp.compose.report import extract_report
 from nsys_pp.frames.part import Part, PartOptions, Track
@@ -38,6 +39,7 @@ def test_the_bytes_are_the_same(
     path: Path, detail: str, with_tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, blocks = extract(path, detail, with_tables=with_tables)
+    monkeypatch.setattr(threads, "_FEW_ROWS", 1)  # the part is built in a thread, too
     monkeypatch.setattr(early_operations, "_FEWEST", 1)
     monkeypatch.setattr(early_operations, "_count_processors", lambda: 2)
     part, same = extract(path, detail, with_tables=with_tables)
