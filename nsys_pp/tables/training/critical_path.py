@@ -61,7 +61,7 @@ class _Lane(Struct, frozen=True, kw_only=True):
     wait_starts: list[int]
     wait_ends: list[int]
     waits_for: list[int]
-    is_message: list[bool]
+    needs_job: list[bool]  # the message is the result of a job: it is from another stage
     job_starts: list[int]
     job_ends: list[int]
     is_whole: list[bool]  # not a forward and backward at once, which may send midway
@@ -80,9 +80,10 @@ class _Stay(NamedTuple):
 def find_critical_path(training: Training) -> pl.DataFrame:
     """Find the critical path of each step.
 
-    A lane that waits for a message depends on the job that computed its contents: the path continues with the job of
-    the sender that ended last (or ends nearest, as clocks are not exact). The time between the end of that job and
-    the send has the cause "host": the message was sent late.
+    A lane that waits for a message of another stage depends on the job that computed its contents: the path continues
+    with the job of the sender that ended last (or ends nearest, as clocks are not exact). The time between the end of
+    that job and the send has the cause "host": the message was sent late. Messages within a stage (rings, experts) are
+    exchanged inside of jobs: the path continues with what the sender did at that time.
 
     Returns:
         `CRITICAL_PATH`. Compute outside of jobs has neither `kind` nor `job`. Where the step begins earlier on
@@ -92,7 +93,7 @@ def find_critical_path(training: Training) -> pl.DataFrame:
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
     jobs = select_outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
-    lanes = _lanes(lane_states, jobs)
+    lanes = _lanes(lane_states, jobs, training.lanes)
     stays = [
         stay
         for step, lane, start_ns, end_ns, computed_ns in _spans(training).iter_rows()
@@ -131,12 +132,14 @@ def _spans(training: Training) -> pl.DataFrame:
     )
 
 
-def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> dict[int, _Lane]:
+def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame, lanes: pl.DataFrame) -> dict[int, _Lane]:
     numbers = lane_states["lane"].unique(maintain_order=True).to_list()
     is_message = pl.col("cause") == "message_wait"
+    stages = dict(lanes.select("lane", "stage").drop_nulls().iter_rows())
+    own, peer = (pl.col(name).replace_strict(stages, default=None) for name in ("lane", "waits_for"))
     waits = lane_states.filter(
         is_message | (pl.col("cause") == "collective_wait"), pl.col("waits_for").is_in(numbers)
-    ).with_columns(is_message=is_message)
+    ).with_columns(needs_job=is_message & (own != peer).fill_null(True))
     jobs = jobs.with_columns(is_whole=pl.col("kind") != "forward_backward")
     waits_of = waits.partition_by("lane", as_dict=True)
     jobs_of = jobs.partition_by("lane", as_dict=True)
@@ -145,7 +148,7 @@ def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> dict[int, _Lane]:
             wait_starts=of["start_ns"].to_list(),
             wait_ends=of["end_ns"].to_list(),
             waits_for=of["waits_for"].to_list(),
-            is_message=of["is_message"].to_list(),
+            needs_job=of["needs_job"].to_list(),
             job_starts=own["compute_start_ns"].to_list(),
             job_ends=own["compute_end_ns"].to_list(),
             is_whole=own["is_whole"].to_list(),
@@ -174,7 +177,7 @@ def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_n
         else:
             passed.add(lane)
             lane = own.waits_for[at]
-            sent_ns = max(_computed_ns(lanes[lane], now_ns), start_ns) if own.is_message[at] else now_ns
+            sent_ns = max(_computed_ns(lanes[lane], now_ns), start_ns) if own.needs_job[at] else now_ns
             if sent_ns < now_ns:
                 yield _Stay(step, lane, sent_ns, now_ns, is_late_send=True)
                 now_ns, passed = sent_ns, set()

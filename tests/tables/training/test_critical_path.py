@@ -73,6 +73,37 @@ def test_a_send_that_seems_to_begin_before_its_job_ended_is_of_that_job() -> Non
     assert path_of(training) == [(0, "compute", "forward", 0, 19), (1, "compute", "forward", 19, 40)]
 
 
+def test_messages_within_a_stage_are_exchanged_inside_of_jobs() -> None:
+    training = build_small_training(
+        [
+            (0, "compute", 0, 10, None),
+            (0, "message_wait", 10, 50, 2),  # for the next input of the stage
+            (0, "compute", 50, 90, None),
+            (1, "compute", 0, 48, None),
+            (1, "message_wait", 48, 55, 0),  # for its neighbour in the ring
+            (1, "compute", 55, 100, None),
+            (2, "compute", 0, 50, None),
+        ],
+        [(0, "forward", 0, 10), (0, "forward", 50, 90), (1, "forward", 52, 100), (2, "forward", 0, 50)],
+    )
+    stages = training.lanes.with_columns(stage=pl.Series([0, 0, 1], dtype=pl.Int64))
+    assert path_of(replace(training, lanes=stages)) == [
+        (2, "compute", "forward", 0, 50),
+        (0, "compute", "forward", 50, 55),
+        (1, "compute", "forward", 55, 100),
+    ]
+
+
+def test_a_slow_stage_is_the_path_of_a_ring() -> None:
+    training = simulate_training("--dp 2 --ring --stage-costs 1,1.4,1,1")
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    path = find_critical_path(training)
+    of_stages = path.filter(cause="compute").group_by("stage").agg(duration.sum())
+    assert of_stages.sort("end_ns")["stage"].to_list()[-1] == 1
+    late = path.filter(cause="host").select(duration.sum()).item()
+    assert late < 0.05 * path.select(duration.sum()).item()
+
+
 def test_a_late_member_of_a_collective_takes_the_path() -> None:
     training = build_small_training(
         [
