@@ -124,7 +124,7 @@ class _BlockReader:
         self._rest = memoryview(b"")
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, as in `Source`: a block or what is left of it, without a copy where that is a whole block."""
+        """Return the next bytes, as in `Source`: a block without a copy, or the rest of one."""
         if not self._rest:
             block = next(self._blocks, b"")
             if len(block) <= size:
