@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-_LARGE_BYTES = 1 << 20  # a column of fewer stays in memory
+_LARGE_BYTES = 1 << 20  # by default, a column of fewer stays in memory
 _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
@@ -58,10 +58,12 @@ class _Scratch:
 
     Args:
         folder: For the files; None: the folder of temporary files.
+        least_bytes: Of a column in a file; smaller ones stay in memory.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, least_bytes: int) -> None:
         self._folder = folder
+        self.least_bytes = least_bytes
         self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
         self._is_closed = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -107,13 +109,15 @@ _scratch: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
 
 
 @contextmanager
-def open_scratch(folder: Path | None) -> Iterator[None]:
+def open_scratch(folder: Path | None, *, least_bytes: int | None = None) -> Iterator[None]:
     """Have large columns in files inside the context, in this thread; they stay valid after it.
 
     Args:
         folder: On a disk with space for them; None: the folder of temporary files.
+        least_bytes: Of a column in a file; smaller ones stay in memory. Default: 1 MiB.
     """
-    scratch = _Scratch(folder) if _HAS_PAGES else None
+    least_bytes = _LARGE_BYTES if least_bytes is None else least_bytes
+    scratch = _Scratch(folder, least_bytes) if _HAS_PAGES else None
     token = _scratch.set(scratch)
     try:
         yield
@@ -153,7 +157,7 @@ class GrowingColumn:
         self._dtype = dtype
         self._scratch = _scratch.get()
         self._file: _File | None = None
-        if self._scratch is not None and most * dtype.itemsize >= _LARGE_BYTES:
+        if self._scratch is not None and most * dtype.itemsize >= self._scratch.least_bytes:
             self._file = self._scratch.open()
         self._values: NDArray[Any] | None = np.empty(most, dtype=dtype) if self._file is None else None
 
@@ -190,7 +194,7 @@ class GrowingColumn:
 def move_array(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array with these values in a scratch; the same array if it is small, or without a scratch."""
     scratch = _scratch.get()
-    if scratch is None or values.nbytes < max(_LARGE_BYTES, 1) or scratch.has(values):
+    if scratch is None or values.nbytes < max(scratch.least_bytes, 1) or scratch.has(values):
         return values
     file = scratch.open()
     if file is None or not file.write(values, 0):

@@ -68,6 +68,10 @@ _COMMANDS = Registry[click.Command](
 # system while there is memory: up to a fifth of the peak.
 _ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
 
+# The threads of numpy's OpenBLAS, which few commands use, wait for work in a loop of 2^n cycles before they sleep. The default
+# (26) takes 60 ms of a processor at every start, from the threads that read reports.
+_WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")
+
 # Python looks for unreachable cycles after so many new objects (700 by default): modules are tens of thousands of objects
 # that stay, and rows of reports are none.
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -80,6 +84,7 @@ class _MainGroup(OrderedGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         os.environ.setdefault(*_ALLOCATOR)
+        os.environ.setdefault(*_WAITING)
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         atexit.register(gc.freeze)  # the end of the process frees all objects without a search among them
         with end_on_interrupt(), warnings.catch_warnings():

@@ -45,6 +45,7 @@ PROJECT_COLUMNS = (
     *("gpu", "rank", "utc_offset_ns"),
 )
 SCOPES = ("thread", "process", "auto")
+_LARGE_COLUMN_BYTES = 32 << 20  # of 4 million rows; in a file, a column takes longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -117,7 +118,7 @@ def _project_file(
 ) -> tuple[Identity, pl.DataFrame, pl.DataFrame] | MissingDataError:
     """Project the ranges of one report, with its `ROW_COUNTS`; an error is returned where it has none, or no operations."""
     map_large_arrays()
-    with open_scratch(None):
+    with open_scratch(None, least_bytes=_LARGE_COLUMN_BYTES):
         report = move_report(build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True))
         row_count = sum(report.recorded.values())
         if missing := _find_missing(report):

@@ -9,13 +9,12 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from io import BytesIO
 
 from nsys_pp.arrays.scratch import share_scratch
 from nsys_pp.compose.report_view import view_report
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import PROJECTIONS, Report
-from nsys_pp.write.perfetto.trace import Early, encode_drawing
+from nsys_pp.write.perfetto.encoding import BlockList, Early, encode_drawing
 from nsys_pp.write.trace.tracks import draw_report
 
 _FEWEST, _MOST = (
@@ -48,10 +47,10 @@ def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> It
     del report
 
     def work() -> Early:
-        blocks = BytesIO()
+        blocks = BlockList()
         drawing = draw_report(view, detail="kernels", contents="operations")
         encoded = encode_drawing(drawing, blocks, is_packed=is_packed)
-        return Early(encoded=encoded, blocks=blocks.getvalue())
+        return Early(encoded=encoded, blocks=blocks.blocks)
 
     with ThreadPoolExecutor(1, initializer=share_scratch()) as pool:
         yield pool.submit(work)

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
-from nsys_pp.compose.report_memory import free_memory, move_projections, move_report
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, move_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.compose.row_counts import count_report_rows
@@ -121,7 +122,9 @@ def _extract_built(
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
     free_memory(row_count)
-    projections = move_projections(project(report, options, links))
+    projections = project(report, options, links)
+    if row_count > MANY_ROWS:
+        projections = move_projections(projections)
     free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
@@ -132,16 +135,19 @@ def _extract_built(
     if with_tables:
         frames |= _summarise_metrics(report, links, training)
     frames["row_counts"] = _count_rows(report, options, links, projections)
-    part = _build_part(report, options, _encode_nothing(report), links, training, frames)
-    del report, projections, links, training, frames  # a trace needs the view alone
-    free_memory(row_count)
-    enter_stage("drawing", 0.6, 0.7)
-    drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
-    del view
-    free_memory(row_count)
-    enter_stage("encoding", 0.7, 1.0)
-    encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=early.result() if early else None)
-    return replace(part, encoded=encoded)
+    describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
+    with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as executor:
+        part = executor.submit(describing)  # its queries leave a second processor idle, and so does drawing
+        del report, projections, links, training, frames, describing  # a trace needs the view alone
+        free_memory(row_count)
+        enter_stage("drawing", 0.6, 0.7)
+        drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
+        del view
+        free_memory(row_count)
+        enter_stage("encoding", 0.7, 1.0)
+        finished = early.result() if early else None
+        encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=finished)
+        return replace(part.result(), encoded=encoded)
 
 
 def survey_report(

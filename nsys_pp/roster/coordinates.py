@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, is_matched, whole_numbers
 from nsys_pp.frames.roster import COORDINATES
 
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
@@ -23,7 +23,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `COORDINATES`.
     """
-    if not any("pp" in text.lower() for frame in (ranges, marks) for text in _list_names(frame)):
+    if not any(_has_axis(frame["name"]) for frame in (ranges, marks)):
         return COORDINATES.to_frame()
     named = pl.concat([frame.select("process_key", "name") for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
@@ -39,10 +39,10 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
 
 
-def _list_names(frame: pl.DataFrame) -> list[str]:
-    """List the distinct names of events."""
-    first, _ = find_distinct(whole_numbers(frame["name"]))
-    return [text for text in frame["name"][first].to_list() if text is not None]
+def _has_axis(names: pl.Series) -> bool:
+    """Return whether a name has the letters of the pipeline coordinate."""
+    first, _ = find_distinct(whole_numbers(names))
+    return bool(is_matched(names[first], "(?i)pp").any())
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -52,7 +53,8 @@ class Spool:
 
     def __init__(self, output: Path) -> None:
         self._output = output
-        self._file = tempfile.SpooledTemporaryFile(max_size=_MAX_IN_MEMORY, dir=_folder_of(output))  # noqa: SIM115
+        self._blocks: list[bytes] = []  # as they came: no copy of them
+        self._file: IO[bytes] | None = None
         self.end = 0
 
     @property
@@ -65,30 +67,71 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._blocks.clear()
+        if self._file is not None:
+            self._file.close()
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
         """Add the blocks of another report, as in `Store`; only one report may be open at a time."""
-        start = self.end
+        start, count = self.end, len(self._blocks)
         try:
             yield self, partial(self.open, start)
         except BaseException:
             self.end = start
+            del self._blocks[count:]
             raise
 
     def write(self, data: bytes, /) -> None:
         """Add a block at the end."""
-        with translate_errors(self._output):
-            self._file.seek(self.end)
-            self._file.write(data)
+        if self._file is None and self.end + len(data) <= _MAX_IN_MEMORY:
+            self._blocks.append(data)
+        else:
+            with translate_errors(self._output):
+                file = self._file or self._leave_memory()
+                file.seek(self.end)
+                file.write(data)
         self.end += len(data)
 
+    def _leave_memory(self) -> IO[bytes]:
+        """Move all blocks to a file."""
+        self._file = tempfile.TemporaryFile(dir=_folder_of(self._output))  # noqa: SIM115
+        self._file.writelines(self._blocks)
+        self._blocks.clear()
+        return self._file
+
     @contextmanager
-    def open(self, start: int) -> Iterator[IO[bytes]]:
+    def open(self, start: int) -> Iterator[Source]:
         """Open the blocks from `start` on for reading; must not be called while a report is being added."""
-        self._file.seek(start)
-        yield self._file
+        if self._file is None:
+            yield _BlockReader(self._blocks, start)
+        else:
+            self._file.seek(start)
+            yield self._file
+
+
+class _BlockReader:
+    """Reader of blocks in memory.
+
+    Args:
+        blocks: The blocks.
+        start: Bytes to skip: whole blocks.
+    """
+
+    def __init__(self, blocks: list[bytes], start: int) -> None:
+        ends = accumulate(map(len, blocks))
+        self._blocks = islice(blocks, sum(end <= start for end in ends), None)
+        self._rest = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, as in `Source`: a block without a copy, or the rest of one."""
+        if not self._rest:
+            block = next(self._blocks, b"")
+            if len(block) <= size:
+                return block
+            self._rest = memoryview(block)
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(data)
 
 
 class Shelf(Struct, frozen=True):

@@ -9,10 +9,11 @@ import polars as pl
 import pytest
 
 from fixtures.recording.bulk import Shape, write_bulk_report
+from nsys_pp.arrays import threads
 from nsys_pp.compose import early_operations
 from nsys_pp.compose.report import extract_report
 from nsys_pp.frames.part import Part, PartOptions, Track
-from nsys_pp.write.perfetto.trace import Early, encode_drawing
+from nsys_pp.write.perfetto.encoding import BlockList, Early, encode_drawing
 from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack
 from tests.write.drawings import draw_subtracks
 
@@ -38,6 +39,7 @@ def test_the_bytes_are_the_same(
     path: Path, detail: str, with_tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, blocks = extract(path, detail, with_tables=with_tables)
+    monkeypatch.setattr(threads, "_FEW_ROWS", 1)  # the part is built in a thread, too
     monkeypatch.setattr(early_operations, "_FEWEST", 1)
     monkeypatch.setattr(early_operations, "_count_processors", lambda: 2)
     part, same = extract(path, detail, with_tables=with_tables)
@@ -54,9 +56,9 @@ def encode(*first_ns: int, names: str, early: Early | None = None) -> Early:
         samples = pl.DataFrame([(time_ns, 1.0), (time_ns + 5, 2.0)], schema=SAMPLES, orient="row")
         subtracks.append(CounterSubtrack(track=("GPU 0", name), samples=samples))
     tracks = [Track(path=subtrack.track, name=subtrack.track[-1], rank=0) for subtrack in subtracks]
-    blocks = BytesIO()
-    encoded = encode_drawing(draw_subtracks(tracks, subtracks), blocks, early=early)
-    return Early(encoded=encoded, blocks=blocks.getvalue())
+    sink = BlockList()
+    encoded = encode_drawing(draw_subtracks(tracks, subtracks), sink, early=early)
+    return Early(encoded=encoded, blocks=sink.blocks)
 
 
 def test_tracks_are_in_order_wherever_they_were_encoded() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from fixtures.recording.bulk import Shape, write_bulk_report
 from nsys_pp.arrays import scratch
+from nsys_pp.compose import report, report_memory
 from nsys_pp.compose.report import SURVEY_GROUPS, extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
 from nsys_pp.compose.report_training import find_links
@@ -30,6 +31,9 @@ _LIMITS = (
     (slices, "_LARGE_ROWS", 1_000),
     (slices, "_LARGE_TRACK_ROWS", 1_000),
     (tracks, "_LARGE_ROWS", 1_000),
+    (tracks, "_MANY_RANGES", 1_000),
+    (report_memory, "MANY_ROWS", 1_000),
+    (report, "MANY_ROWS", 1_000),
 )
 
 pytestmark = pytest.mark.skipif(not scratch._HAS_PAGES, reason="the system has no pages to drop")
@@ -73,9 +77,9 @@ def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.Monke
         in_files = scratch._scratch.get()
         assert in_files is not None
         raw = read_report(path, need=SURVEY_GROUPS | {"details"})
-        report = move_report(build_report(raw, is_last_use=True))
-        projections = move_projections(project(report, PartOptions(), find_links(report)))
-        frames = [getattr(report, name) for name in report.__struct_fields__]
+        moved = move_report(build_report(raw, is_last_use=True))
+        projections = move_projections(project(moved, PartOptions(), find_links(moved)))
+        frames = [getattr(moved, name) for name in moved.__struct_fields__]
         columns: dict[int, pl.Series] = {}
         for frame in [*(frame for frame in frames if isinstance(frame, pl.DataFrame)), projections]:
             for column in frame:

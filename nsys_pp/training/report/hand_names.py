@@ -133,13 +133,13 @@ def _mark_parts(candidates: _Candidates) -> Bools:
 def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
     first, inverse = find_distinct(numbers(ranges["name"], null=-1))
     texts = ranges["name"][first].cast(pl.String)
-    is_likely = is_matched(ranges["name"][first], _HINTS) & ~is_matched(ranges["name"][first], _NO_HAND)
+    distinct = ranges["name"][first]
+    likely = np.flatnonzero(is_matched(distinct, _HINTS))
+    likely = likely[~is_matched(distinct[likely], _NO_HAND)]  # some, so the second search is short
     meaning_of: dict[str, Meaning] = {}
     index_of: dict[str, int] = {}
     folded_of = np.full(len(texts), -1)  # index in meaning_of, by distinct text
-    all_texts = texts.to_list()
-    for at in np.flatnonzero(is_likely).tolist():
-        text = all_texts[at]
+    for at, text in zip(likely.tolist(), texts[likely].to_list(), strict=True):
         folded, meaning = _read_hand_name(text)
         if meaning is not None:
             meaning_of.setdefault(folded, meaning)

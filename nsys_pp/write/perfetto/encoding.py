@@ -39,7 +39,9 @@ from nsys_pp.write.trace.subtrack_columns import prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
-_LARGE_ROWS = 200_000  # of a batch after which memory is returned
+_LARGE_ROWS = (
+    1_000_000  # of a batch after which memory is returned; of fewer, the next batch would request it again
+)
 _HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
 Batch = list[tuple[int, Subtrack]]
 """Subtracks of a track that are encoded together, each with its number there."""
@@ -53,22 +55,33 @@ class Sink(Protocol):
         """Write all bytes."""
 
 
+class BlockList:
+    """Sink that keeps the blocks in memory, without a copy."""
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+
+    def write(self, data: bytes, /) -> None:
+        """Add a block."""
+        self.blocks.append(data)
+
+
 class Early(Struct, frozen=True, kw_only=True):
     """Tracks of a drawing that were encoded before the others.
 
     Attributes:
         encoded: They, as from `encode_drawing`.
-        blocks: Their blocks, in order.
+        blocks: Their blocks, in order, as they were written.
     """
 
     encoded: Encoded
-    blocks: bytes
+    blocks: Sequence[bytes]
 
 
 class _Ready(Struct, frozen=True):
     """An encoded track: its subtracks, each with its blocks."""
 
-    subtracks: list[tuple[EncodedSubtrack, bytes]]
+    subtracks: list[tuple[EncodedSubtrack, list[bytes]]]
 
 
 def encode_drawing(
@@ -168,7 +181,8 @@ class _BlockWriter:
         """Add the subtracks of an encoded track, and write its blocks."""
         self.write_until(0)
         for subtrack, blocks in track.subtracks:
-            self._sink.write(blocks)
+            for block in blocks:
+                self._sink.write(block)
             self._subtracks.append(subtrack)
 
     def put(self, number: int, block: Future[bytes]) -> None:
@@ -207,11 +221,13 @@ def _list_batches(
     ready: dict[Path, _Ready] = {}
     if early:
         tracks = {track.path: track for track in early.encoded.tracks} | tracks
-        at = 0
+        written = iter(early.blocks)
         for subtrack in early.encoded.subtracks:
-            blocks = early.blocks[at : at + subtrack.size_bytes]
+            blocks, size = [], 0
+            while size < subtrack.size_bytes:
+                blocks.append(next(written))
+                size += len(blocks[-1])
             ready.setdefault(subtrack.track, _Ready([])).subtracks.append((subtrack, blocks))
-            at += subtrack.size_bytes
     drawn = [node.track.path for node in arrange(tracks, [*subtracks, *ready])]
     batches: deque[Batch | _Ready] = deque()
     for path in drawn:

@@ -50,7 +50,7 @@ class Source(Protocol):
     """Reader of blocks."""
 
     def read(self, size: int, /) -> bytes:
-        """Return the next bytes, fewer only at the end."""
+        """Return the next bytes: at least one and at most `size`; none at the end."""
 
 
 class PlacedReport(Struct, frozen=True, kw_only=True):

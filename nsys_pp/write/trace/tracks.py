@@ -53,6 +53,7 @@ from nsys_pp.write.trace.slices import (
 )
 
 _LARGE_ROWS = 4_000_000
+_MANY_RANGES = 6_000_000  # whose slices are moved to the scratch, which takes time
 MOST_ROWS = 10_000  # subtracks of a track
 MOST_SUBTRACKS = 20_000  # of a report
 MOST_STREAMS = 4_096  # of a GPU; each takes some ms
@@ -237,7 +238,9 @@ def _draw_ranges(
     if len(across):
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
-    slices = move_columns(range_slices(projections, view.job_ranges))
+    slices = range_slices(projections, view.job_ranges)
+    if len(slices) > _MANY_RANGES:
+        slices = move_columns(slices)
     subtracks += _subtracks(view, paths, nested_subtracks(slices, of_threads))
 
 
