@@ -132,8 +132,8 @@ def _mark_parts(candidates: _Candidates) -> Bools:
 
 def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
     first, inverse = find_distinct(numbers(ranges["name"], null=-1))
-    texts = ranges["name"][first].cast(pl.String)
     distinct = ranges["name"][first]
+    texts = distinct.cast(pl.String)
     likely = np.flatnonzero(is_matched(distinct, _HINTS))
     likely = likely[~is_matched(distinct[likely], _NO_HAND)]  # some, so the second search is short
     meaning_of: dict[str, Meaning] = {}
