@@ -132,7 +132,9 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.Data
         peer_start_ns="receive_start_ns", bound_ns="bound_ns", waits_for="receiver",
     )  # fmt: skip
     sides = waits.select("lane", *_NEED).join(pl.concat([received, sent]), on=["lane", *_NEED])
-    return sides.sort("peer_start_ns").unique(["lane", *_NEED], keep="last")
+    # of peers that began together, the first lane
+    last = sides.sort("peer_start_ns", "waits_for", descending=[False, True])
+    return last.unique(["lane", *_NEED], keep="last")
 
 
 def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:

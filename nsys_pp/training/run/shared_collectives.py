@@ -40,9 +40,9 @@ def find_last_members(
         "lane", "clock", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes)
     )
     keyed = anchors.filter(pl.col("kind") == kind).join(clocks, on="lane", maintain_order="left")
-    streams = keyed.select(_CHANNEL).unique().with_row_index("stream")
+    streams = keyed.select(_CHANNEL).unique(maintain_order=True).with_row_index("stream")
     # by start, so that equal rows of two streams keep a fixed order
-    keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True).select(
+    keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True, maintain_order="left").select(
         "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "clock",
         "bound_ns", "clock_set",
     )  # fmt: skip
@@ -57,7 +57,7 @@ def find_last_members(
     matches = _match_members(requested.join(members, on="stream"), events)
     last = (
         keep_comparable(matches, lanes, "lane", "other_lane")
-        .sort("began_ns")
+        .sort("began_ns", "other_lane", descending=[False, True])  # of members that began together, the first lane
         .group_by("request")
         .agg(
             peer_start_ns=pl.col("began_ns").last(),

@@ -65,3 +65,23 @@ def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
     assert len(found) == 4 * COUNT
     partners = {0: 1, 1: 0, 2: 3, 3: 2}
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
+
+
+def test_of_members_that_began_together_the_first_lane_is_waited_for() -> None:
+    starts = {0: 0, 1: 50_000, 2: 50_000, 3: 50_000}
+    rows = [
+        {"lane": lane, "start_ns": at * SPACING_NS + begin, "end_ns": at * SPACING_NS + 300_000}
+        for at in range(COUNT)
+        for lane, begin in starts.items()
+    ]
+    chance = random.Random(3)
+    for _ in range(20):
+        chance.shuffle(rows)
+        known = pl.DataFrame(rows)
+        anchors = _fill(
+            known.with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)),
+            LANE_ANCHORS,
+        )
+        needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
+        found = find_last_members(needed, lanes=build_lanes([0, 0]), anchors=anchors)
+        assert found["waits_for"].to_list() == [1] * COUNT
