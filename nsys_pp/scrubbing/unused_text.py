@@ -24,6 +24,8 @@ _REFERENCES = {
     "mpi_messages": ("name_id",),
     "mpi_collectives": ("name_id",),
     "os_calls": ("name_id",),
+    "overheads": ("name_id",),
+    "cuda_overheads": ("name_id",),
 }
 
 

@@ -44,7 +44,14 @@ def list_rows(thread: int, begin: int, end: int, name: int) -> dict[str, list[Ro
             for number, at in enumerate(times)
         ],
         "COMPOSITE_EVENTS": [
-            {"id": number + 1, "start": at, "cpu": 1, "threadState": 0, "globalTid": thread, "cpuCycles": 1}
+            {
+                "id": number + 1,
+                "start": at + length // 2,
+                "cpu": 1,
+                "threadState": 0,
+                "globalTid": thread,
+                "cpuCycles": 1,
+            }
             for number, at in enumerate(times)
         ],
         "SAMPLING_CALLCHAINS": [

@@ -57,7 +57,9 @@ def find_last_members(
     matches = _match_members(requested.join(members, on="stream"), events)
     last = (
         keep_comparable(matches, lanes, "lane", "other_lane")
-        .sort("began_ns", "other_lane", descending=[False, True])  # of members that began together, the first lane
+        .sort(
+            "began_ns", "other_lane", descending=[False, True]
+        )  # of members that began together, the first lane
         .group_by("request")
         .agg(
             peer_start_ns=pl.col("began_ns").last(),

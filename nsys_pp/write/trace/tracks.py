@@ -52,6 +52,7 @@ from nsys_pp.write.trace.slices import (
     range_slices,
 )
 
+_NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
 _LARGE_ROWS = 4_000_000
 _MANY_RANGES = 6_000_000  # whose slices are moved to the scratch, which takes time
 MOST_ROWS = 10_000  # subtracks of a track
@@ -192,7 +193,7 @@ def _draw_operations(
     _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
     shared = keep_rows(ops, ops["is_communication"].to_numpy())
-    slices = operation_slices(shared.with_columns(_no_flow()), view.report.op_details)
+    slices = operation_slices(shared.with_columns(_NO_FLOW), view.report.op_details)
     subtracks += _subtracks(view, [communication], flat_subtracks(slices))
     if detail != "ranges":
         _draw_streams(view, ops, path, tracks, subtracks)
@@ -396,7 +397,3 @@ def _thread_names(view: View) -> dict[int, str]:
         key: f"{name} {tid}" if name else f"thread {tid}"
         for key, name, tid in view.report.threads.select("thread_key", "name", "tid").iter_rows()
     }
-
-
-def _no_flow() -> pl.Expr:
-    return pl.lit(None, dtype=pl.UInt64).alias("flow_id")

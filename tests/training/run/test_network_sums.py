@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from nsys_pp.frames.training import RUN_STEPS
 from nsys_pp.training.run.network_sums import MACHINE_STEPS, NETWORK_RATES, list_machine_steps, sum_bytes
 
-RATES = st.lists(st.tuples(st.integers(-9, 40), st.integers(0, 15), st.integers(0, 9)), max_size=12)
+RATES = st.lists(
+    st.tuples(st.integers(-9, 40), st.integers(0, 15), st.integers(0, 9), st.integers(0, 3)), max_size=12
+)
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
 
 
 @settings(deadline=None, max_examples=150)
 @given(RATES, STEPS)
 def test_bytes_are_those_of_the_definition(
-    drawn: list[tuple[int, int, int]], lengths: list[tuple[int, int]]
+    drawn: list[tuple[int, int, int, int]], lengths: list[tuple[int, int]]
 ) -> None:
-    rates = [(start, start + length, float(rate)) for start, length, rate in drawn]
+    rates = [(start, start + length, float(rate), float(rate + more)) for start, length, rate, more in drawn]
     steps, at = [], 0
     for number, (gap, length) in enumerate(lengths):
         steps.append((number, at + gap, at + gap + length))
@@ -31,14 +33,14 @@ def test_bytes_are_those_of_the_definition(
     expected = []
     for step, first, last in steps:
         inside = [
-            (moment, rate)
-            for start, end, rate in rates
+            (moment, rate, peak)
+            for start, end, rate, peak in rates
             for moment in range(start, end)
             if first <= moment < last
         ]
         if inside:
-            total = sum(rate for _, rate in inside)
-            expected.append((step, pytest.approx(total, abs=1e-6), max(rate for _, rate in inside)))
+            total = sum(rate for _, rate, _ in inside)
+            expected.append((step, pytest.approx(total, abs=1e-6), max(peak for *_, peak in inside)))
     assert found.rows() == expected
 
 
