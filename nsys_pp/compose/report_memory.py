@@ -10,6 +10,7 @@ from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
 from nsys_pp.frames.report import Report
 
 _FEW_ROWS = 200_000
+_LARGE_ROWS = 2_000_000  # some 600,000 kernels: more would take a tenth more memory
 MANY_ROWS = 20_000_000
 """Rows of a report, beyond which memory counts more than time: some 6 million kernels."""
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
@@ -20,9 +21,9 @@ def free_memory(row_count: int) -> None:
 
     Args:
         row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes. Freed memory
-            is kept up to `MANY_ROWS`: the next stage would request the same pages again, with a page fault for each.
+            is kept up to `_LARGE_ROWS`: the next stage would request the same pages again, with a page fault for each.
     """
-    if row_count > MANY_ROWS:
+    if row_count > _LARGE_ROWS:
         return_freed()
     if row_count >= _FEW_ROWS:
         drop_pages()
