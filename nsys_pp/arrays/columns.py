@@ -128,7 +128,11 @@ def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
     """Keep the rows of a mask, in order; without a copy if these are all, as they usually are."""
-    return frame if is_kept.all() else frame[_build_indices(np.flatnonzero(is_kept))]
+    if is_kept.all():
+        return frame
+    if len(is_kept) > _FEW_ROWS:  # indices would take more memory than the mask
+        return frame.filter(pl.Series(is_kept))
+    return frame[_build_indices(np.flatnonzero(is_kept))]
 
 
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:

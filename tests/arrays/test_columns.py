@@ -104,6 +104,8 @@ def test_rows_of_a_mask_are_those_that_a_query_keeps(some: list[tuple[int, bool]
     frame = pl.DataFrame(some, schema={"step": pl.Int64, "is_kept": pl.Boolean}, orient="row")
     mask = frame["is_kept"].to_numpy()
     assert keep_rows(frame, mask).equals(frame.filter("is_kept"))
+    many = pl.concat([frame] * (1 + 60_000 // max(len(frame), 1)))  # masks of many rows take another way
+    assert keep_rows(many, many["is_kept"].to_numpy()).equals(many.filter("is_kept"))
 
 
 @pytest.mark.parametrize("most_names", [0, 2, 100])
