@@ -17,9 +17,7 @@ from nsys_pp.compose.options import (
     JobOptions,
     check_choice,
     check_keywords,
-    parse_counted_ops,
-    parse_job_options,
-    parse_show,
+    parse_part_options,
 )
 from nsys_pp.compose.part_copies import settle_options
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
@@ -86,14 +84,7 @@ def extract(
     check_keywords(options, JobOptions)
     if detail is not None:
         check_choice("detail", detail, DETAILS)
-    asked = {
-        "detail": detail,
-        "ops": None if ops is None else parse_counted_ops(ops),
-        "scope": scope,
-        "flows": flows,
-        "show": parse_show(show),
-        **parse_job_options(options),
-    }
+    asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
     target = None if output is None else Path(output)
     is_one = target is not None and target.suffix == SUFFIX and not target.is_dir()
     batch = Batch(inputs, options, with_parts=is_one, without=target if is_one else None)

@@ -15,9 +15,7 @@ from nsys_pp.compose.options import (
     check_choice,
     check_keywords,
     check_least,
-    parse_counted_ops,
-    parse_job_options,
-    parse_show,
+    parse_part_options,
     parse_steps,
 )
 from nsys_pp.compose.run import Run
@@ -111,14 +109,7 @@ def merge(
         split = _settle_split(split, trace_format, target, force=force)
     content = TraceContent(
         format=trace_format,
-        part_options={
-            "detail": detail,
-            "ops": None if ops is None else parse_counted_ops(ops),
-            "scope": scope,
-            "flows": flows,
-            "show": parse_show(show),
-            **parse_job_options(options),
-        },
+        part_options=parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show),
         devices=None if devices is None else frozenset(devices),
         start_ns=start_ns,
         end_ns=end_ns,

@@ -312,3 +312,27 @@ def parse_job_options(options: JobOptions) -> dict[str, Any]:
         "job_patterns": parse_patterns("job_patterns", options.get("job_patterns", ())) or None,
         "step_patterns": parse_patterns("step_patterns", options.get("step_patterns", ())) or None,
     }
+
+
+def parse_part_options(
+    options: JobOptions,
+    *,
+    detail: str | None,
+    ops: str | Sequence[str] | None,
+    scope: str | None,
+    flows: bool | None,
+    show: str | Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the fields of `PartOptions`; None for each that is left open.
+
+    Raises:
+        OptionError: An operation, a kind of data or a pattern is invalid.
+    """
+    return {
+        "detail": detail,
+        "ops": None if ops is None else parse_counted_ops(ops),
+        "scope": scope,
+        "flows": flows,
+        "show": parse_show(show),
+        **parse_job_options(options),
+    }

@@ -85,7 +85,8 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
         usual_mhz=pl.col("clock_mhz").filter(~is_slow).median(),
     )
     fallen = per_lane.filter(pl.col("slow_mhz") < _LOW * pl.col("usual_mhz"))
-    if fallen.height <= evidence.training.lanes.height / 2:
+    lane_count = evidence.training.lanes.height
+    if fallen.height <= lane_count / 2:
         return []
     slow_mhz, usual_mhz = (to_float(fallen[name].median()) for name in ("slow_mhz", "usual_mhz"))
     excess = to_float(per_step.filter(is_slow)["value"].median()) / to_float(
@@ -96,15 +97,11 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     when, since = describe_steps(slow, evidence.spans["step"].to_list())
     fall = usual_mhz / slow_mhz - 1
     is_explained = _LEAST_OF_RATIO * fall <= excess - 1 <= _MOST_OF_RATIO * fall
-    many = (
-        "the GPU"
-        if evidence.training.lanes.height == 1
-        else f"{fallen.height:,} of {evidence.training.lanes.height:,} GPUs"
-    )
+    many = "the GPU computes" if lane_count == 1 else f"{fallen.height:,} of {lane_count:,} GPUs compute"
     return [
         Finding(
             kind="gpu_clock",
-            text=f"{many} compute{'s' if evidence.training.lanes.height == 1 else ''} {format_share(excess - 1)} longer {when},"
+            text=f"{many} {format_share(excess - 1)} longer {when},"
             f" {'as' if is_explained else 'perhaps because'} SM clocks fell from {usual_mhz:,.0f} to {slow_mhz:,.0f} MHz"
             f" (about {format_time(gain_ns)} per step on average)",
             confidence="likely" if is_explained else "guess",
