@@ -8,12 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
-from nsys_pp.arrays.intervals import intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.other_threads import sum_other_threads
-from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
@@ -22,6 +19,7 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.host_activities import find_activities
+from nsys_pp.training.run.data_loading import cut_loading
 
 MOST_ROWS = 20_000
 """Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
@@ -64,19 +62,8 @@ def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     thread = ["process_key", "thread_key"]
     working = jobs.filter(pl.col("kind") != "data").select(thread).unique()
     loading = jobs.filter(pl.col("kind") == "data").join(working, on=thread, how="semi")
-    loads = unite(*(numbers(loading[name]) for name in ("process_key", "host_start_ns", "host_end_ns")))
-    start, end = numbers(waits["start_ns"]), numbers(waits["end_ns"])
-    data = intersect(numbers(waits["process_key"]), start, end, loads)
-    rest = subtract(start, end, data)
-    parts = [
-        waits[np.setdiff1d(np.arange(len(waits)), data.row)],
-        *(
-            waits[part.row].with_columns(pl.Series("start_ns", part.start), pl.Series("end_ns", part.end))
-            for part in (data, rest)
-        ),
-    ]
-    parts[1] = parts[1].with_columns(cause=pl.lit("data", CAUSE))
-    return pl.concat(parts).filter(pl.col("cause") != "idle").sort("process_key", "device_id", "start_ns")
+    bubbles = cut_loading(waits, loading, owner="process_key").filter(pl.col("cause") != "idle")
+    return bubbles.sort("process_key", "device_id", "start_ns")
 
 
 def _bound(hosts: pl.DataFrame) -> pl.DataFrame:

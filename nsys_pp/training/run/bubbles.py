@@ -8,12 +8,12 @@ import polars as pl
 from nsys_pp.arrays.columns import whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
-from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.clock_relations import keep_comparable
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
+from nsys_pp.training.run.data_loading import cut_loading
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
@@ -75,7 +75,7 @@ def build_lane_states(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
     lane_states = pl.concat([computes, _split_waits(matched)]).filter(pl.col("start_ns") < pl.col("end_ns"))
-    with_data = _cut_data(lane_states, data_jobs)
+    with_data = cut_loading(lane_states, data_jobs, owner="lane")
     return _cut_at_positions(with_data, jobs).pipe(conform, LANE_STATES)
 
 
@@ -161,76 +161,6 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
             ),
         ],
         how="diagonal",
-    )
-
-
-def _cut_data(lane_states: pl.DataFrame, data_jobs: pl.DataFrame) -> pl.DataFrame:
-    """Cut data loading out of the states with cause "host" or "idle"."""
-    is_free = pl.col("cause").is_in(["host", "idle"])
-    loads = _union(data_jobs.select("lane", begin_ns="host_start_ns", until_ns="host_end_ns"))
-    if loads.is_empty():
-        return lane_states
-    free = lane_states.filter(is_free).with_row_index("state")
-    data = (
-        _pair_overlaps(free, loads)
-        .with_columns(
-            start_ns=pl.max_horizontal("start_ns", "begin_ns"),
-            end_ns=pl.min_horizontal("end_ns", "until_ns"),
-            cause=pl.lit("data", CAUSE),
-        )
-        .sort("state", "start_ns")
-    )
-    columns = lane_states.columns
-    left = pl.concat(
-        [
-            data.select("state", *_STEP, start_ns="end_ns"),
-            free.join(data, on="state", how="semi").select("state", *_STEP, "start_ns"),
-        ]
-    ).sort("state", "start_ns")
-    stops = pl.concat(
-        [
-            data.select("state", stop_ns="start_ns"),
-            free.join(data, on="state", how="semi").select("state", stop_ns="end_ns"),
-        ]
-    ).sort("state", "stop_ns")
-    rest = pl.concat([left, stops.select("stop_ns")], how="horizontal").join(
-        free.select("state", "cause", "waits_for"), on="state", maintain_order="left"
-    )
-    return pl.concat(
-        [
-            lane_states.filter(~is_free),
-            free.join(data, on="state", how="anti").select(columns),
-            data.select(columns),
-            rest.rename({"stop_ns": "end_ns"}).select(columns),
-        ]
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-
-
-def _pair_overlaps(lane_states: pl.DataFrame, loads: pl.DataFrame) -> pl.DataFrame:
-    """Pair every state with the loads of its lane that overlap it; loads are disjoint, by lane and time."""
-    pairs = [pl.concat([lane_states.clear(), loads.drop("lane").clear()], how="horizontal")]
-    of_lane = loads.partition_by("lane", as_dict=True)
-    for key, own in lane_states.partition_by("lane", as_dict=True).items():
-        if (lane_loads := of_lane.get(key)) is not None:
-            first = np.searchsorted(lane_loads["until_ns"], own["start_ns"], side="right")
-            last = np.maximum(first, np.searchsorted(lane_loads["begin_ns"], own["end_ns"], side="left"))
-            overlapping = lane_loads.drop("lane")[expand_windows(first, last)]
-            pairs.append(
-                pl.concat([own[np.repeat(np.arange(len(own)), last - first)], overlapping], how="horizontal")
-            )
-    return pl.concat(pairs)
-
-
-def _union(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Join touching and overlapping intervals (begin_ns, until_ns) of a lane."""
-    reach = pl.col("until_ns").cum_max().shift(1).over("lane")
-    return (
-        intervals.sort("lane", "begin_ns")
-        .with_columns(group=((pl.col("begin_ns") > reach).fill_null(value=True)).cum_sum())
-        .group_by("lane", "group")
-        .agg(pl.col("begin_ns").min(), pl.col("until_ns").max())
-        .sort("lane", "begin_ns")
-        .drop("group")
     )
 
 
