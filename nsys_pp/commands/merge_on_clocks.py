@@ -18,6 +18,7 @@ from nsys_pp.compose.trace_on_clocks import ClockFile, MachineTrace
 from nsys_pp.compose.trace_pieces import Drawn, choose_overview
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import Split
+from nsys_pp.frames.run_clocks import MachineClocks
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output, replace_file, translate_errors
@@ -141,18 +142,24 @@ def _write_machines(
         size = _write(shown, path, None, force=force)
         all_shown += shown
         files.append(
-            SplitFile(
-                path=path,
-                title=machine.clocks.machine,
-                machines=(machine.clocks.machine,),
-                ranks=tuple(machine.clocks.ranks),
-                steps=tuple(machine.clocks.steps),
-                slice_count=count_shown(shown)[1],
-                event_count=count_events(shown),
-                size_bytes=size,
-            )
+            _describe(machine.clocks, path, size, slices=count_shown(shown)[1], events=count_events(shown))
         )
     return all_shown, files
+
+
+def _describe(
+    machine: MachineClocks, path: Path, size_bytes: int, *, slices: int | None, events: int
+) -> SplitFile:
+    return SplitFile(
+        path=path,
+        title=machine.machine,
+        machines=(machine.machine,),
+        ranks=tuple(machine.ranks),
+        steps=tuple(machine.steps),
+        slice_count=slices,
+        event_count=events,
+        size_bytes=size_bytes,
+    )
 
 
 def _write(shown: Sequence[PlacedReport], path: Path, batch: Batch | None, *, force: bool) -> int:
@@ -176,18 +183,7 @@ def _write_page(file: ClockFile, shown: Sequence[PlacedReport], output: Path) ->
     for machine in machines:
         path = folder / machine.file_name
         with suppress(OSError):
-            files.append(
-                SplitFile(
-                    path=path,
-                    title=machine.machine,
-                    machines=(machine.machine,),
-                    ranks=tuple(machine.ranks),
-                    steps=tuple(machine.steps),
-                    slice_count=None,
-                    event_count=0,
-                    size_bytes=path.stat().st_size,
-                )
-            )
+            files.append(_describe(machine, path, path.stat().st_size, slices=None, events=0))
     if missing := len(machines) - len(files):
         warnings.warn(
             f"{missing} of {format_count(len(machines), 'trace')} are not in `{folder}`: each machine writes its own with"

@@ -12,6 +12,7 @@ import polars as pl
 from nsys_pp.compose.bubble_hosts import list_bubble_hosts
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.run_training import number_run
+from nsys_pp.frames.causes import HOST_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part_host import HOST_FRAMES
 from nsys_pp.frames.requested import HOST_TIMES
@@ -20,7 +21,6 @@ from nsys_pp.model.recorded_kinds import name_option
 from nsys_pp.read import is_part, read_part
 from nsys_pp.training.run.run_steps import renumber_steps
 
-_BUBBLES = ("host", "data")
 _RECORDED = {  # kind of data, and its noun, by table
     "metrics": ("gpu_metrics", "GPU metrics"),
     "step_metrics": ("gpu_metrics", "GPU metrics"),
@@ -35,7 +35,7 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     """
     reports = [recorded for recorded in run.inputs if not is_part(recorded.path)]
     is_host = name == "host"
-    if is_host and not training.lane_states["cause"].is_in(_BUBBLES).any():
+    if is_host and not training.lane_states["cause"].is_in(HOST_CAUSES).any():
         return "there is no bubble of cause host or data"
     kind, noun = _RECORDED.get(name, ("", ""))
     if not reports and kind == "gpu_metrics":

@@ -59,6 +59,8 @@ MEANINGS = {  # of causes, as tables explain them
 CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+HOST_CAUSES = ("host", "data")
+"""Causes of bubbles in which the program on the host kept the device waiting."""
 
 WAITS = build_schema(
     {  # one row per piece of a gap between the compute segments of a step; by process_key, device_id, start_ns.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.causes import BUBBLE_CAUSES, HOST_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report_page import RANK_STEPS
 from nsys_pp.frames.training import Training
@@ -15,7 +15,6 @@ from nsys_pp.tables.verdict.evidence import Evidence
 MOST_CELLS = 400_000
 """Most rows of a frame whose steps are not combined: a page of more is too large."""
 WAIT_CAUSES = tuple(cause for cause in BUBBLE_CAUSES if cause.startswith(("message", "collective")))
-LATE_CAUSES = ("host", "data")
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
 
 
@@ -34,7 +33,7 @@ def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.
         .with_columns(
             pl.col("start_ns", "end_ns") - training.zero_ns,
             wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
-            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in LATE_CAUSES),
+            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
             last_step="step",
         )
         .join(compare_with_peers(training), on=["lane", "step"], how="left")

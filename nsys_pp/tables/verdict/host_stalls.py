@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.frames.causes import HOST_CAUSES
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
@@ -27,7 +28,6 @@ LEAST_SHARE = 0.05
 _SPREADS = 8
 _LEAST_PART = 0.5  # of the excess in one interval, and of the interval in one call
 _MOST_SINGLE = 3  # stalls that are named one by one
-_CAUSES = ("host", "data")
 
 
 class _Stall(Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
 def _list_stalls(evidence: Evidence) -> list[_Stall]:
     """List the ranks and steps with late launches, by descending gain."""
     found = []
-    for cause in _CAUSES:
+    for cause in HOST_CAUSES:
         column = f"{cause}_ns"
         times = evidence.lane_steps.select("lane", "step", value=pl.col(column).cast(pl.Float64))
         over = "lane" if evidence.step_count >= 3 else "step"

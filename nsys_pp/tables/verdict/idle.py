@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.causes import BUBBLE_CAUSES, HOST_CAUSES
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.hosts import describe_hosts
@@ -21,7 +21,6 @@ from nsys_pp.tables.verdict.wording import format_share, format_time
 LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
 _LEAST_CAUSE = 0.02
 _MOST_CAUSES = 2
-_HOST = ("host", "data")
 _WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
 _WORDS = {
@@ -120,7 +119,7 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     whole = "a step" if evidence.has_steps else "the capture"
     name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
     longest = _describe_longest(evidence, idle)
-    late = [cause for cause in _HOST if times[cause] >= _LEAST_CAUSE * span]
+    late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
     hosts = (
         describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
     )

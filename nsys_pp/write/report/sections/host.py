@@ -6,20 +6,20 @@ from typing import Any
 
 import polars as pl
 
+from nsys_pp.frames.causes import HOST_CAUSES
 from nsys_pp.units import NS_PER_S, format_duration
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
 from nsys_pp.write.report.section import Drawn, Section
 from nsys_pp.write.report.source import PageSource
 
 _MOST_ROWS = 12
-_CAUSES = ("host", "data")  # waits for messages and collectives are in other sections
 
 
 def _draw(source: PageSource) -> Drawn:
     frame = source.tables["gaps"].frame
     if frame.is_empty():
         return Drawn(absent="No gap between kernels was found.")
-    rows = frame.filter(pl.col("cause").cast(pl.String).is_in(_CAUSES)).head(_MOST_ROWS).to_dicts()
+    rows = frame.filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).head(_MOST_ROWS).to_dicts()
     if not rows:
         return Drawn(
             absent="None of the longest gaps is caused by the host or by loading data; the table has all of them."
