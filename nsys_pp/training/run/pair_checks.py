@@ -54,9 +54,13 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     np.maximum.at(reach, channel, SKEW_NS + bound)
     tested = np.flatnonzero(is_tested)
     chosen = select_rows(times, tested)
-    near, far = (
-        score_pairs(channel[tested], chosen, waits=waits, reach_ns=reach_ns, transfer_ns=transfer_ns)
-        for reach_ns in (reach, np.full(len(waits), np.inf))
+    near, far = score_pairs(
+        channel[tested],
+        chosen,
+        waits=waits,
+        reaches_ns=(reach, np.full(len(waits), np.inf)),
+        transfer_ns=transfer_ns,
+        with_contrast=False,
     )
     of_both, is_forward = np.zeros(len(near.score), np.int64), np.zeros(len(near.score), np.bool_)
     of_both[channel], is_forward[channel] = both, lane < other
