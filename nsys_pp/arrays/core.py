@@ -81,6 +81,10 @@ class Core:
         self.join_slices = _declare(
             library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
         )
+        # of arrays that `frame_columns.py` checks and holds
+        self.restore_columns = _declare(
+            library.core_restore_columns, count, pointer, count, count, pointer, count, *[pointer] * 3
+        )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
