@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import fill_null, numbers
 from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
@@ -328,9 +328,12 @@ def _list_losses(inputs: Sequence[Input]) -> tuple[Loss, ...]:
 
 def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
     """Map times of reports, one report after the other, to the trace's clock; null stays null."""
-    by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
-    moved = pl.Series(
-        times.name,
-        np.concatenate([clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]),
-    )
-    return moved.set(times.is_null(), None) if times.null_count() else moved
+    report_ns = fill_null(times, 0).to_numpy()
+    if all(len(clock.offset_ns) == 1 for clock in clocks):
+        trace_ns = report_ns + np.repeat([clock.offset_ns[0] for clock in clocks], sizes)
+    else:
+        by_report = np.split(report_ns, np.cumsum(sizes)[:-1])
+        moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
+        trace_ns = np.concatenate(moved)
+    moved_times = pl.Series(times.name, trace_ns)
+    return moved_times.set(times.is_null(), None) if times.null_count() else moved_times

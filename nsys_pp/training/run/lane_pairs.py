@@ -86,9 +86,7 @@ def _score_block(
     reach = np.where(is_comparable, sides["reach"].to_numpy(), 0.0)
     certain, wild = score_pairs(
         pairs.candidate,
-        Times(
-            send_start=send_start, send_end=send_end, receive_start=receive_start, receive_end=receive_end
-        ),
+        Times(send_start=send_start, send_end=send_end, receive_start=receive_start, receive_end=receive_end),
         waits=sides["has_waits"].to_numpy(),
         reaches_ns=(reach, np.where(sides["is_same_clock"].to_numpy(), reach, np.inf)),
         transfer_ns=sides["transfer_ns"].to_numpy(),
@@ -179,10 +177,19 @@ def _pair_nearest(
         sides: Candidates.
         rows: The candidates to be paired.
     """
-    columns = ["send_route", "receive_route", "has_waits", "reach", "first_ns_of_receive", "last_ns_of_receive"]
+    columns = [
+        "send_route",
+        "receive_route",
+        "has_waits",
+        "reach",
+        "first_ns_of_receive",
+        "last_ns_of_receive",
+    ]
     candidates = sides[columns][rows].hstack([pl.Series("candidate", rows)])
     own, others = (
-        side.select("end_ns", **{f"{name}_route": "route"}).with_columns(pl.Series(name, np.arange(len(side))))
+        side.select("end_ns", **{f"{name}_route": "route"}).with_columns(
+            pl.Series(name, np.arange(len(side)))
+        )
         for side, name in ((sends, "send"), (receives, "receive"))
     )
     wanted = candidates.join(own, on="send_route").filter(

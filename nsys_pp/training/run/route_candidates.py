@@ -40,7 +40,12 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     if topology.stages > 1:
         own, other = [*own, "stage", "target"], [*other, "target", "stage"]
     pairs = sends.join(
-        receives, left_on=own, right_on=other, suffix="_of_receive", coalesce=False, maintain_order="right_left"
+        receives,
+        left_on=own,
+        right_on=other,
+        suffix="_of_receive",
+        coalesce=False,
+        maintain_order="right_left",
     )
     send, receive = pl.col("lane").cast(pl.Int64), pl.col("lane_of_receive").cast(pl.Int64)
     is_alike = [(pl.col(name) == pl.col(f"{name}_of_receive")).fill_null(True) for name in SLICE]

@@ -27,7 +27,7 @@ LAST_MEMBERS = build_schema(
         "need_start_ns": pl.Int64,
         "need_end_ns": pl.Int64,
         "peer_start_ns": pl.Int64,  # start of the last other member found
-        "bound_ns": pl.Int64,  # its error
+        "bound_ns": pl.Int64,  # error of the clock of `lane`; 0 where unknown
         "waits_for": pl.UInt32,  # its lane
         "is_complete": pl.Boolean,  # no further member is in the reports
     },
@@ -76,8 +76,8 @@ def find_last_members(
     is_hidden[numbers(list_hidden(events)["stream"])] = True
     of_last = stream[last.request]
     is_complete = (last.member_count == known_count[of_last]) & ~is_hidden[of_last]
-    found = {"peer_start_ns": last.began, "bound_ns": last.error, "waits_for": last.lane.astype(np.uint32)}
-    return requested[["lane", *_NEED]][last.request].hstack(
+    found = {"peer_start_ns": last.began, "waits_for": last.lane.astype(np.uint32)}
+    return requested[["lane", *_NEED, "bound_ns"]][last.request].hstack(
         [pl.Series(name, values) for name, values in {**found, "is_complete": is_complete}.items()]
     )
 
@@ -110,7 +110,6 @@ class _Matches(Struct, frozen=True, kw_only=True):
 
     request: Int64s
     event: Int64s
-    error: Int64s  # of the clocks relative to each other
 
 
 class _Last(Struct, frozen=True, kw_only=True):
@@ -118,7 +117,6 @@ class _Last(Struct, frozen=True, kw_only=True):
 
     request: Int64s
     began: Int64s
-    error: Int64s
     lane: Int64s
     member_count: Int64s
 
@@ -145,7 +143,7 @@ def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_events(events: pl.DataFrame, lanes: pl.DataFrame) -> _Events:
-    stream, ordinal, end = (numbers(events[name]) for name in ("stream", "ordinal", "end_ns"))
+    stream, ordinal = (numbers(events[name]) for name in ("stream", "ordinal"))
     order = order_rows(stream, ordinal)
     count = np.bincount(stream)
     columns = {"lane": "lane", "start": "start_ns", "end": "end_ns", "clock": "clock", "bound": "bound_ns"}
@@ -192,9 +190,7 @@ def _find_last(requests: _Requests, members: tuple[Int64s, Int64s], events: _Eve
         for block in _list_blocks(own, counts[own])
     ]
     nothing = np.zeros(0, np.int64)
-    return join_rows(
-        _Last(request=nothing, began=nothing, error=nothing, lane=nothing, member_count=nothing), *parts
-    )
+    return join_rows(_Last(request=nothing, began=nothing, lane=nothing, member_count=nothing), *parts)
 
 
 def _list_blocks(stream: Int64s, count: Int64s) -> list[slice]:
@@ -242,7 +238,6 @@ def _match_block(
     return _Last(
         request=ordered[last],
         began=began[chosen],
-        error=matches.error[chosen],
         lane=lane[chosen],
         member_count=np.diff(np.append(-1, last)),
     )
@@ -265,9 +260,7 @@ def _match_members(
         events: All collectives.
     """
     mine, its = events.first[own][pair], events.first[other][pair]
-    error = np.where(
-        events.clock[mine] == events.clock[its], 0, events.bound[mine] + events.bound[its]
-    )
+    error = np.where(events.clock[mine] == events.clock[its], 0, events.bound[mine] + events.bound[its])
     reach = SKEW_NS + error.clip(max=MAX_BOUND_NS)
     start, end, ordinal = requests.start[request], requests.end[request], requests.ordinal[request]
     near = _find_nearest(other[pair], end, events)
@@ -279,11 +272,13 @@ def _match_members(
     limit = np.append(events.first[1:], len(events.end))[other[pair]] - its
     rest = np.flatnonzero(is_certain & (to >= 0) & (to < limit))
     event = (its + to)[rest]
-    overlaps = (events.start[event] - reach[rest] <= end[rest]) & (events.end[event] + reach[rest] >= start[rest])
+    overlaps = (events.start[event] - reach[rest] <= end[rest]) & (
+        events.end[event] + reach[rest] >= start[rest]
+    )
     rest, event = rest[overlaps], event[overlaps]
     same = np.flatnonzero(is_same)
     rows = np.append(same, rest)
-    return _Matches(request=request[rows], event=np.append(near[same], event), error=error[rows])
+    return _Matches(request=request[rows], event=np.append(near[same], event))
 
 
 def _find_nearest(stream: Int64s, end: Int64s, events: _Events) -> Int64s:
@@ -312,7 +307,9 @@ def _fill(group: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     """
     index, is_known = np.arange(len(values)), values != _NONE
     before = np.maximum.accumulate(np.where(is_known, index, -1)) if len(values) else index
-    after = np.minimum.accumulate(np.where(is_known, index, len(values))[::-1])[::-1] if len(values) else index
+    after = (
+        np.minimum.accumulate(np.where(is_known, index, len(values))[::-1])[::-1] if len(values) else index
+    )
     padded, groups = np.append(values, _NONE), np.append(group, -1)
     return (
         np.where(groups[before] == group, padded[before], _NONE),
