@@ -197,6 +197,8 @@ def _choose_jobs(jobs: pl.DataFrame, *, infer_jobs: bool) -> tuple[pl.DataFrame,
     Returns:
         `GATHERED_FRAMES`: jobs; whether some are inferred.
     """
+    if not jobs["range_id"].null_count():
+        return jobs, False
     is_inferred = pl.col("range_id").is_null()
     ran = jobs.filter(pl.col("device_id").is_not_null())
     lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
@@ -272,9 +274,10 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """
     thread = ["report", "process_key", "thread_key"]
     is_data = pl.col("kind") == "data"
-    loading = jobs.select(*thread, *_HOST, is_data=is_data).unique()
-    working = loading.filter(~pl.col("is_data"))
-    loading = loading.filter("is_data").join(working, on=thread, how="semi")
+    loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data)
+    if len(loading):
+        working = jobs[[*thread, "kind"]].filter(~is_data).unique(thread)
+        loading = loading.unique().join(working, on=thread, how="semi")
     return (
         lanes.select("lane", "report", "process_key")
         .join(loading, on=["report", "process_key"])

@@ -164,7 +164,7 @@ def score_ends(
         apart_ns: The distance.
         ranges_ns: Least and greatest constant of each hypothesis; one or more ranges.
         share: As in `score_pairs`.
-        with_contrast: Compute `contrast`, which takes as long as the rest; else it is 0.
+        with_contrast: Compute `contrast` for the first range, which takes as long as the rest; for others it is 0.
 
     Returns:
         The evidence for each range.
@@ -186,10 +186,10 @@ def score_ends(
         number[changed] = np.arange(len(changed))
         of_group = number[group]
         own = of_group >= 0
-        fit = _fit_constants(of_group[own], apart[own], center[changed], with_contrast=with_contrast)
+        fit = _fit_constants(of_group[own], apart[own], center[changed], with_contrast=False)
         fits.append(fits[0].replace(changed, fit, center))
     return [
-        _rate_fit(fit, count, most_ns - least_ns, with_contrast=with_contrast)
+        _rate_fit(fit, count, most_ns - least_ns, with_contrast=with_contrast and fit is fits[0])
         for fit, (least_ns, most_ns) in zip(fits, ranges_ns, strict=True)
     ]
 

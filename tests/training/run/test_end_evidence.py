@@ -51,10 +51,14 @@ def test_evidence_is_a_ratio_of_likelihoods(rows: list[tuple[int, int]], least: 
     hypothesis, apart = (np.array([row[column] for row in rows], dtype=np.int64) for column in (0, 1))
     anywhere = (np.full(SIZE, -np.inf), np.full(SIZE, np.inf))
     limits = (np.full(SIZE, -float(least)), np.full(SIZE, float(most)))
-    _, found = score_ends(hypothesis, apart, [anywhere, limits])
-    assert repr(score_ends(hypothesis, apart, [limits])[0]) == repr(found)
-    (alone,) = score_ends(hypothesis, apart, [limits], with_contrast=False)
-    assert alone.score.tolist() == found.score.tolist()
+    (found,) = score_ends(hypothesis, apart, [limits])
+    for other in (
+        score_ends(hypothesis, apart, [anywhere, limits])[1],
+        score_ends(hypothesis, apart, [limits], with_contrast=False)[0],
+    ):
+        for name in ("score", "center_ns", "count", "together"):
+            assert getattr(other, name).tolist() == getattr(found, name).tolist()
+        assert not other.contrast.any()
     for number in range(SIZE):
         values = [distance for at, distance in rows if at == number]
         assert found.count[number] == len(values)
