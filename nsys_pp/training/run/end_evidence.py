@@ -222,8 +222,8 @@ def _fit_constants(group: Int64s, apart: Floats, center_ns: Floats, *, with_cont
     off = np.abs(apart - center_ns[group])
     return _Fit(
         center_ns=center_ns,
-        near=_find_likeliest(group, off, size, _SCALES_NS),
-        wide=_find_likeliest(group, off, size, _WIDE_SCALES_NS) if with_contrast else np.zeros(size),
+        near=_find_likeliest(group, off, size, _SCALES_NS.tolist()),
+        wide=_find_likeliest(group, off, size, _WIDE_SCALES_NS.tolist()) if with_contrast else np.zeros(size),
         together=np.bincount(group, off <= SKEW_NS, size).astype(np.int64),
     )
 
@@ -255,7 +255,7 @@ def _sort_in_groups(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
     return keys - np.repeat(np.arange(len(count)) * span, count) + least
 
 
-def _find_likeliest(group: Int64s, off_ns: Floats, size: int, scales_ns: Floats) -> Floats:
+def _find_likeliest(group: Int64s, off_ns: Floats, size: int, scales_ns: Sequence[float]) -> Floats:
     """Sum the logarithms of likelihoods of each group, for the likeliest scale and share of messages that end together."""
     best = np.full(size, -np.inf)
     nearer = -off_ns

@@ -9,7 +9,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import NEVER, numbers
 from nsys_pp.arrays.order import combine_keys, order_rows
 from nsys_pp.arrays.records import join_rows, select_rows
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import CLOCK, number_comparable
@@ -20,6 +20,7 @@ _CHANNEL = ["lane", "channel", "name", "communicator"]
 _NEED = ("need_start_ns", "need_end_ns")
 _BLOCK_ROWS = 1 << 19  # collectives with another member that are matched at a time, for memory
 _NONE = -(1 << 40)  # no shift of ordinals
+_MOST_LANES = 1 << 32
 
 LAST_MEMBERS = build_schema(
     {  # one row per collective of which a member is found
@@ -187,20 +188,10 @@ def _find_last(requests: _Requests, members: tuple[Int64s, Int64s], events: _Eve
     own, other = members[0][by_stream], members[1][by_stream]
     parts = [
         _match_block(requests, own[block], other[block], asked, since, counts, events)
-        for block in _list_blocks(own, counts[own])
+        for block in divide_groups(own, counts[own], _BLOCK_ROWS)
     ]
     nothing = np.zeros(0, np.int64)
     return join_rows(_Last(request=nothing, began=nothing, lane=nothing, member_count=nothing), *parts)
-
-
-def _list_blocks(stream: Int64s, count: Int64s) -> list[slice]:
-    """Divide pairs of streams into blocks of whole streams with a limited number of rows."""
-    if not len(stream):
-        return []
-    begins = np.flatnonzero(np.append(True, stream[1:] != stream[:-1]))
-    number = np.append(0, np.cumsum(count))[begins] // _BLOCK_ROWS
-    edges = begins[np.append(True, number[1:] != number[:-1])].tolist()
-    return [slice(*edge) for edge in zip(edges, [*edges[1:], len(stream)], strict=True)]
 
 
 def _match_block(
@@ -230,17 +221,14 @@ def _match_block(
     is_same = events.clock[mine] == events.clock[matches.event]
     relation = events.relation[matches.event]
     matches = select_rows(matches, is_same | ((relation >= 0) & (relation == events.relation[mine])))
-    began, lane = events.start[matches.event], events.lane[matches.event]
-    order = np.lexsort((-lane, began, matches.request))
-    ordered = matches.request[order]
-    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else order
-    chosen = order[last]
-    return _Last(
-        request=ordered[last],
-        began=began[chosen],
-        lane=lane[chosen],
-        member_count=np.diff(np.append(-1, last)),
-    )
+    request, began, lane = matches.request, events.start[matches.event], events.lane[matches.event]
+    size = len(requests.stream)
+    member_count, latest = np.bincount(request, minlength=size), np.full(size, NEVER)
+    np.maximum.at(latest, request, began)
+    is_last, first_lane = began == latest[request], np.full(size, _MOST_LANES)
+    np.minimum.at(first_lane, request[is_last], lane[is_last])
+    found = np.flatnonzero(member_count)
+    return _Last(request=found, began=latest[found], lane=first_lane[found], member_count=member_count[found])
 
 
 def _match_members(
@@ -295,7 +283,8 @@ def _find_nearest(stream: Int64s, end: Int64s, events: _Events) -> Int64s:
     after = np.searchsorted(ends, ends[after], side="right") - 1
     after = events.by_end[after]
     is_after = np.abs(events.end[after] - end) <= np.abs(end - events.end[before])
-    return np.where(is_after, after, before)
+    nearest: Int64s = np.where(is_after, after, before)
+    return nearest
 
 
 def _fill(group: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:

@@ -55,9 +55,9 @@ def test_positions_pair_messages(
     sends, receives = (
         number_in_steps(mark_step_edges(frame_of(rows), run_steps)) for rows in (sent, received)
     )
-    pairs = PositionFinder(sends, receives).pair(np.array([0, 0, 1]), np.array([1, 2, 1]))
+    result = PositionFinder(sends, receives).pair(np.array([0, 0, 1]), np.array([1, 2, 1]))
     found = sorted(
-        zip(*(column.tolist() for column in (pairs.candidate, pairs.send, pairs.receive)), strict=True)
+        zip(*(column.tolist() for column in (result.candidate, result.send, result.receive)), strict=True)
     )
     expected = []
     for candidate, (sender, receiver) in enumerate([(0, 1), (0, 2), (1, 1)]):
