@@ -17,14 +17,9 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import Values
 from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.frame_codes import LAYOUTS, FrameCode, Layout, read_code
 from nsys_pp.arrays.packed_columns import as_type, build_texts
-from nsys_pp.arrays.packed_frames import (
-    LAYOUTS,
-    FrameCode,
-    Layout,
-    list_categories,
-    read_code,
-)
+from nsys_pp.arrays.packed_frames import list_categories
 
 _METHODS = {"plain": 0, "signed": 1, "delta": 2, "minus": 3, "map": 4}
 _NO_VALUES = (-1, 0, 0, -1)  # method, width, length and other of a column of nulls

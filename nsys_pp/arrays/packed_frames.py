@@ -9,7 +9,6 @@ as differences to those that their values have, which are 0 unless values were r
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -20,32 +19,23 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.arrays.byte_planes import Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.arrays.distributions import compute_moments
+from nsys_pp.arrays.frame_codes import (
+    FEW_VALUES,
+    LAYOUTS,
+    LENGTH,
+    ColumnCode,
+    FrameCode,
+    Layout,
+    identify_schema,
+    order_columns,
+    read_code,
+)
 from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, as_type, join_columns, list_empty
 
-_FEW_VALUES = 1 << 16
 _MOST_BASES = 6
-_LENGTH = struct.Struct("<I")
 _VALUES, _COUNTS = "values", "value_counts"  # columns of a distribution
-
-
-class ColumnCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Description of a column."""
-
-    has_nulls: bool  # partly null: a mask precedes the planes
-    code: PlaneCode | None  # of the values that are not null; None: all are null
-    texts: list[str] | None = None  # of strings and categories
-    inner: PlaneCode | None = None  # of the values of lists; `code` is that of their lengths
-
-
-class FrameCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Description of a packed frame."""
-
-    rows: int
-    columns: list[ColumnCode]  # in the order of `_storage_order`
-    schema_id: int  # of `_schema_id`
-    padding: int  # zeros at the end: no column has more values than the frame has bytes, or `_FEW_VALUES`
 
 
 class _Earlier(Struct):
@@ -72,47 +62,6 @@ class _Earlier(Struct):
         return self.words.get(other)
 
 
-class Layout(Struct, frozen=True, kw_only=True):
-    """Facts of a schema for decoding, kept between frames."""
-
-    schema: pl.Schema
-    schema_id: int
-    order: list[int]  # of `_storage_order`
-    types: list[pl.DataType]
-    names: list[str]
-    lists: list[bool]  # whether each column is one of lists
-    texts: list[bool]  # the same, of texts
-
-
-class _Layouts:
-    """Layouts by identity of the schema, which the layout keeps alive."""
-
-    _MOST = 1_000
-
-    def __init__(self) -> None:
-        self._layouts: dict[int, Layout] = {}
-
-    def find(self, schema: pl.Schema) -> Layout:
-        """Return the layout of a schema."""
-        layout = self._layouts.get(id(schema))
-        if layout is None:
-            if len(self._layouts) >= self._MOST:
-                self._layouts.clear()
-            layout = self._layouts[id(schema)] = Layout(
-                schema=schema,
-                schema_id=_schema_id(schema),
-                order=_storage_order(schema),
-                types=schema.dtypes(),
-                names=schema.names(),
-                lists=[isinstance(dtype, pl.List) for dtype in schema.dtypes()],
-                texts=[isinstance(dtype, TEXTS) for dtype in schema.dtypes()],
-            )
-        return layout
-
-
-LAYOUTS = _Layouts()
-
-
 def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[bytes], int]) -> bytes:
     """Pack a frame.
 
@@ -128,7 +77,7 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
         ValueError: A list contains null.
     """
     earlier, columns, data = _Earlier({}, set(), {}), [], []
-    for position in _storage_order(schema):
+    for position in order_columns(schema):
         column = frame.to_series(position)
         if isinstance(column.dtype, pl.List):
             code, pieces = _pack_lists(column, earlier, measure)
@@ -138,9 +87,9 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
     most = max([len(frame), *(code.length for code in codes)])
-    padding = max(0, most - sum(map(len, data))) if most > _FEW_VALUES else 0
-    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, _schema_id(schema), padding))
-    return b"".join([_LENGTH.pack(len(description)), description, *data, bytes(padding)])
+    padding = max(0, most - sum(map(len, data))) if most > FEW_VALUES else 0
+    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, identify_schema(schema), padding))
+    return b"".join([LENGTH.pack(len(description)), description, *data, bytes(padding)])
 
 
 class DecodedFrame(Struct, frozen=True, kw_only=True):
@@ -215,25 +164,6 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
 
 
-def read_code(packed: bytes, layout: Layout) -> tuple[FrameCode, int]:
-    """Read the description of a packed frame; return the position of its columns, too.
-
-    Raises:
-        ValueError: The frame has another schema, or more rows than a frame of its size has.
-        struct.error: It has no description.
-        MsgspecError: The description is damaged.
-    """
-    (size,) = _LENGTH.unpack_from(packed)
-    start = _LENGTH.size + size
-    code = msgspec.msgpack.decode(memoryview(packed)[_LENGTH.size : start], type=FrameCode)
-    if len(code.columns) != len(layout.types) or code.schema_id != layout.schema_id:
-        raise ValueError("a frame has another schema")
-    lengths = [one.length for column in code.columns for one in (column.code, column.inner) if one]
-    if code.rows < 0 or max(code.rows, *lengths, 0) > max(len(packed), _FEW_VALUES):
-        raise ValueError("a frame has more rows than bytes")
-    return code, start
-
-
 def _is_empty(code: FrameCode, layout: Layout) -> bool:
     """Return whether no column has a value; most frames of reports without a training have none."""
     return not code.padding and all(
@@ -266,18 +196,6 @@ class _Reader:
         """Check that all bytes are read."""
         if self._at != len(self._data):
             raise ValueError("a frame has more bytes than columns")
-
-
-def _schema_id(schema: pl.Schema) -> int:
-    """Hash the names and types of columns: a file has neither."""
-    columns = [f"{name} {dtype.base_type().__name__}" for name, dtype in schema.items()]
-    return zlib.crc32("\n".join(columns).encode())
-
-
-def _storage_order(schema: pl.Schema) -> list[int]:
-    """Return the positions of the columns as they are stored: lists first, because moments follow from them."""
-    types = schema.dtypes()
-    return sorted(range(len(types)), key=lambda position: not isinstance(types[position], pl.List))
 
 
 def _is_time(schema: pl.Schema, position: int) -> bool:

@@ -67,7 +67,7 @@ def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """Compare sampled collectives of each stream with those of other lanes that end at the same time.
+    """Compare sampled collectives of each stream with collectives of other lanes that end at the same time.
 
     Args:
         events: Collectives without a communicator; as in `pair_members`.

@@ -84,7 +84,7 @@ def find_last_members(
 
 
 class _Requests(Struct, frozen=True, kw_only=True):
-    """Collectives of which the last member is asked for."""
+    """Collectives whose last member is wanted."""
 
     stream: Int64s
     ordinal: Int64s  # in its stream
