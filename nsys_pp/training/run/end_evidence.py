@@ -210,7 +210,7 @@ class _Fit(Struct, frozen=True, kw_only=True):
     together: Int64s
 
     def replace(self, changed: Int64s, fit: _Fit, center_ns: Floats) -> _Fit:
-        """Return the same with other constants, of which some differ."""
+        """Return the same with other constants, some of them equal."""
         near, wide, together = self.near.copy(), self.wide.copy(), self.together.copy()
         near[changed], wide[changed], together[changed] = fit.near, fit.wide, fit.together
         return _Fit(center_ns=center_ns, near=near, wide=wide, together=together)
@@ -229,7 +229,7 @@ def _fit_constants(group: Int64s, apart: Floats, center_ns: Floats, *, with_cont
 
 
 def _rate_fit(fit: _Fit, count: Int64s, range_ns: Floats, *, with_contrast: bool) -> Evidence:
-    """Compare the likelihoods of constants with those of chance, and of a wider scatter."""
+    """Compare the likelihoods of constants with the likelihoods of chance and of a wider scatter."""
     # the constant is fitted: of all constants in its range, one fits best by chance
     fitted = np.log1p(np.minimum(range_ns, _WIDEST_NS) / _SCALES_NS[0])
     contrast = np.where(count > 0, fit.near - np.maximum(fit.wide, 0.0), 0.0)
