@@ -24,6 +24,7 @@ NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
+_EXACT_AS_FLOATS = 1 << 53
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
 
 
@@ -71,6 +72,32 @@ def has_value(column: pl.Series) -> Bools:
         return np.full(len(column), null_count == 0)
     mask: Bools = column.is_not_null().to_numpy()
     return mask
+
+
+def split_nulls(series: pl.Series) -> tuple[npt.NDArray[Any], Bools | None]:
+    """Return the values of a column of numbers or booleans, any value for null, and the mask of the others; None: all.
+
+    Without a query where the values are exact as floats, which have NaN for null.
+    """
+    null_count = series.null_count()
+    if not null_count:
+        return series.to_numpy(), None
+    if null_count == len(series):
+        return np.zeros(len(series), np.float64 if series.dtype.is_float() else np.int64), np.zeros(
+            len(series), np.bool_
+        )
+    values = (series.cast(pl.UInt8) if series.dtype == pl.Boolean else series).to_numpy()
+    is_null = np.isnan(values)
+    is_exact = int(is_null.sum()) == null_count  # of floats, NaN is a value, too
+    if not series.dtype.is_float() and is_exact:
+        values = np.where(is_null, 0, values)
+        is_exact = bool(np.abs(values).max(initial=0) < _EXACT_AS_FLOATS)
+        if is_exact:
+            values = values.astype(np.int64)
+    if not is_exact:
+        filled = series.fill_null(0)
+        return filled.to_numpy(), series.is_not_null().to_numpy()
+    return values, ~is_null
 
 
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:

@@ -14,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 9; }
+API int64_t core_version(void) { return 10; }
 
 /* ---- Memory. ---- */
 
@@ -1785,6 +1785,159 @@ API int64_t core_write_packets(
             for (int64_t column = group->first_column; column < group->stop_column; column++)
                 write_value(packet, &columns[column], row);
         }
+    }
+    return 0;
+}
+
+/* ---- Packets of rows: fields of any size, of which a row may lack some. ---- */
+
+enum { UNSIGNED, SIGNED, RAW, NUMBER }; /* RAW: 8 bytes as they are. NUMBER: unsigned; a row with 0 lacks the field */
+
+typedef struct {
+    const uint8_t *values;
+    const int64_t *rows;    /* of the values, by row; NULL: values are in order of the rows */
+    const uint8_t *present; /* 0 where a value is absent; NULL: none is */
+    int64_t value_bytes, kind;
+} RowField; /* a row of five numbers of 64 bits */
+
+typedef struct {
+    int64_t first, stop; /* rows */
+    int64_t low, high;   /* events: begins of the rows, and ends */
+    const int64_t *begin;   /* event that begins each row */
+    const uint64_t *delta;  /* of each event */
+    int64_t field_count;
+    const RowField *fields;
+    uint8_t *shape_of; /* of each row from `first` on */
+} RowBlock;
+
+typedef struct {
+    const uint8_t *packet;
+    int64_t width, delta_at, delta_width, first_column, stop_column;
+} RowShape; /* columns: field, offset, width */
+
+#define MOST_SHAPES 255
+
+/* Return a value as a number of 64 bits, with the sign of signed ones. */
+static inline uint64_t load_value(const RowField *field, int64_t row) {
+    const uint8_t *value = field->values + (field->rows ? field->rows[row] : row) * field->value_bytes;
+    int is_signed = field->kind == SIGNED;
+    uint16_t word;
+    uint32_t half;
+    uint64_t number;
+    switch (field->value_bytes) {
+    case 1: return is_signed ? (uint64_t)(int8_t)*value : *value;
+    case 2: memcpy(&word, value, sizeof word); return is_signed ? (uint64_t)(int16_t)word : word;
+    case 4: memcpy(&half, value, sizeof half); return is_signed ? (uint64_t)(int32_t)half : half;
+    default: memcpy(&number, value, sizeof number); return number;
+    }
+}
+
+static inline int has_field(const RowField *field, int64_t row) {
+    if (field->kind == NUMBER) return load_value(field, row) != 0;
+    return !field->present || field->present[field->rows ? field->rows[row] : row];
+}
+
+/* Group rows by the fields that they have. Return the number of shapes; -1 if there are more than `MOST_SHAPES`.
+   keys: receives the fields of each shape, a bit for each nullable field. counts: receives the rows of each shape.
+   bits: receives the bits that are set in any delta of a shape, then in any value of each of its fields; at the end in deltas of
+   ends. key_of: room for a number per row. */
+API int64_t core_find_shapes(const RowBlock *block, uint64_t *keys, int64_t *counts, uint64_t *bits, uint64_t *key_of) {
+    int64_t rows = block->stop - block->first, fields = block->field_count, shapes = 0, bit = 0, shape = 0;
+    memset(key_of, 0, (size_t)rows * sizeof *key_of);
+    for (int64_t number = 0; number < fields; number++) {
+        const RowField *field = &block->fields[number];
+        if (!field->present && field->kind != NUMBER) continue;
+        for (int64_t row = 0; row < rows; row++)
+            key_of[row] |= (uint64_t)has_field(field, block->first + row) << bit;
+        bit++;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        if (!shapes || keys[shape] != key_of[row])
+            for (shape = 0; shape < shapes && keys[shape] != key_of[row];) shape++;
+        if (shape == shapes) {
+            if (shapes == MOST_SHAPES) return -1;
+            keys[shapes] = key_of[row];
+            counts[shapes++] = 0;
+        }
+        counts[shape]++;
+        block->shape_of[row] = (uint8_t)shape;
+    }
+    memset(bits, 0, (size_t)(shapes * (fields + 1) + 1) * sizeof *bits);
+    uint64_t *ends = &bits[shapes * (fields + 1)];
+    for (int64_t event = block->low, row = block->first; event < block->high; event++) {
+        if (row < block->stop && block->begin[row] == event)
+            bits[block->shape_of[row++ - block->first] * (fields + 1)] |= block->delta[event];
+        else *ends |= block->delta[event];
+    }
+    for (int64_t number = 0; number < fields; number++) {
+        const RowField *field = &block->fields[number];
+        if (field->kind == RAW) continue;
+        for (int64_t row = 0; row < rows; row++) /* absent ones are no bits */
+            if (has_field(field, block->first + row))
+                bits[block->shape_of[row] * (fields + 1) + 1 + number] |= load_value(field, block->first + row);
+    }
+    return shapes;
+}
+
+/* Write the packets of the events of a block, in order: a begin for each row, by its shape, and ends.
+   columns: of shapes. opening: packet before a row that begins a subtrack; openings: these rows, then the value of each. Return
+   the bytes written. */
+API int64_t core_write_rows(
+    const RowBlock *block, const RowShape *shapes, const int64_t *columns, const RowShape *end, const RowShape *opening,
+    int64_t opening_count, const int64_t *opening_rows, const uint64_t *opening_values, uint8_t *data
+) {
+    uint8_t *to = data;
+    for (int64_t event = block->low, row = block->first, opened = 0; event < block->high; event++) {
+        if (row == block->stop || block->begin[row] != event) {
+            memcpy(to, end->packet, (size_t)end->width);
+            write_varint(to + end->delta_at, block->delta[event], end->delta_width);
+            to += end->width;
+            continue;
+        }
+        if (opened < opening_count && opening_rows[opened] == row) {
+            memcpy(to, opening->packet, (size_t)opening->width);
+            write_varint(to + opening->delta_at, opening_values[opened++], opening->delta_width);
+            to += opening->width;
+        }
+        const RowShape *shape = &shapes[block->shape_of[row - block->first]];
+        memcpy(to, shape->packet, (size_t)shape->width);
+        write_varint(to + shape->delta_at, block->delta[event], shape->delta_width);
+        for (int64_t at = shape->first_column; at < shape->stop_column; at++) {
+            const int64_t *column = &columns[3 * at];
+            const RowField *field = &block->fields[column[0]];
+            uint64_t value = load_value(field, row);
+            if (field->kind == RAW) memcpy(to + column[1], &value, sizeof value);
+            else write_varint(to + column[1], value, column[2]);
+        }
+        to += shape->width;
+        row++;
+    }
+    return to - data;
+}
+
+/* Number the codes of columns 1, 2, ... in order of appearance, each column from `after` of it on; 0 stays 0.
+   codes: of each column, addresses. rows: of the codes. room: for codes of a column in `used`. numbers: receives those of each row, column by column.
+   used: receives the code of each number, likewise. number_of: a table of zeros by code, which is left as it was. counts: receives
+   the distinct codes of each column; those of a group are numbered on. Return 1 where a code is above `most`. */
+API int64_t core_number_columns(
+    int64_t count, const int64_t *rows, int64_t column_count, int64_t room, uint32_t most, const uint32_t *const *codes,
+    const int64_t *groups, uint32_t *numbers, uint32_t *used, uint32_t *number_of, int64_t *counts
+) {
+    for (int64_t column = 0; column < column_count; column++) {
+        uint32_t *own = numbers + column * count, *own_used = used + column * room, before = 0, distinct = 0;
+        for (int64_t other = 0; other < column; other++)
+            if (groups[other] == groups[column]) before += (uint32_t)counts[other];
+        for (int64_t row = 0; row < count; row++) {
+            uint32_t code = codes[column][rows ? rows[row] : row];
+            if (code > most) return 1;
+            if (code && !number_of[code]) {
+                own_used[distinct++] = code;
+                number_of[code] = before + distinct;
+            }
+            own[row] = number_of[code];
+        }
+        for (uint32_t at = 0; at < distinct; at++) number_of[own_used[at]] = 0;
+        counts[column] = distinct;
     }
     return 0;
 }

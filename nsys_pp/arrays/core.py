@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 9
+_VERSION = 10
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -70,6 +70,12 @@ class Core:
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
+        # of arrays that `row_packets.py` checks and holds
+        self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
+        self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
+        self.number_columns = _declare(
+            library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
+        )
         # of arrays that `byte_rows.py` checks and holds
         self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
         self.read_number_rows = _declare(

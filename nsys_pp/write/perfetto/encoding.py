@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import Protocol
@@ -24,8 +24,8 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind, Track
 from nsys_pp.stages import report_stage
 from nsys_pp.write.perfetto.packed_blocks import pack_block
-from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
-from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, block_tasks, prepare_batch
+from nsys_pp.write.perfetto.row_blocks import encode_block, prepare_rows
+from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, build_block, list_blocks, prepare_batch
 from nsys_pp.write.trace.drawing import (
     ArrangedSlices,
     CounterSubtrack,
@@ -116,7 +116,6 @@ def encode_drawing(
     del fresh
     row_count = sum(columns.height for columns in prepared)
     count = threads or thread_count()
-    finish = pack_block if is_packed else compress_block
     writer = _BlockWriter(sink, row_count)
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         while batches:
@@ -139,11 +138,15 @@ def encode_drawing(
             number = writer.add(
                 _describe(batch, packets)
             )  # the first subtrack of a batch has the bytes of all
-            for task in block_tasks(packets):
-                writer.put(number, pool.submit(_finish, task, finish))
+            rows = None if is_packed else prepare_rows(packets)
+            for block in list_blocks(packets):
+                if is_packed:
+                    writer.put(number, pool.submit(_pack, packets, *block))
+                else:
+                    writer.put(number, pool.submit(encode_block, packets, rows, *block))
                 writer.write_until(2 * count)
             if len(packets.events.begin_index) > _LARGE_ROWS:
-                del batch, packets, task  # its last blocks have what they need
+                del batch, packets, rows  # its last blocks have what they need
                 return_freed()
                 drop_pages()
         writer.write_until(0)
@@ -299,5 +302,5 @@ def thread_count() -> int:
     return min(MAX_THREADS, os.cpu_count() or 1)
 
 
-def _finish(build: Callable[[], PacketBlock], encode: Callable[[PacketBlock], bytes]) -> bytes:
-    return encode(build())
+def _pack(batch: PacketBatch, first: int, stop: int) -> bytes:
+    return pack_block(build_block(batch, first, stop))

@@ -72,18 +72,20 @@ def tag(number: int, wire_type: int) -> bytes:
     return varint(number << 3 | wire_type)
 
 
-def field(number: int, value: int | float | str | bytes | Array) -> Parts:
+def field(number: int, value: int | float | str | bytes | Array | Column) -> Parts:
     """Encode one field: a constant, or a column.
 
     Args:
         number: The field's number.
         value: An int or bool (varint), float (double), str or bytes; or an array with one value per row:
             integers or booleans (varint; ten bytes wide if any is negative), float64 (double), or a
-            matrix of uint8 (bytes, one row per message).
+            matrix of uint8 (bytes, one row per message). Or a column of varints as it is.
 
     Returns:
         The field's parts.
     """
+    if isinstance(value, Column):
+        return (tag(number, VARINT), value)
     if isinstance(value, np.ndarray):
         if value.ndim == 2:
             return (tag(number, DELIMITED) + varint(value.shape[1]), Column(value, value.shape[1]))
@@ -98,8 +100,10 @@ def field(number: int, value: int | float | str | bytes | Array) -> Parts:
     return (tag(number, DELIMITED) + varint(len(data)) + data,)
 
 
-def fixed64(number: int, values: Array) -> Parts:
+def fixed64(number: int, values: Array | Column) -> Parts:
     """Encode a column of 64-bit values with their little-endian bytes: fixed64, sfixed64 or double."""
+    if isinstance(values, Column):
+        return (tag(number, FIXED64), values)
     raw = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return (tag(number, FIXED64), Column(raw.view(np.uint8).reshape(-1, 8), 8))
 
@@ -178,7 +182,9 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     return joined
 
 
-def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Series) -> bytes:
+def encode_strings(
+    number: int, id_number: int, text_number: int, strings: pl.Series | Sequence[str]
+) -> bytes:
     """Encode a table of strings: one message per string, with ids 1, 2, ... in order.
 
     Args:
@@ -193,12 +199,14 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     >>> encode_strings(1, 1, 2, pl.Series(["a", "bc"])).hex()
     '0a0508011201610a06080212026263'
     """
-    if strings.is_empty():
+    if not len(strings):
         return b""
     if len(strings) <= _FEW_STRINGS:
-        texts = [text.encode() for text in strings.to_list()]
+        texts = [text.encode() for text in strings]
         if max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
             return _encode_short_strings(number, id_number, text_number, texts)
+    if not isinstance(strings, pl.Series):
+        strings = pl.Series(strings, dtype=pl.String)
     lengths = strings.str.len_bytes().to_numpy().astype(np.int64)
     text = strings.str.join("").item().encode()
     inner = (
