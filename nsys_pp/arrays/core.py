@@ -112,7 +112,7 @@ class Core:
         codes = np.ascontiguousarray(codes, dtype=np.uint32)
         largest = int(codes.max(initial=0))
         if largest == null:
-            largest = int(codes[codes != null].max(initial=0))
+            largest = int(np.where(codes == null, 0, codes).max())
         if largest > _MOST_EMPTY + 8 * len(codes):
             return None
         numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)

@@ -44,6 +44,7 @@ from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.subtrack_columns import Source
 from nsys_pp.write.trace_format_registry import TraceFormat
 
 # all stages of a report, which parts need not
@@ -225,7 +226,10 @@ class TraceBuilder:
         return self._finish_rows([*rows, *place_mpi_messages(run, reports, window)])
 
     def _finish_rows(self, rows: Sequence[PlacedDrawing]) -> list[Shown]:
-        return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
+        if not self._content.is_encoded:
+            return [*rows]
+        sources: dict[int, Source] = {}  # machines share frames
+        return [self._encode_rows(drawing, sources) for drawing in rows]
 
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
         if not count_events(shown):  # marks and counters alone are enough
@@ -292,9 +296,9 @@ class TraceBuilder:
         redrawn = self._batch.map("drawing", list(by_path) if paths is None else paths, redraw)
         return {path: _lay_out_redrawn(layout, by_path[path], drawn) for path, drawn in redrawn.items()}
 
-    def _encode_rows(self, rows: PlacedDrawing) -> PlacedReport:
+    def _encode_rows(self, rows: PlacedDrawing, sources: dict[int, Source]) -> PlacedReport:
         with self._spool.add() as (sink, open_blocks):
-            encoded = encode_drawing(rows.drawing, sink)
+            encoded = encode_drawing(rows.drawing, sink, sources=sources)
         return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
 
 

@@ -35,7 +35,7 @@ from nsys_pp.write.trace.drawing import (
     Subtrack,
     sequence_id,
 )
-from nsys_pp.write.trace.subtrack_columns import prepare_columns
+from nsys_pp.write.trace.subtrack_columns import Source, prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
@@ -91,6 +91,7 @@ def encode_drawing(
     is_packed: bool = False,
     threads: int | None = None,
     early: Early | None = None,
+    sources: dict[int, Source] | None = None,
 ) -> Encoded:
     """Encode a drawing as blocks.
 
@@ -102,6 +103,7 @@ def encode_drawing(
             processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
         early: Other tracks of the same report, encoded alike, whose first event is not after those of this drawing. The
             bytes are those of one drawing with all tracks.
+        sources: Frames that other drawings share with this one, as for `prepare_columns`. Default: none.
 
     Returns:
         The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped.
@@ -112,7 +114,7 @@ def encode_drawing(
     tracks, drawn, batches = _list_batches(drawing, early)
     fresh = [batch for batch in batches if not isinstance(batch, _Ready)]
     base_ns = _find_base_ns(fresh, early)
-    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in fresh]))
+    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in fresh], sources))
     del fresh
     row_count = sum(columns.height for columns in prepared)
     count = threads or thread_count()

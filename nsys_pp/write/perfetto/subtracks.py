@@ -13,7 +13,7 @@ https://github.com/google/perfetto/blob/v52.0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import polars as pl
@@ -62,6 +62,7 @@ from nsys_pp.write.trace.strings import WORDS
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
 from nsys_pp.write.trace.tree import count_rows
 
+_FEW_STRINGS, _CACHE_SIZE = 127, 256  # tables of a run that repeat
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 
@@ -330,9 +331,7 @@ def opening_packets(sequence: int | Column, track_uuids: NDArray[np.uint64] | Co
 
 def encode_first_packet(batch: PacketBatch) -> bytes:
     """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
-    tables = b"".join(
-        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in batch.interned
-    )
+    tables = b"".join([_encode_table(number, strings) for number, strings in batch.interned])
     return constant(
         message(
             Trace.PACKET,
@@ -343,6 +342,18 @@ def encode_first_packet(batch: PacketBatch) -> bytes:
             restart_subtrack_clock(),
         )
     )
+
+
+def _encode_table(number: int, strings: pl.Series | list[str]) -> bytes:
+    if isinstance(strings, list) and len(strings) <= _FEW_STRINGS:
+        return _encode_few(number, tuple(strings))
+    return encode_strings(number, Interned.IID, Interned.TEXT, strings)
+
+
+@lru_cache(_CACHE_SIZE)
+def _encode_few(number: int, strings: tuple[str, ...]) -> bytes:
+    """Encode a table as others of the run that have the same strings."""
+    return encode_strings(number, Interned.IID, Interned.TEXT, strings)
 
 
 def _defaults(track_uuid: int | NDArray[np.uint64] | Column) -> Parts:

@@ -26,6 +26,7 @@ from nsys_pp.arrays.packet_writer import join_tails
 
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
+_BYTES = tuple(bytes((number,)) for number in range(128))
 _FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
 
 
@@ -221,13 +222,10 @@ def encode_strings(
 
 
 def _encode_short_strings(number: int, id_number: int, text_number: int, texts: Sequence[bytes]) -> bytes:
-    id_tag, text_tag = tag(id_number, VARINT), tag(text_number, DELIMITED)
-    fields = [
-        b"".join((id_tag, bytes((at,)), text_tag, bytes((len(text),)), text))
-        for at, text in enumerate(texts, 1)
-    ]
-    outer = tag(number, DELIMITED)
-    return b"".join(outer + bytes((len(inner),)) + inner for inner in fields)
+    id_tag, text_tag, outer = tag(id_number, VARINT), tag(text_number, DELIMITED), tag(number, DELIMITED)
+    others = len(id_tag) + 1 + len(text_tag) + 1
+    heads = [outer + _BYTES[others + len(text)] + id_tag + _BYTES[at] for at, text in enumerate(texts, 1)]
+    return b"".join([head + text_tag + _BYTES[len(text)] + text for head, text in zip(heads, texts, strict=True)])
 
 
 def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import find_distinct, gather, numbers
+from nsys_pp.arrays.columns import find_distinct, gather, split_nulls
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
@@ -48,7 +48,9 @@ class Words:
     def __init__(self, column: pl.Series, codes: NDArray[np.uint32] | None = None) -> None:
         if codes is None:
             coded = column.cast(pl.Categorical()) if column.dtype == pl.String else column
-            codes = numbers(coded, null=NULL).astype(np.uint32)
+            values, is_present = split_nulls(coded.to_physical())
+            filled = values if is_present is None else np.where(is_present, values, NULL)
+            codes = filled.astype(np.uint32, copy=False)
         self._column = column
         self._firsts, self.codes = _number(codes)
         self._texts: list[str] | None = None

@@ -28,7 +28,14 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
-from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack, sequence_id
+from nsys_pp.write.trace.drawing import (
+    SAMPLES,
+    ArrangedSlices,
+    CounterSubtrack,
+    Drawing,
+    SliceSubtrack,
+    sequence_id,
+)
 from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.slices import flat_subtracks
 
@@ -109,7 +116,7 @@ def _empty(machine: str) -> Drawing:
     return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], subtracks=[])
 
 
-def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+def _arrange(slices: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
     """Split slices with `lane` and `parent` into subtracks of nested slices, by lane."""
     nest = _nest(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
     kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
@@ -129,12 +136,13 @@ class _Nest(Struct, frozen=True, kw_only=True):
     depth: Int64s
     rows: list[tuple[int, int, int]]
 
-    def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+    def split(self, ordered: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
         """Split slices, in order of writing, into the subtracks of each lane."""
-        nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
-        by_lane: dict[int, list[pl.DataFrame]] = {}
+        at, depth = np.arange(len(ordered)), self.depth.astype(np.int32)
+        by_lane: dict[int, list[ArrangedSlices]] = {}
         for lane, first, last in self.rows:
-            by_lane.setdefault(lane, []).append(nested[first:last])
+            part = ArrangedSlices(source=ordered, rows=at[first:last], depth=depth[first:last])
+            by_lane.setdefault(lane, []).append(part)
         return by_lane
 
 
@@ -263,7 +271,7 @@ def _job_name(training: Training) -> pl.Expr:
     )
 
 
-def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
+def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedSlices]]:
     """Build the slices of messages by lane: the kernels of sends and receives, and inside each receive its transfer.
 
     An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before the send, and
