@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import find_distinct, gather, split_nulls
+from nsys_pp.arrays.columns import find_distinct, gather
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
@@ -42,15 +42,10 @@ class Words:
 
     Args:
         column: Categorical, Enum or String.
-        codes: Its codes (`number_words`); None: found here, without a query.
+        codes: Its codes (`number_words`).
     """
 
-    def __init__(self, column: pl.Series, codes: NDArray[np.uint32] | None = None) -> None:
-        if codes is None:
-            coded = column.cast(pl.Categorical()) if column.dtype == pl.String else column
-            values, is_present = split_nulls(coded.to_physical())
-            filled = values if is_present is None else np.where(is_present, values, NULL)
-            codes = filled.astype(np.uint32, copy=False)
+    def __init__(self, column: pl.Series, codes: NDArray[np.uint32]) -> None:
         self._column = column
         self._firsts, self.codes = _number(codes)
         self._texts: list[str] | None = None
@@ -65,7 +60,7 @@ class Words:
         if self.count > _FEW_WORDS:
             return gather(self._column, self._firsts[used.astype(np.int64) - 1]).cast(pl.String)
         if self._texts is None:
-            self._texts = gather(self._column, self._firsts).cast(pl.String).to_list()
+            self._texts = self._column[pl.Series(self._firsts.astype(np.uint32))].to_list()
         return [self._texts[number - 1] for number in used.tolist()]
 
 

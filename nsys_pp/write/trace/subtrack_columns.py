@@ -1,7 +1,7 @@
 """Columns of subtracks, prepared for encoding: strings as numbers, and nulls as masks.
 
 The subtracks of many tracks are rows of the same frame, so its columns are prepared once. A query of polars has a fixed cost,
-so the columns of large frames are prepared together, and small ones without a query.
+so the columns of large frames are prepared together, and small ones mostly without a query.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Source:
         if column not in self._arrays:
             values = self.frame.get_column(column)
             mask = None
-            if column in self._prepared.columns:
+            if _PRESENT + column in self._prepared.columns:
                 values, mask = self._prepared.get_column(column), self._prepared.get_column(_PRESENT + column)
             if values.dtype.is_float():
                 values = values.cast(pl.Float64)
@@ -65,10 +65,11 @@ class Source:
     def words(self, column: str) -> Words:
         """Return a column of strings."""
         if column not in self._words:
-            series = self.frame.get_column(column)
-            is_prepared = column in self._prepared.columns
-            codes = self._prepared.get_column(column).to_numpy() if is_prepared else None
-            self._words[column] = Words(series, codes)
+            if column not in self._prepared.columns:  # one query for all columns
+                self._prepared = self.frame.select(_number_words(self.frame))
+            self._words[column] = Words(
+                self.frame.get_column(column), self._prepared.get_column(column).to_numpy()
+            )
         return self._words[column]
 
     def has_values(self, column: str) -> bool:
@@ -180,17 +181,23 @@ def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArr
     return frame, None, frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
 
 
+def _number_words(frame: pl.DataFrame) -> list[pl.Expr]:
+    """Build the expressions of the codes of string columns with values (`number_words`)."""
+    exprs = []
+    for column in frame.iter_columns():
+        if isinstance(column.dtype, WORDS) and column.null_count() < len(column):
+            is_plain = not column.null_count() and isinstance(column.dtype, pl.Categorical)
+            values = pl.col(column.name)
+            exprs.append(values.to_physical() if is_plain else number_words(values))
+    return exprs
+
+
 def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
     """Build the expressions of codes, filled values and masks, for columns that cannot be encoded as they are."""
-    queries = []
+    queries = _number_words(rows)
     for values in rows.iter_columns():
         column, nulls = pl.col(values.name), values.null_count()
-        if nulls == rows.height:
-            continue
-        if isinstance(values.dtype, WORDS):
-            is_plain = not nulls and isinstance(values.dtype, pl.Categorical)
-            queries.append(column.to_physical() if is_plain else number_words(column))
-        elif nulls:
+        if 0 < nulls < rows.height and not isinstance(values.dtype, WORDS):
             empty = pl.lit(0).cast(values.dtype)
             queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]
     return queries
