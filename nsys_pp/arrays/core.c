@@ -1734,7 +1734,16 @@ typedef struct {
 } PacketColumn; /* a row of five */
 
 /* Write a number as a varint of a width, least significant seven bits first. */
-static void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+static inline void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+    if (width == 1) {
+        *to = (uint8_t)value;
+        return;
+    }
+    if (width == 2) {
+        to[0] = (uint8_t)(value | 0x80);
+        to[1] = (uint8_t)(value >> 7);
+        return;
+    }
     for (int64_t at = 0; at < width - 1; at++, value >>= 7) to[at] = (uint8_t)(value | 0x80);
     to[width - 1] = (uint8_t)value;
 }
@@ -1785,6 +1794,87 @@ API int64_t core_write_packets(
             for (int64_t column = group->first_column; column < group->stop_column; column++)
                 write_value(packet, &columns[column], row);
         }
+    }
+    return 0;
+}
+
+/* ---- Packed packets: columns as planes of bytes, written without arrays between. ---- */
+
+enum { PLAIN, MAGNITUDES, DIFFERENCES, TO_OTHER, BY_OTHER }; /* methods of `byte_planes.py` */
+
+typedef struct {
+    int64_t method, planes, length, other; /* planes of a column, values in each */
+    const uint8_t *values;
+    int64_t offset, width, is_raw; /* in a packet */
+} PlaneColumn;
+
+typedef struct {
+    int64_t count; /* of packets */
+    const uint8_t *packet;
+    int64_t width, first_column, stop_column;
+} PlaneGroup;
+
+static inline uint64_t from_magnitude(uint64_t value) { return (value >> 1) ^ (0 - (value & 1)); }
+
+static void join_planes(const PlaneColumn *column, uint64_t *words) {
+    memset(words, 0, (size_t)column->length * sizeof *words);
+    for (int64_t plane = 0; plane < column->planes; plane++) {
+        const uint8_t *values = column->values + plane * column->length;
+        for (int64_t row = 0; row < column->length; row++) words[row] |= (uint64_t)values[row] << (8 * plane);
+    }
+}
+
+/* Decode a column of `count` values; table: room for the stored values of BY_OTHER. Return 1 where another column has a value that
+   is not in the table. */
+static int decode_planes(const PlaneColumn *column, int64_t count, const uint64_t *other, uint64_t *table, uint64_t *words) {
+    uint64_t sum = 0;
+    if (column->method == BY_OTHER) {
+        join_planes(column, table);
+        for (int64_t row = 0; row < count; row++) {
+            if (other[row] >= (uint64_t)column->length) return 1;
+            words[row] = table[other[row]];
+        }
+        return 0;
+    }
+    join_planes(column, words);
+    if (column->method == MAGNITUDES)
+        for (int64_t row = 0; row < count; row++) words[row] = from_magnitude(words[row]);
+    else if (column->method == DIFFERENCES)
+        for (int64_t row = 0; row < count; row++) words[row] = sum += from_magnitude(words[row]);
+    else if (column->method == TO_OTHER)
+        for (int64_t row = 0; row < count; row++) words[row] = other[row] + from_magnitude(words[row]);
+    return 0;
+}
+
+/* Write packed packets. Return 1 where a column refers to a value that is not there.
+   group_of: of each of `count` packets. words: room for the values of all columns, by column. table: for the longest stored
+   column. next: for a number per group, and the first of `words` per column. */
+API int64_t core_write_planes(
+    int64_t group_count, const PlaneGroup *groups, const PlaneColumn *columns, int64_t count, const uint8_t *group_of,
+    uint64_t *words, uint64_t *table, int64_t *next, uint8_t *data
+) {
+    int64_t *first = next + group_count, at = 0;
+    for (int64_t number = 0; number < group_count; number++) {
+        const PlaneGroup *group = &groups[number];
+        next[number] = 0;
+        for (int64_t column = group->first_column; column < group->stop_column; column++, at += group->count) {
+            const PlaneColumn *own = &columns[column];
+            first[column] = at;
+            const uint64_t *other = own->other < 0 ? NULL : words + first[group->first_column + own->other];
+            if (decode_planes(own, group->count, other, table, words + at)) return 1;
+        }
+    }
+    for (int64_t position = 0; position < count; position++) {
+        int64_t number = group_of[position], row = next[number]++;
+        const PlaneGroup *group = &groups[number];
+        memcpy(data, group->packet, (size_t)group->width);
+        for (int64_t column = group->first_column; column < group->stop_column; column++) {
+            uint64_t value = words[first[column] + row];
+            uint8_t *to = data + columns[column].offset;
+            if (columns[column].is_raw) memcpy(to, &value, sizeof value);
+            else write_varint(to, value, columns[column].width);
+        }
+        data += group->width;
     }
     return 0;
 }

@@ -36,9 +36,14 @@ class PacketBlock(Struct, frozen=True, kw_only=True):
 
 def compress_block(block: PacketBlock) -> bytes:
     """Encode a block as one compressed packet: bytes of a trace. They depend on the values of the block only."""
+    return compress(join_block(block))
+
+
+def join_block(block: PacketBlock) -> bytes | NDArray[np.uint8]:
+    """Return the packets of a block, in order, behind its head."""
     core = load_core()
     packets = _join_in_numpy(block) if core is None else _join(core, block)
-    return compress(block.head + packets.tobytes() if block.head else packets)
+    return block.head + packets.tobytes() if block.head else packets
 
 
 def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
