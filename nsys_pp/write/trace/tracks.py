@@ -192,11 +192,18 @@ def _draw_operations(
     metrics = list_metrics(_list_metrics(view, devices))
     _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
-    shared = keep_rows(ops, ops["is_communication"].to_numpy())
-    slices = operation_slices(shared.with_columns(_NO_FLOW), view.report.op_details)
-    subtracks += _subtracks(view, [communication], flat_subtracks(slices))
+    is_communication, has_flows = ops["is_communication"].to_numpy(), ops["flow_id"].null_count() < len(ops)
+    slices = None
+    if detail == "ranges" or has_flows:  # arrows are drawn on streams alone
+        shared = keep_rows(ops, is_communication).with_columns(_NO_FLOW)
+        drawn = flat_subtracks(operation_slices(shared, view.report.op_details))
+    else:
+        slices = move_columns(operation_slices(ops, view.report.op_details))
+        rows = np.flatnonzero(is_communication)
+        drawn = flat_subtracks(slices, [rows] if len(rows) else [])
+    subtracks += _subtracks(view, [communication], drawn)
     if detail != "ranges":
-        _draw_streams(view, ops, path, tracks, subtracks)
+        _draw_streams(view, ops, slices, path, tracks, subtracks)
 
 
 def _list_metrics(view: View, devices: pl.DataFrame) -> list[SampledMetric]:
@@ -246,8 +253,14 @@ def _draw_ranges(
 
 
 def _draw_streams(
-    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
+    view: View,
+    ops: pl.DataFrame,
+    slices: pl.DataFrame | None,
+    path: Path,
+    tracks: dict[Path, Track],
+    subtracks: list[Subtrack],
 ) -> None:
+    """Draw one row per stream; `slices` are those of the operations, built here if None."""
     keys = ["process_key", "context_id", "stream_id"]
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
     if not len(first):
@@ -280,7 +293,8 @@ def _draw_streams(
             label += f", pid {pids.get(process, '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
-    slices = move_columns(operation_slices(ops, view.report.op_details))
+    if slices is None:
+        slices = move_columns(operation_slices(ops, view.report.op_details))
     subtracks += _subtracks(view, paths, flat_subtracks(slices, [rows[row] for row in order_of.tolist()]))
 
 
