@@ -71,9 +71,7 @@ class Core:
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
         # of arrays that `plane_packets.py` checks and holds
-        self.write_planes = _declare(
-            library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5
-        )
+        self.write_planes = _declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
         # of arrays that `row_packets.py` checks and holds
         self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
         self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)

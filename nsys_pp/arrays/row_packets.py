@@ -143,7 +143,9 @@ class RowPackets:
         if values.ndim != 1 or not is_known or not values.dtype.isnative:
             raise ValueError("a column of a kind that cannot be written")
         self._held += [values, rows, present]
-        code = _RAW if column.is_raw else _NUMBER if column.is_number else _SIGNED if kind == "i" else _UNSIGNED
+        code = (
+            _RAW if column.is_raw else _NUMBER if column.is_number else _SIGNED if kind == "i" else _UNSIGNED
+        )
         addresses = [0 if array is None else array.ctypes.data for array in (values, rows, present)]
         return (*addresses, values.itemsize, code)
 
@@ -219,7 +221,8 @@ class RowPackets:
         table.append((packets[-1].ctypes.data, len(packets[-1]), end.offsets[0], end.widths[0], 0, 0))
         rows, values = np.empty(0, np.int64), np.empty(0, np.uint64)
         if opening is not None and opened is not None:
-            rows, values = (np.ascontiguousarray(array) for array in opened)
+            rows = np.ascontiguousarray(opened[0], dtype=np.int64)
+            values = np.ascontiguousarray(opened[1], dtype=np.uint64)
             if len(opening.offsets) != 1 or len(rows) != len(values):
                 raise ValueError("packets of other columns than their rows")
             packets.append(np.frombuffer(opening.packet, np.uint8))
@@ -242,7 +245,7 @@ class RowPackets:
 
 def number_columns(
     core: Core, codes: Sequence[NDArray[np.uint32]], rows: Int64s, groups: Sequence[int], most: int
-) -> tuple[NDArray[np.uint32], list[NDArray[np.uint32]]]:
+) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.uint32]]]:
     """Number the codes of rows 1, 2, ... in order of appearance.
 
     Args:
@@ -272,7 +275,7 @@ def number_columns(
     sizes = len(held), room, most
     if core.number_columns(count, rows.ctypes.data, *sizes, *(array.ctypes.data for array in arrays)):
         raise ValueError("a code beyond the table")
-    return numbers, [own[:distinct] for own, distinct in zip(used, counts.tolist(), strict=True)]
+    return list(numbers), [own[:distinct] for own, distinct in zip(used, counts.tolist(), strict=True)]
 
 
 def _width(bits: int) -> int:

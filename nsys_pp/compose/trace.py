@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.early_blocks import unpack_early
 from nsys_pp.compose.identity import build_identity
 from nsys_pp.compose.inputs import (
     Input,
@@ -147,14 +148,16 @@ class TraceBuilder:
             MissingDataError: There is nothing to draw.
         """
         content = self._content
-        layout = self._lay_out(run)
-        window = find_window(run, content)
-        by_path: dict[Path, Shown]
-        if content.needs:
-            by_path = self._redraw(run, layout, window)
-        else:
-            by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-        training = self._place_training(run, layout, by_path, window)
+        with unpack_early(run.inputs) as early:
+            layout = self._lay_out(run)
+            window = find_window(run, content)
+            by_path: dict[Path, Shown]
+            if content.needs:
+                by_path = self._redraw(run, layout, window)
+            else:
+                by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
+            training = self._place_training(run, layout, by_path, window)
+            by_path = early.use(by_path)
         if self._is_open(run):
             if not count_shown([*by_path.values(), *training])[1]:
                 by_path, training = self._draw_without_gpus(run, layout, window)

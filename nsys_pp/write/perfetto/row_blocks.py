@@ -84,9 +84,7 @@ def _lay_out_begin(
     sequence_bytes: int, event_type: int, kinds: Sequence[FieldKind], widths: Sequence[int]
 ) -> _Template:
     time, *values = [Column(_VARINTS, width) for width in widths]
-    columns = [
-        Column(_RAWS, 8) if kind.is_raw else value for kind, value in zip(kinds, values, strict=True)
-    ]
+    columns = [Column(_RAWS, 8) if kind.is_raw else value for kind, value in zip(kinds, values, strict=True)]
     return _build_template(
         begin_packets(Column(_VARINTS, sequence_bytes), event_type, time, kinds, columns), 1
     )

@@ -96,7 +96,9 @@ class RowField(Struct, frozen=True, kw_only=True):
         elif column.present is None:
             return None
         else:
-            mask = column.present[first:stop] if column.rows is None else column.present[column.rows[first:stop]]
+            mask = (
+                column.present[first:stop] if column.rows is None else column.present[column.rows[first:stop]]
+            )
         return None if mask.all() else mask
 
     def gather(self, first: int, stop: int) -> Array:
@@ -117,7 +119,9 @@ class PacketBatch(Struct, frozen=True, kw_only=True):
         np.int64
     ]  # since the previous event; of the first one of a subtrack, since the report's base
     fields: list[RowField]
-    interned: list[tuple[int, pl.Series | list[str]]]  # tables of strings, each with its field of InternedData
+    interned: list[
+        tuple[int, pl.Series | list[str]]
+    ]  # tables of strings, each with its field of InternedData
 
 
 def prepare_batch(
@@ -197,7 +201,9 @@ def _collect_fields(
     dtypes = dict(zip(names, source.frame.dtypes, strict=True))
     arguments = [column for column in names if column not in schema and not is_flow(column)]
     words = [column for column in arguments if isinstance(dtypes[column], WORDS)]
-    groups = [[column for column in group if source.has_values(column)] for group in (["name"], ["color"], words)]
+    groups = [
+        [column for column in group if source.has_values(column)] for group in (["name"], ["color"], words)
+    ]
     numbers, (event_names, colors, texts) = columns.number(groups)
     kinds = {"name": FieldKind(TrackEvent.NAME_IID), "color": FieldKind(TrackEvent.CORRELATION_STRING_IID)}
     kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in names if is_flow(column)}
@@ -250,7 +256,9 @@ def build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
     if len(before):
         place += np.searchsorted(before, place, side="right")
     groups = [
-        PacketGroup(positions=place[begins[rows]], parts=_begins(batch, deltas[begins[rows]], first, rows, fields))
+        PacketGroup(
+            positions=place[begins[rows]], parts=_begins(batch, deltas[begins[rows]], first, rows, fields)
+        )
         for rows, fields in _shapes(batch.fields, first, stop)
     ]
     if len(deltas) > len(begins):

@@ -225,7 +225,9 @@ def _encode_short_strings(number: int, id_number: int, text_number: int, texts: 
     id_tag, text_tag, outer = tag(id_number, VARINT), tag(text_number, DELIMITED), tag(number, DELIMITED)
     others = len(id_tag) + 1 + len(text_tag) + 1
     heads = [outer + _BYTES[others + len(text)] + id_tag + _BYTES[at] for at, text in enumerate(texts, 1)]
-    return b"".join([head + text_tag + _BYTES[len(text)] + text for head, text in zip(heads, texts, strict=True)])
+    return b"".join(
+        [head + text_tag + _BYTES[len(text)] + text for head, text in zip(heads, texts, strict=True)]
+    )
 
 
 def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> bytes:

@@ -66,7 +66,7 @@ class Words:
 
 def number_columns(
     columns: Sequence[Words], rows: Int64s | None, groups: Sequence[int]
-) -> tuple[Sequence[NDArray[np.uint32]], list[NDArray[np.uint32]]]:
+) -> tuple[list[NDArray[np.uint32]], list[NDArray[np.uint32]]]:
     """Number the strings of some rows of columns 1, 2, ... in order of appearance.
 
     Args:
