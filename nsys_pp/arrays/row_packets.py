@@ -1,4 +1,4 @@
-"""Packets of rows whose fields have values of any size, of which a row may lack some; compiled (`core.c`).
+"""Packets of rows: fields have values of any size, and a row may lack some of them; compiled (`core.c`).
 
 Values are read where they are, so nothing is gathered, widened or grouped before it is written.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,14 @@ from nsys_pp.errors import ReportError
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("early")
     simulate.main([str(folder / "run"), "--steps", "2", "--no-truth"])
     reports = sorted((folder / "run").rglob("*.sqlite"))
     made = [folder / f"{number}.nspart" for number in range(len(reports))]
     for report, part in zip(reports, made, strict=True):
         nsys_pp.extract(report, part)
-    yield made
+    return made
 
 
 def merged(parts: list[Path], output: Path) -> bytes:

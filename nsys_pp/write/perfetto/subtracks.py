@@ -68,7 +68,7 @@ MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a
 
 
 class FieldKind(Struct, frozen=True):
-    """Kind of a field of events: its number, or that of an argument's value."""
+    """Kind of a field of events: a number, and the number of the name for an argument."""
 
     number: int
     is_raw: bool = False  # 8 bytes as they are
