@@ -18,6 +18,7 @@ from tests.arrays.near_points import build_finder, draw_near_points, find_near_p
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.packet_blocks import draw_block
+from tests.arrays.row_columns import write_random_planes, write_random_rows
 
 
 def main() -> None:
@@ -35,6 +36,8 @@ def main() -> None:
         core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
         intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
         core.find_first_rows(intervals[0])
+        write_random_rows(core, seed)
+        write_random_planes(core, seed)
         core.number_keys(intervals[0])
         core.find_parents(*intervals)
         core.find_windows(intervals, following)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -37,6 +38,7 @@ def test_the_trace_is_the_same(
 ) -> None:
     expected = merged(parts, tmp_path / "run.pftrace")
     counts: list[int] = []
+    done = Event()
 
     class Waiting(early_blocks.EarlyBlocks):
         """Early blocks that are used when the thread is done: tests do not depend on speed."""
@@ -44,13 +46,13 @@ def test_the_trace_is_the_same(
         def unpack(self) -> None:
             super().unpack()
             counts.append(len(self._finished))
+            done.set()
 
         def stop(self) -> None:
             return
 
         def use(self, reports):  # type: ignore[no-untyped-def]
-            while not counts:
-                pass
+            assert done.wait(60)
             return super().use(reports)
 
     monkeypatch.setattr(early_blocks, "_FEWEST_ROWS", 0)
