@@ -599,6 +599,107 @@ API int64_t core_search(
     return 0;
 }
 
+/* ---- Nearest events of the same group. ---- */
+
+typedef struct {
+    Owners owners;
+    int64_t *begin; /* of the events of each group, and the end of the last; one row for each possible group */
+    int64_t *row, *time; /* of the events, by group, in order */
+    int64_t *near;
+} Grouped;
+
+static void grouped_close(Grouped *of) {
+    owners_close(&of->owners);
+    free(of->begin);
+    free(of->row);
+    free(of->time);
+    free(of->near);
+}
+
+/* Return 0; 1 where the groups are too many. */
+static int64_t grouped_open(Grouped *of, int64_t count, const int64_t *group, const int64_t *time) {
+    *of = (Grouped){0};
+    uint32_t *number_of = allocate(count, sizeof(uint32_t));
+    int64_t result = owners_open(&of->owners) || !number_of ? -1 : 0;
+    for (int64_t row = 0; row < count && !result; row++) {
+        int is_same = row && group[row] == group[row - 1];
+        int64_t number = is_same ? number_of[row - 1] : owners_add(&of->owners, group[row]);
+        if (number < 0) result = -1;
+        else if (number >= MOST_OWNERS) result = 1;
+        else number_of[row] = (uint32_t)number;
+    }
+    if (!result) {
+        of->begin = allocate_zeros(of->owners.count + 2, sizeof(int64_t));
+        of->row = allocate(count, sizeof(int64_t));
+        of->time = allocate(count, sizeof(int64_t));
+        of->near = allocate(of->owners.count + 1, sizeof(int64_t));
+        if (!of->begin || !of->row || !of->time || !of->near) result = -1;
+    }
+    if (!result) {
+        for (int64_t row = 0; row < count; row++) of->begin[number_of[row] + 2]++;
+        for (int64_t number = 2; number <= of->owners.count; number++) of->begin[number] += of->begin[number - 1];
+        for (int64_t row = 0; row < count; row++) { /* afterwards, each one is at the end of its group: the next one's begin */
+            int64_t at = of->begin[number_of[row] + 1]++;
+            of->row[at] = row;
+            of->time[at] = time[row];
+        }
+        memcpy(of->near, of->begin, (size_t)of->owners.count * sizeof(int64_t));
+    }
+    free(number_of);
+    return result;
+}
+
+/* Return the position of the first event of a group whose time is at least `time`; the end of the group without one. */
+static int64_t grouped_find(Grouped *of, int64_t number, int64_t time) {
+    return of->near[number] = search(of->time, of->begin[number], of->begin[number + 1], of->near[number], time);
+}
+
+/* Find the last event at or before each time, or the first one from it on; -1 without one.
+   of_time: ascending within each group. is_first: the first one. is_before: events at the same time do not count.
+   Return 1 where the groups are too many. */
+API int64_t core_find_nearest(
+    int64_t count, const int64_t *group, const int64_t *time, int64_t of_count, const int64_t *of_group,
+    const int64_t *of_time, int64_t is_first, int64_t is_before, int64_t *found
+) {
+    Grouped of;
+    int64_t result = grouped_open(&of, of_count, of_group, of_time);
+    for (int64_t row = 0, number = -1; row < count && !result; row++) {
+        if (row == 0 || group[row] != group[row - 1]) number = owners_find(&of.owners, group[row]);
+        found[row] = -1;
+        if (number < 0) continue;
+        int is_last = !is_first && !is_before && time[row] == INT64_MAX;
+        int64_t at = is_last ? of.begin[number + 1]
+                             : grouped_find(&of, number, is_first || is_before ? time[row] : time[row] + 1);
+        if (!is_first) at--;
+        if (at >= of.begin[number] && at < of.begin[number + 1]) found[row] = of.row[at];
+    }
+    grouped_close(&of);
+    return result;
+}
+
+/* Find the last event at or before each time that was launched by another time, among the last `tries`; -1 without one.
+   of_time: ascending within each group. Return 1 where the groups are too many. */
+API int64_t core_find_launched(
+    int64_t count, const int64_t *group, const int64_t *time, const int64_t *launched_by, int64_t of_count,
+    const int64_t *of_group, const int64_t *of_time, const int64_t *of_launch, int64_t tries, int64_t *found
+) {
+    Grouped of;
+    int64_t result = grouped_open(&of, of_count, of_group, of_time);
+    for (int64_t row = 0, number = -1; row < count && !result; row++) {
+        if (row == 0 || group[row] != group[row - 1]) number = owners_find(&of.owners, group[row]);
+        found[row] = -1;
+        if (number < 0) continue;
+        int64_t at = time[row] == INT64_MAX ? of.begin[number + 1] : grouped_find(&of, number, time[row] + 1);
+        for (int64_t left = tries; left && --at >= of.begin[number]; left--)
+            if (of_launch[of.row[at]] <= launched_by[row]) {
+                found[row] = of.row[at];
+                break;
+            }
+    }
+    grouped_close(&of);
+    return result;
+}
+
 /* ---- Windows of calls inside ranges. ---- */
 
 typedef struct {

@@ -53,6 +53,13 @@ class Core:
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
+        # of arrays that `nearest.py` checks
+        self.find_nearest = _declare(
+            library.core_find_nearest, count, *[array] * 2, count, *[array] * 2, count, count, result
+        )
+        self.find_launched = _declare(
+            library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
+        )
         pointer, number = ctypes.c_void_p, ctypes.c_double
         self.compare = _declare(
             library.core_compare, pointer
