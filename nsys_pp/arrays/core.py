@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 9
+_VERSION = 10
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -53,10 +53,16 @@ class Core:
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
+        # of arrays that `nearest.py` checks
+        self.find_nearest = _declare(
+            library.core_find_nearest, count, *[array] * 2, count, *[array] * 2, count, count, result
+        )
+        self.find_launched = _declare(
+            library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
+        )
         pointer, number = ctypes.c_void_p, ctypes.c_double
-        self.compare = _declare(
-            library.core_compare, pointer
-        )  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        self.compare = _declare(library.core_compare, pointer)
         self.weigh = _declare(library.core_weigh, pointer, pointer)
         self.vote = _declare(library.core_vote, pointer)  # the same, `votes.py`
         self.fit_line = _declare(
@@ -70,7 +76,14 @@ class Core:
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
-        # of arrays that `byte_rows.py` checks and holds
+        # of arrays that `plane_packets.py` and `row_packets.py` check and hold
+        self.write_planes = _declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
+        self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
+        self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
+        self.number_columns = _declare(
+            library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
+        )
+        # of arrays that `byte_rows.py` and `frame_columns.py` check and hold
         self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
         self.read_number_rows = _declare(
             library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
@@ -78,12 +91,9 @@ class Core:
         self.read_fields = _declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
-        self.join_slices = _declare(
-            library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
-        )
-        # of arrays that `frame_columns.py` checks and holds
+        self.join_slices = _declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
         self.restore_columns = _declare(
-            library.core_restore_columns, count, pointer, count, count, pointer, count, *[pointer] * 3
+            library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3
         )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
@@ -110,7 +120,7 @@ class Core:
         codes = np.ascontiguousarray(codes, dtype=np.uint32)
         largest = int(codes.max(initial=0))
         if largest == null:
-            largest = int(codes[codes != null].max(initial=0))
+            largest = int(np.where(codes == null, 0, codes).max())
         if largest > _MOST_EMPTY + 8 * len(codes):
             return None
         numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)

@@ -11,6 +11,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.nearest import find_nearest
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.types import Int64s
 
@@ -172,12 +173,16 @@ def find_last(
     >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
     array([-1,  0,  1])
     """
+    found = find_nearest((group, time), (of_group, of_time), is_before=is_before)
+    if found is not None:
+        return found
     return _find(group, time, of_group, of_time, side="left" if is_before else "right", step=-1)
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
     """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
-    return _find(group, time, of_group, of_time, side="left", step=0)
+    found = find_nearest((group, time), (of_group, of_time), is_first=True)
+    return _find(group, time, of_group, of_time, side="left", step=0) if found is None else found
 
 
 def _find(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, is_matched, whole_numbers
+from nsys_pp.arrays.columns import list_names
 from nsys_pp.frames.roster import COORDINATES
 
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
@@ -41,8 +41,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 def _has_axis(names: pl.Series) -> bool:
     """Return whether a name has the letters of the pipeline coordinate."""
-    first, _ = find_distinct(whole_numbers(names))
-    return bool(is_matched(names[first], "(?i)pp").any())
+    return list_names(names).has_match("(?i)pp")
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.frame_columns import join_packed
 from nsys_pp.arrays.packed_frames import decode_frame, join_frames, pack_frame, unpack_frame
 from nsys_pp.frames.conform import build_schema
@@ -28,7 +29,7 @@ def frame_of(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
 def test_frames_decoded_as_one_are_those_decoded_each(frames: list[list[tuple[Any, ...]]]) -> None:
     packed = [pack_frame(frame_of(rows), FLAT, measure=measure) for rows in frames]
     found = join_packed(packed, FLAT)
-    if not any(frames):
+    if not any(frames) or load_core() is None:
         assert found is None
         return
     assert found is not None
