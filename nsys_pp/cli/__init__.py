@@ -66,8 +66,7 @@ _COMMANDS = Registry[click.Command](
 
 # The allocator of polars reads this when it is loaded. By default, it never returns the pages that it freed to the
 # system while there is memory: up to a fifth of the peak.
-# Large pages halve the page faults of a large report, and take 3 % more memory.
-_ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0,thp:always")
+_ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
 
 # The threads of numpy's OpenBLAS, which few commands use, wait for work in a loop of 2^n cycles before they sleep. The default
 # (26) takes 60 ms of a processor at every start, from the threads that read reports.

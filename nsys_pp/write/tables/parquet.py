@@ -31,9 +31,10 @@ def _share_repeated(frame: pl.DataFrame) -> pl.DataFrame:
 
     That is written in an eighth of the time. The queries keep such columns as one value with a length.
     """
-    texts = frame.head(1).select(pl.col(pl.String)).row(0, named=True) if len(frame) else {}
-    if not texts:
+    names = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    if not names or frame.is_empty():
         return frame
+    texts = frame.head(1).select(names).row(0, named=True)
     is_repeated = frame.select(pl.col(name).eq_missing(pl.lit(text)).all() for name, text in texts.items())
     return frame.with_columns(
         pl.lit(text, pl.Enum([text])).alias(name)
