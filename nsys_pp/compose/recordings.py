@@ -1,4 +1,4 @@
-"""Recordings of a run: their labels, and those that are named twice."""
+"""Labels of the recordings of a run, and repeated recordings."""
 
 from __future__ import annotations
 
