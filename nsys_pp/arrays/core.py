@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 9
+_VERSION = 10
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -78,6 +78,7 @@ class Core:
         self.read_fields = _declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
+        self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = _declare(
             library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
         )
