@@ -241,9 +241,9 @@ def _translate(
     numbers, last = values.cast(pl.Int64), max(words)
     by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
     least, most = numbers.min(), numbers.max()
-    if least is not None and (least < 0 or most > last):  # type: ignore[operator]
-        numbers = numbers.set((numbers < 0) | (numbers > last), None)
-    translated = by_number[numbers.cast(pl.UInt32)]
+    is_known = least is None or (least >= 0 and most <= last)  # type: ignore[operator]
+    index = numbers if is_known else numbers.set((numbers < 0) | (numbers > last), None)
+    translated = by_number[index.cast(pl.UInt32)]
     if column.words_beyond is None:
         return translated
     first, word = column.words_beyond
