@@ -75,10 +75,14 @@ def has_value(column: pl.Series) -> Bools:
 
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
-    categories = series.dtype.categories  # type: ignore[attr-defined]
-    is_value = np.array([category in values for category in categories.to_list()], dtype=np.bool_)
-    mask: Bools = is_value[series.to_physical().to_numpy()]
-    return mask
+    return are_among(series, values)[0]
+
+
+def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
+    """Return the mask of `is_among` for each of several sets, with one look at the column."""
+    categories = series.dtype.categories.to_list()  # type: ignore[attr-defined]
+    codes = series.to_physical().to_numpy()
+    return [np.array([category in values for category in categories], np.bool_)[codes] for values in sets]
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
@@ -87,6 +91,17 @@ def is_named(names: pl.Series, pattern: str) -> Bools:
     search = _search if len(first) <= _MOST_NAMES else _search.__wrapped__
     mask: Bools = search(tuple(names[first].to_list()), pattern)[inverse]
     return mask
+
+
+def has_match(names: pl.Series, pattern: str) -> bool:
+    """Return whether a name (`NAME`) contains a match of an expression of polars."""
+    if names.is_empty():
+        return False
+    first, _ = find_distinct(numbers(names, null=-1))
+    distinct = names[first]
+    if len(first) <= _MOST_NAMES:
+        return bool(_match(tuple(distinct.to_list()), pattern).any())
+    return bool(_contains(distinct.cast(pl.String), pattern).any())
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:
