@@ -19,14 +19,12 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import adbc_driver_manager as adbc
-import adbc_driver_sqlite
 import polars as pl
 from msgspec import Struct
 
@@ -34,11 +32,12 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.interruptible import map_interruptibly, open_interruptibly
+from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.plan import assemble, list_tables, shape_rows, tally_rows
 from nsys_pp.read.row_limits import check_row_counts
+from nsys_pp.read.sqlite_connection import Call, Connection, connect
 from nsys_pp.read.sqlite_damage import count_missing, find_damage
-from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
+from nsys_pp.read.sqlite_file import busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
 from nsys_pp.read.sqlite_schema import Schema, read_schema
@@ -63,11 +62,8 @@ _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
 _OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
-# messages of SQLite on file systems without locks, which clusters have
-_NO_LOCKS = ("disk i/o error", "locking protocol")
 
 _Stamp = tuple[int, int, bytes]
-_Call = Callable[[Callable[[adbc.AdbcConnection], Any]], Any]
 
 
 def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
@@ -152,45 +148,13 @@ class _Export(Struct, frozen=True):
     sound: SoundFile | None = None  # checked, and in memory
 
 
-class _Connection:
-    """A connection that is opened when it is first used.
-
-    Args:
-        stack: Closes it.
-        uri: Of the database; without locks, if its file system has none.
-    """
-
-    def __init__(self, stack: ExitStack, uri: str) -> None:
-        self._stack = stack
-        self._call: _Call | None = None
-        self.uri = uri
-
-    def call(self, work: Callable[[adbc.AdbcConnection], Any]) -> Any:
-        """Call a function with the connection; an interrupt ends the wait for it."""
-        if self._call is not None:
-            return self._call(work)
-        try:
-            return self._open(work)
-        except adbc.Error as error:
-            if IMMUTABLE in self.uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
-                raise
-            self.uri += IMMUTABLE
-            return self._open(work)
-
-    def _open(self, work: Callable[[adbc.AdbcConnection], Any]) -> Any:
-        call = self._stack.enter_context(open_interruptibly(partial(_connect, self.uri)))
-        result = call(work)
-        self._call = call
-        return result
-
-
 @contextmanager
 def _open(
     path: Path, uri: str, stamp: _Stamp, need: frozenset[Group], small: SmallFile | None
-) -> Iterator[tuple[_Export, _Connection]]:
+) -> Iterator[tuple[_Export, Connection]]:
     """Describe the tables, and refuse a file that is no export; yields also a connection."""
     with ExitStack() as stack:
-        connection = _Connection(stack, uri)
+        connection = Connection(stack, uri)
         with _translated_errors(path):
             export = None if small is None else _describe_small(small, stamp, need)
             if export is None:
@@ -242,7 +206,7 @@ def _list_numbered(schema: Schema, sources: Sequence[Source], need: frozenset[Gr
     return sorted({*schema.catalog} if "tables" in need else names & schema.catalog.keys())
 
 
-def _count_all(path: Path, call: _Call, export: _Export) -> dict[str, int]:
+def _count_all(path: Path, call: Call, export: _Export) -> dict[str, int]:
     """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
     if export.sound is not None:
         counted = export.sound.count_rows()
@@ -288,7 +252,7 @@ def _decode_all(sound: SoundFile, need: frozenset[Group]) -> dict[int, list[pl.D
     return found
 
 
-def _warn_of_damage(path: Path, call: _Call, export: _Export, queried: Sequence[str]) -> None:
+def _warn_of_damage(path: Path, call: Call, export: _Export, queried: Sequence[str]) -> None:
     """Warn of damage that did not stop the reading."""
     try:
         damage = call(
@@ -319,12 +283,6 @@ def _translated_errors(path: Path) -> Iterator[None]:
         if any(sign in text for sign in ("malformed", "corrupt", "disk i/o error", "short read")):
             raise damaged_error(path) from None
         raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}") from error
-
-
-@contextmanager
-def _connect(uri: str) -> Iterator[adbc.AdbcConnection]:
-    with adbc_driver_sqlite.connect(uri) as database, adbc.AdbcConnection(database) as connection:
-        yield connection
 
 
 def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
@@ -365,7 +323,7 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(
-    path: Path, connection: _Connection, chunks: Sequence[Chunk], threads: int
+    path: Path, connection: Connection, chunks: Sequence[Chunk], threads: int
 ) -> list[pl.DataFrame]:
     if not chunks:
         return []
@@ -379,7 +337,7 @@ def _read_chunks(
     parts = map_interruptibly(
         partial(_read_chunk, path),
         [chunks[at] for at in order],
-        open_state=partial(_connect, connection.uri),
+        open_state=partial(connect, connection.uri),
         threads=min(threads, len(chunks)),
     )
     by_position = dict(zip(order, parts, strict=True))

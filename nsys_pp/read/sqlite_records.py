@@ -346,7 +346,7 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
 def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
     """Cut texts out of the buffer; those without a byte are null."""
     if lengths.size <= _FEWEST_TEXTS:
-        view, slices = memoryview(buffer), zip(starts.tolist(), lengths.tolist(), strict=True)
+        view, slices = memoryview(buffer.data), zip(starts.tolist(), lengths.tolist(), strict=True)
         few = [view[start : start + length].tobytes() if length else None for start, length in slices]
         return decode_text(pl.Series(name, few, dtype=pl.Binary))
     present = np.flatnonzero(lengths)

@@ -31,6 +31,8 @@ from nsys_pp.read.sqlite_pages import (
 _LEAF, _INTERIOR = 0x0D, 0x05
 _LEAF_HEADER, _INTERIOR_HEADER = 8, 12
 _FILE_HEADER = 100  # bytes before the header of the first page
+_MAGIC = b"SQLite format 3\0"
+_PENDING, _SHARED = 1 << 30, (510, (1 << 30) + 2)  # bytes that programs lock: length and first byte
 _FRACTIONS = bytes((64, 32, 32))  # of payloads in pages, which are fixed
 _FORMATS = (1, 2, 3, 4)
 _LEAST_CELL = 4  # bytes
@@ -61,16 +63,17 @@ class Rows(Struct, frozen=True):
 
 
 def load_file(path: Path, most_bytes: int) -> tuple[Pages, Bytes]:
-    """Read a whole file, with padding.
+    """Read a whole file, with padding; meanwhile no program writes to it.
 
     Raises:
-        UnusualPageError: It has more bytes, or its header is not of the plain form.
+        UnusualPageError: It has more bytes, its header is not of the plain form, or a program is writing it.
         OSError: It cannot be opened.
     """
     if not hasattr(os, "preadv"):  # Windows
         raise UnusualPageError
     file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
+        _lock(file)
         pages = open_pages(file)
         size = os.fstat(file).st_size
         if size > most_bytes or size != pages.count * pages.size:
@@ -80,10 +83,27 @@ def load_file(path: Path, most_bytes: int) -> tuple[Pages, Bytes]:
         os.close(file)
     header = buffer[:_FILE_HEADER].tobytes()
     counts = {at: int.from_bytes(header[at : at + 4], "big") for at in (32, 36, 44, 52, 56, 64)}
-    is_plain = header[21:24] == _FRACTIONS and counts.pop(44) in _FORMATS and counts.pop(56) == 1
+    is_plain = header.startswith(_MAGIC) and header[21:24] == _FRACTIONS
+    is_plain = is_plain and counts.pop(44) in _FORMATS and counts.pop(56) == 1
     if not is_plain or any(counts.values()):  # free pages, or pages that are moved by themselves
         raise UnusualPageError
     return pages, buffer
+
+
+def _lock(file: int) -> None:
+    """Lock a file as SQLite does to read it, until it is closed: https://sqlite.org/lockingv3.html.
+
+    Raises:
+        UnusualPageError: Another program writes it, or its file system has no locks.
+    """
+    import fcntl  # not on Windows
+
+    try:
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _PENDING)
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, *_SHARED)
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, _PENDING)
+    except OSError:
+        raise UnusualPageError from None
 
 
 def walk_trees(pages: Pages, buffer: Bytes, roots: Int64s) -> Trees:
@@ -107,7 +127,8 @@ def walk_trees(pages: Pages, buffer: Bytes, roots: Int64s) -> Trees:
         if is_leaf.all():
             found = [np.concatenate(columns) for columns in zip(*leaves, strict=True)]
             order = np.argsort(found[1], kind="stable")  # leaves of a table are of one level, in order
-            return Trees(*(column[order] for column in found), np.concatenate(visited))
+            pages_of, table_of, above_of, last_of = (column[order] for column in found)
+            return Trees(pages_of, table_of, above_of, last_of, np.concatenate(visited))
         level, table, above, last = _descend(
             pages, buffer, level[is_interior], table[is_interior], above[is_interior], last[is_interior]
         )
