@@ -28,7 +28,7 @@ _DEFAULT_DOMAIN = 0
 
 
 def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split the events of `name_events` into those of ranges and those of marks."""
+    """Split the events of `name_events` into ranges and marks."""
     is_range, is_mark = are_among(events["kind"], RANGE_KIND.categories.to_list(), ["mark"])
     return keep_rows(events, is_range), keep_rows(events, is_mark)
 

@@ -175,11 +175,11 @@ def _describe_small(small: SmallFile, stamp: _Stamp, need: frozenset[Group]) -> 
     sound = check_small(small)
     if sound is None:
         return None
-    schema, rows = sound.known.schema, sound.find_last_rows()
+    schema, rows = sound.parsed.schema, sound.find_last_rows()
     sources = schema.plan(need)
     last_rows = {name: rows[name] for name in _list_numbered(schema, sources, need)}
     return _Export(
-        stamp, schema.catalog, dict(sound.known.layouts), schema.recorded, sources, last_rows, sound
+        stamp, schema.catalog, dict(sound.parsed.layouts), schema.recorded, sources, last_rows, sound
     )
 
 
@@ -245,7 +245,7 @@ def _read_large(
 def _decode_all(sound: SoundFile, need: frozenset[Group]) -> dict[int, list[pl.DataFrame]]:
     """Decode the tables of a sound file, except those whose values SQLite must convert."""
     found = {}
-    for at, (source, wanted) in enumerate(sound.known.plan(need)):
+    for at, (source, wanted) in enumerate(sound.parsed.plan(need)):
         rows = None if wanted is None else sound.decode(source, wanted)
         if rows is not None:
             found[at] = [rows] if rows.width else []

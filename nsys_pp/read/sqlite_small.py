@@ -48,7 +48,7 @@ Definitions = tuple[tuple[bytes, bytes, bytes], ...]
 """Name, name of the table, and definition of each table, as they are stored."""
 
 
-class Known(Struct, frozen=True):
+class ParsedSchema(Struct, frozen=True):
     """Definitions of tables that SQLite has parsed; shared by reports, and never changed."""
 
     schema: Schema
@@ -80,9 +80,9 @@ class SmallFile(Struct, frozen=True):
 
 
 class SoundFile(Struct, frozen=True):
-    """A file of which every page and every row is intact."""
+    """File with intact pages and rows."""
 
-    known: Known
+    parsed: ParsedSchema
     core: Core
     buffer: Bytes
     rows: Rows
@@ -91,19 +91,19 @@ class SoundFile(Struct, frozen=True):
     def count_rows(self) -> dict[str, int]:
         """Count the rows of each table."""
         bounds = self.rows.bounds
-        return {name: bounds[at + 1] - bounds[at] for at, name in enumerate(self.known.names)}
+        return {name: bounds[at + 1] - bounds[at] for at, name in enumerate(self.parsed.names)}
 
     def find_last_rows(self) -> dict[str, int]:
         """Find the last row id of each table; 0 for an empty one."""
         bounds, row_ids = self.rows.bounds, self.rows.row_ids
         return {
             name: int(row_ids[bounds[at + 1] - 1]) if bounds[at + 1] > bounds[at] else 0
-            for at, name in enumerate(self.known.names)
+            for at, name in enumerate(self.parsed.names)
         }
 
     def decode(self, source: Source, wanted: list[Wanted]) -> pl.DataFrame | None:
         """Decode a table; None if SQLite must convert its values."""
-        table = self.known.names.index(source.name)
+        table = self.parsed.names.index(source.name)
         of_table = slice(self.rows.bounds[table], self.rows.bounds[table + 1])
         columns = (self.rows.row_ids, self.rows.headers, self.rows.sizes, self.rows.local)
         stored = StoredRows(self.buffer, *(column[of_table] for column in columns))
@@ -127,7 +127,7 @@ class SoundFile(Struct, frozen=True):
         return shape_rows(source, pl.DataFrame(values if is_complete else kept_values))
 
 
-_known: dict[Definitions, Known] = {}
+_known: dict[Definitions, ParsedSchema] = {}
 
 
 def open_small(path: Path) -> SmallFile | None:
@@ -155,8 +155,8 @@ def open_small(path: Path) -> SmallFile | None:
 
 def check_small(file: SmallFile) -> SoundFile | None:
     """Check all of a file; None if it is not sound, or its tables are not known."""
-    known, core = _known.get(file.definitions), load_core()
-    if known is None or core is None:
+    parsed, core = _known.get(file.definitions), load_core()
+    if parsed is None or core is None:
         return None
     try:
         trees = walk_trees(file.pages, file.buffer, file.roots)
@@ -164,11 +164,12 @@ def check_small(file: SmallFile) -> SoundFile | None:
         overflow = np.array([page for of_row in rows.overflow for page in of_row], dtype=np.int64)
         check_pages(file.pages, file.catalog_pages, trees.visited, overflow)
         headers = [
-            read_codes(core, file.buffer, rows, table, allowed) for table, allowed in enumerate(known.allowed)
+            read_codes(core, file.buffer, rows, table, allowed)
+            for table, allowed in enumerate(parsed.allowed)
         ]
     except UnusualPageError:
         return None
-    return SoundFile(known, core, file.buffer, rows, headers)
+    return SoundFile(parsed, core, file.buffer, rows, headers)
 
 
 def find_last_rows(file: SmallFile, names: Collection[str]) -> dict[str, int] | None:
@@ -185,7 +186,7 @@ def find_last_rows(file: SmallFile, names: Collection[str]) -> dict[str, int] | 
 
 
 def find_schema(file: SmallFile) -> Schema | None:
-    """Find the schema of a file among those that are kept."""
+    """Find the kept schema of a file."""
     known = _known.get(file.definitions)
     return None if known is None else known.schema
 
@@ -204,7 +205,7 @@ def keep_schema(file: SmallFile, schema: Schema, layouts: Mapping[str, Layout]) 
     if len(_known) >= _MOST_SCHEMAS:
         _known.clear()
     allowed = tuple(_list_allowed(schema, name, layouts[name].row_id) for name in names)
-    _known[file.definitions] = Known(schema, dict(layouts), names, allowed)
+    _known[file.definitions] = ParsedSchema(schema, dict(layouts), names, allowed)
 
 
 def _list_allowed(schema: Schema, name: str, row_id: str | None) -> npt.NDArray[np.uint8]:
