@@ -123,7 +123,7 @@ class SoundFile(Struct, frozen=True):
             return None
         # absent columns become null at once
         kept_values = [column for column in values if column.null_count() < len(column)]
-        is_complete = bool(source.table.title) or not kept_values
+        is_complete = bool(source.table.title or source.table.rows_named) or not kept_values
         return shape_rows(source, pl.DataFrame(values if is_complete else kept_values))
 
 

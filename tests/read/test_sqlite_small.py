@@ -124,6 +124,16 @@ def test_all_kinds_of_tables_are_equal(tmp_path: Path) -> None:
     assert_read_equally(path)
 
 
+def test_names_without_values_are_equal(tmp_path: Path) -> None:
+    rows = [{"name": name, "value": None} for name in ("Hostname", "DeviceEnvironment")]
+    path = write_export(
+        tmp_path / "a.sqlite", {"TARGET_INFO_SYSTEM_ENV": rows, "NVTX_EVENTS": [push_pop(0, 1)]}
+    )
+    know(path)
+    assert find_sound(path) is not None
+    assert_read_equally(path)
+
+
 @pytest.mark.parametrize("page_bytes", [512, 1024, 4096, 16384, 65536])
 def test_pages_of_any_size_are_equal(page_bytes: int, tmp_path: Path) -> None:
     path = write(
