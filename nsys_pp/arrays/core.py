@@ -93,6 +93,7 @@ class Core:
         self.read_fields = _declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
+        self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = _declare(
             library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
         )
