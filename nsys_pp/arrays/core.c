@@ -14,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 10; }
+API int64_t core_version(void) { return 11; }
 
 /* ---- Memory. ---- */
 
