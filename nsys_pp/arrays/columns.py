@@ -104,10 +104,14 @@ def split_nulls(series: pl.Series) -> tuple[npt.NDArray[Any], Bools | None]:
 
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
-    categories = series.dtype.categories  # type: ignore[attr-defined]
-    is_value = np.array([category in values for category in categories.to_list()], dtype=np.bool_)
-    mask: Bools = is_value[series.to_physical().to_numpy()]
-    return mask
+    return are_among(series, values)[0]
+
+
+def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
+    """Return the mask of `is_among` for each of several sets, with one look at the column."""
+    categories = series.dtype.categories.to_list()  # type: ignore[attr-defined]
+    codes = series.to_physical().to_numpy()
+    return [np.array([category in values for category in categories], np.bool_)[codes] for values in sets]
 
 
 @cache
@@ -140,11 +144,6 @@ class Names(Struct, frozen=True):
         mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
         return mask
 
-    def has_match(self, pattern: str) -> bool:
-        """Return whether a name contains a match of an expression of polars."""
-        match = _match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__
-        return bool(match(self.texts, pattern).any())
-
     def list_rows(self, pattern: str) -> Int64s:
         """List the rows whose name contains a pattern."""
         return np.flatnonzero(self.contain(pattern))
@@ -161,6 +160,17 @@ def list_names(names: pl.Series) -> Names:
 def is_named(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
     return list_names(names).contain(pattern)
+
+
+def has_match(names: pl.Series, pattern: str) -> bool:
+    """Return whether a name (`NAME`) contains a match of an expression of polars."""
+    if names.is_empty():
+        return False
+    first, _ = find_distinct(numbers(names, null=-1))
+    distinct = names[first]
+    if len(first) <= _MOST_NAMES:
+        return bool(_match(tuple(distinct.to_list()), pattern).any())
+    return bool(_contains(distinct.cast(pl.String), pattern).any())
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:

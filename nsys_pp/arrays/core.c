@@ -14,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 10; }
+API int64_t core_version(void) { return 12; }
 
 /* ---- Memory. ---- */
 
@@ -2265,6 +2265,25 @@ API int64_t core_read_fields(
         }
         for (; column < width; column++) at += measure_field((uint32_t)codes[column]);
         if (at != sizes[row] || at >= BEYOND) return 1;
+    }
+    return 0;
+}
+
+/* Check rows of fields as in `core_read_fields`, without reading their values. allowed: of each field, the sum of the kinds that
+   it may have: 1 null, 2 integers, 4 eight bytes of another kind, 8 bytes (even codes), 16 texts (odd codes). Return 1 where
+   fields do not fill their row, or a field is of another kind. */
+API int64_t core_check_fields(
+    int64_t count, int64_t width, const int32_t *codes, const uint8_t *allowed, const int64_t *sizes
+) {
+    static const uint8_t kind_of[12] = {1, 2, 2, 2, 2, 2, 2, 4, 2, 2};
+    for (int64_t row = 0; row < count; row++, codes += width) {
+        int64_t at = 0;
+        for (int64_t column = 0; column < width; column++) {
+            uint32_t code = (uint32_t)codes[column];
+            if (!((code < 12 ? kind_of[code] : code & 1 ? 16 : 8) & allowed[column])) return 1;
+            at += measure_field(code);
+        }
+        if (at != sizes[row]) return 1;
     }
     return 0;
 }

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 10
+_VERSION = 12
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -91,10 +91,9 @@ class Core:
         self.read_fields = _declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
+        self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = _declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
-        self.restore_columns = _declare(
-            library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3
-        )
+        self.restore = _declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""

@@ -104,7 +104,7 @@ def _restore(
         )
     numbers = np.array(described, dtype=np.int64)
     data = np.frombuffer(frame, dtype=np.uint8)[start:]
-    read = core.restore_columns(
+    read = core.restore(
         len(data),
         data.ctypes.data,
         code.rows,

@@ -18,6 +18,7 @@ from nsys_pp.arrays.types import Int64s
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits of the golden ratio
 _SHIFT = np.uint64(29)
+_FEW_ROWS = 50_000
 _MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
 
 
@@ -51,19 +52,19 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     ([0, 1, 3], [0, 1, 0, 2])
     """
     keys = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
+    few = [numbers(column) for column in columns] if len(keys) <= _FEW_ROWS else None  # else too much memory
+    for values in few or map(numbers, columns):
         keys *= _MULTIPLIER
-        keys += numbers(column).view(np.uint64)
+        keys += values.view(np.uint64)
         keys ^= keys >> _SHIFT
     first, number = number_keys(keys.view(np.int64))
-    if all(_are_equal(column, first, number) for column in columns):
+    if all(_are_equal(values, first, number) for values in few or map(numbers, columns)):
         return first, number
     return number_keys(pack(*map(numbers, columns)))  # different rows have the same hash
 
 
-def _are_equal(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
+def _are_equal(values: Int64s, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
     """Return whether each row has the value of the first row of its number."""
-    values = numbers(column)
     return np.array_equal(values[first].take(number), values)
 
 
