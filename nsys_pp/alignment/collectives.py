@@ -66,6 +66,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         rows_of=_split_by_domain(events, len(machine), np.flatnonzero(~is_buffered)),
         keys_of=_list_keys(events, len(machine)),
         instance=np.full(len(events), -1, dtype=np.int64),
+        channel=events.channel.copy(),
     )
     units = [matcher.start(domain) for domain in range(len(machine))]
     by_machine = [
@@ -124,6 +125,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     rows_of: list[Int64s]
     keys_of: list[int]
     instance: Int64s
+    channel: Int64s
     sharpest_ns: list[float] = field(default_factory=list)  # of each correction that was clear
 
     def scatter_ns(self) -> float | None:
@@ -149,7 +151,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             events=self.events,
             instance=self.instance,
             machine=self.machine,
-            channel=self.events.channel.copy(),
+            channel=self.channel,
         )
 
     def _add_domain(
@@ -230,11 +232,11 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         if not rivals:
             return False
         rows = self.rows_of[domain]
-        instance = self.instance[rows].copy()
+        instance, channel = self.instance[rows].copy(), self.channel[rows].copy()
         others, unit = timeline.without([domain]), self.start(domain)
         line = timeline.lines[domain]
         is_misplaced = not is_best(others, unit, line, rivals, self.prior, self.scatter_ns())
-        self.instance[rows] = instance
+        self.instance[rows], self.channel[rows] = instance, channel
         return is_misplaced
 
     def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:

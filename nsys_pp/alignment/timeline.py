@@ -47,13 +47,13 @@ class RivalDistances(Struct, frozen=True):
 class Timeline(Struct):
     """The operations of the domains added so far.
 
-    `instance` is shared by all timelines: an operation is numbered by the row of its first event.
+    `instance` and `channel` are shared by all timelines, as no two have a domain in common: an operation is numbered by the row of its first event.
 
     Attributes:
         events: Events of all domains.
         instance: Operation of each event; -1 for events of domains that were not added to a timeline.
         machine: Machine of each domain.
-        channel: Channel of each event on this timeline.
+        channel: Channel of each event on its timeline.
         lines: Correction of each domain that was added.
         rival_distances: RivalDistances of each of these domains.
         rivals: Other corrections of each of these domains that operations supported.
