@@ -28,7 +28,7 @@ LAST_MEMBERS = build_schema(
         "need_start_ns": pl.Int64,
         "need_end_ns": pl.Int64,
         "peer_start_ns": pl.Int64,  # start of the last other member found
-        "bound_ns": pl.Int64,  # error of the clock of `lane`; 0 where unknown
+        "bound_ns": pl.Int64,  # error of that start on the clock of `lane`
         "waits_for": pl.UInt32,  # its lane
         "is_complete": pl.Boolean,  # no further member is in the reports
     },
@@ -77,10 +77,14 @@ def find_last_members(
     is_hidden[numbers(list_hidden(events)["stream"])] = True
     of_last = stream[last.request]
     is_complete = (last.member_count == known_count[of_last]) & ~is_hidden[of_last]
-    found = {"peer_start_ns": last.began, "waits_for": last.lane.astype(np.uint32)}
-    return requested[["lane", *_NEED, "bound_ns"]][last.request].hstack(
-        [pl.Series(name, values) for name, values in {**found, "is_complete": is_complete}.items()]
-    )
+    rows = requested[["lane", *_NEED]][last.request]
+    found = {
+        "peer_start_ns": last.began,
+        "bound_ns": _relate_clocks(lanes, numbers(rows["lane"]), last.lane),
+        "waits_for": last.lane.astype(np.uint32),
+        "is_complete": is_complete,
+    }
+    return rows.hstack([pl.Series(name, values) for name, values in found.items()])
 
 
 class _Requests(Struct, frozen=True, kw_only=True):
@@ -164,6 +168,15 @@ def _number_relations(lanes: pl.DataFrame) -> Int64s:
     """Number the groups of clocks with known bounds, from 0; -1 for other clocks."""
     _, group, bound = (numbers(lanes[name]) for name in CLOCK)
     return np.where((group == NEVER) | (bound == NEVER), -1, group)
+
+
+def _relate_clocks(lanes: pl.DataFrame, own: Int64s, other: Int64s) -> Int64s:
+    """Return the errors of times of lanes on the clocks of others, which can be compared: 0 on one clock."""
+    size = int(numbers(lanes["lane"]).max()) + 1
+    clock, bound = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    clock[numbers(lanes["lane"])] = numbers(lanes["clock"])
+    bound[numbers(lanes["lane"])] = numbers(lanes["bound_ns"].fill_null(0))
+    return np.where(clock[own] == clock[other], 0, bound[own] + bound[other])
 
 
 def _invert(order: Int64s) -> Int64s:
