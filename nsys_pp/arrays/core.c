@@ -1,32 +1,103 @@
 /* Array functions where numpy would need many passes. `core.py` calls them, and checks every length and index before.
 
-   No function reads a file, keeps a pointer or calls back. Each returns 0 or a count, -1 where memory is short, or 1
-   where its input is not of the kind that it is for. The numpy functions of their callers are their definition: without
-   this library, the same results take longer. */
+   No function reads a file, keeps a pointer (but those of paged memory, to what it allocated) or calls back. Each returns
+   0 or a count, -1 where memory is short, or 1 where its input is not of the kind that it is for. The numpy functions of
+   their callers are their definition: without this library, the same results take longer. */
 
-#define _DEFAULT_SOURCE /* madvise */
+#define _GNU_SOURCE /* madvise, fallocate, O_TMPFILE */
 
+#include <fcntl.h>
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 9; }
+API int64_t core_version(void) { return 10; }
 
 /* ---- Memory. ---- */
 
 #define HUGE_PAGE ((size_t)1 << 21)
+#define PAGE ((size_t)4096) /* at most: maps begin at a multiple of it */
+#define MOST_MAPS 4096
 
-/* Allocate `count` items like malloc; many in huge pages where there are any, as numpy does: the first use of each small
-   page costs as much as sorting what is in it. */
+/* Paged memory: large arrays in files without a name, of which `core_drop_pages` takes the pages from this process. They stay
+   in the system's cache, which writes them to the disk where memory is short. Closed at first: `least` is 0. */
+static struct {
+    atomic_flag is_locked;
+    _Atomic size_t least; /* bytes of an array in a file */
+    char folder[4096];
+    int64_t count;
+    struct {
+        void *address;
+        size_t bytes;
+    } maps[MOST_MAPS];
+} paged = {ATOMIC_FLAG_INIT, 0, "", 0, {{0, 0}}};
+
+static void lock_maps(void) {
+    while (atomic_flag_test_and_set(&paged.is_locked)) sched_yield();
+}
+
+static void unlock_maps(void) { atomic_flag_clear(&paged.is_locked); }
+
+/* Map a new file of zeros; NULL where that is impossible: the disk is full, or of a kind that cannot reserve space. */
+static void *map_file(size_t bytes) {
+#if defined(O_TMPFILE) && defined(__linux__)
+    int file = open(paged.folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0) return NULL;
+    void *room = MAP_FAILED; /* reserved: a full disk would end the process at the first use of a page */
+    if (!fallocate(file, 0, 0, (off_t)bytes)) room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (room == MAP_FAILED) return NULL;
+    lock_maps();
+    int is_full = paged.count == MOST_MAPS;
+    if (!is_full) {
+        paged.maps[paged.count].address = room;
+        paged.maps[paged.count++].bytes = bytes;
+    }
+    unlock_maps();
+    if (!is_full) return room;
+    munmap(room, bytes);
+#else
+    (void)bytes;
+#endif
+    return NULL;
+}
+
+/* Return the bytes of a map, 0 for other memory; forget it if `is_freed`. */
+static size_t find_map(const void *address, int is_freed) {
+    if ((uintptr_t)address % PAGE) return 0;
+    size_t bytes = 0;
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0 && !bytes;) {
+        if (paged.maps[number].address != address) continue;
+        bytes = paged.maps[number].bytes;
+        if (is_freed) paged.maps[number] = paged.maps[--paged.count];
+    }
+    unlock_maps();
+    return bytes;
+}
+
+static void release(void *address) {
+    size_t bytes = address ? find_map(address, 1) : 0;
+    if (bytes) munmap(address, bytes);
+    else free(address);
+}
+
+/* Allocate `count` items like malloc, in a file if they are many and paged memory is open; else many in huge pages where
+   there are any, as numpy does: the first use of each small page costs as much as sorting what is in it. */
 static void *allocate(int64_t count, size_t size) {
-    size_t bytes = (size_t)(count ? count : 1) * size;
+    size_t bytes = (size_t)(count ? count : 1) * size, least = paged.least;
+    void *room = least && bytes >= least ? map_file(bytes) : NULL;
+    if (room) return room;
     if (bytes < 2 * HUGE_PAGE) return malloc(bytes);
     bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    void *room = aligned_alloc(HUGE_PAGE, bytes);
+    room = aligned_alloc(HUGE_PAGE, bytes);
 #ifdef MADV_HUGEPAGE
     if (room) madvise(room, bytes, MADV_HUGEPAGE); /* without it, only slower */
 #endif
@@ -37,6 +108,79 @@ static void *allocate_zeros(int64_t count, size_t size) {
     void *room = allocate(count, size);
     return room ? memset(room, 0, (size_t)(count ? count : 1) * size) : NULL;
 }
+
+/* numpy's interface of allocators, in words of its `ndarraytypes.h` (NEP 49). */
+typedef struct {
+    char name[127];
+    uint8_t version;
+    struct {
+        void *context;
+        void *(*malloc)(void *context, size_t bytes);
+        void *(*calloc)(void *context, size_t count, size_t size);
+        void *(*realloc)(void *context, void *address, size_t bytes);
+        void (*free)(void *context, void *address, size_t bytes);
+    } allocator;
+} Handler;
+
+static void *allocate_array(void *context, size_t bytes) {
+    (void)context;
+    return allocate((int64_t)bytes, 1);
+}
+
+static void *allocate_zero_array(void *context, size_t count, size_t size) {
+    (void)context;
+    size_t bytes = count * size, least = paged.least; /* numpy has checked the product */
+    void *room = least && bytes >= least ? map_file(bytes) : NULL;
+    return room ? room : calloc(count ? count : 1, size ? size : 1);
+}
+
+static void *resize_array(void *context, void *address, size_t bytes) {
+    size_t before = address ? find_map(address, 0) : 0;
+    if (!before) return realloc(address, bytes ? bytes : 1);
+    void *room = allocate_array(context, bytes);
+    if (!room) return NULL;
+    memcpy(room, address, before < bytes ? before : bytes);
+    release(address);
+    return room;
+}
+
+static void free_array(void *context, void *address, size_t bytes) {
+    (void)context, (void)bytes;
+    release(address);
+}
+
+static Handler handler = {
+    "nsys_pp_paged", 1, {NULL, allocate_array, allocate_zero_array, resize_array, free_array}
+};
+
+/* Return numpy's allocator of paged memory. Arrays can be freed after it is closed. */
+API const void *core_paged_handler(void) { return &handler; }
+
+/* Open paged memory for arrays of at least so many bytes, with files in a folder; 0 bytes: close it. Return 1 if the name
+   of the folder is too long. */
+API int64_t core_open_paged(const char *folder, int64_t least) {
+    size_t length = strlen(folder);
+    if (length >= sizeof paged.folder) return 1;
+    paged.least = 0;
+    memcpy(paged.folder, folder, length + 1);
+    paged.least = (size_t)least;
+    return 0;
+}
+
+/* Take all pages of arrays in files from this process; return their bytes. */
+API int64_t core_drop_pages(void) {
+    int64_t bytes = 0;
+    lock_maps();
+    for (int64_t number = 0; number < paged.count; number++) {
+        madvise(paged.maps[number].address, paged.maps[number].bytes, MADV_DONTNEED);
+        bytes += (int64_t)paged.maps[number].bytes;
+    }
+    unlock_maps();
+    return bytes;
+}
+
+/* Return whether an address is the begin of an array in a file. */
+API int64_t core_is_paged(const void *address) { return find_map(address, 0) > 0; }
 
 /* ---- Order of rows by several keys: a merge sort of the runs that are in order, which are long in most reports. ---- */
 
@@ -164,7 +308,7 @@ static int lanes_grow(Lanes *lanes) {
         int64_t left = larger.least[2 * node], right = larger.least[2 * node + 1];
         larger.least[node] = left < right ? left : right;
     }
-    free(lanes->least);
+    release(lanes->least);
     *lanes = larger;
     return 0;
 }
@@ -212,13 +356,13 @@ API int64_t core_pack_flat(
     for (int64_t number = 0; number < count; number++) {
         int64_t row = order[number], lane = lanes_take(&lanes, 0, start[row]);
         if (lane < 0) {
-            free(lanes.least);
+            release(lanes.least);
             return -1;
         }
         lane_of[row] = lane;
         lanes_set(&lanes, lane, end[row]);
     }
-    free(lanes.least);
+    release(lanes.least);
     return 0;
 }
 
@@ -351,15 +495,15 @@ API int64_t core_pack_nested(
     if (nested.child && nested.sibling && nested.least_lane && nested.stack && nested.is_moved &&
         nested.waiting.entries && nested.ready.entries && !lanes_open(&nested.lanes, 64)) {
         result = nested_run(&nested, count, order);
-        free(nested.lanes.least);
+        release(nested.lanes.least);
     }
-    free(nested.child);
-    free(nested.sibling);
-    free(nested.least_lane);
-    free(nested.stack);
-    free(nested.is_moved);
-    free(nested.waiting.entries);
-    free(nested.ready.entries);
+    release(nested.child);
+    release(nested.sibling);
+    release(nested.least_lane);
+    release(nested.stack);
+    release(nested.is_moved);
+    release(nested.waiting.entries);
+    release(nested.ready.entries);
     return result;
 }
 
@@ -382,8 +526,8 @@ static size_t owners_slot(const Owners *owners, int64_t key) {
 }
 
 static void owners_close(Owners *owners) {
-    free(owners->keys);
-    free(owners->numbers);
+    release(owners->keys);
+    release(owners->numbers);
 }
 
 static int owners_resize(Owners *owners, int bits) {
@@ -392,7 +536,7 @@ static int owners_resize(Owners *owners, int bits) {
     owners->keys = keys;
     uint32_t *numbers = calloc((size_t)1 << bits, sizeof(uint32_t));
     if (!numbers) return -1;
-    free(owners->numbers);
+    release(owners->numbers);
     owners->numbers = numbers;
     owners->bits = bits;
     for (int64_t number = 0; number < owners->count; number++)
@@ -518,11 +662,11 @@ API int64_t core_order_by_time(
         result = order_numbered(count, &owners, number_of, next, time, second, is_descending != 0, last, order);
     }
     owners_close(&owners);
-    free(number_of);
-    free(keys);
-    free(next);
-    free(last);
-    free(sizes);
+    release(number_of);
+    release(keys);
+    release(next);
+    release(last);
+    release(sizes);
     return result;
 }
 
@@ -648,7 +792,7 @@ API int64_t core_find_windows(
         last[range] = to > from ? to : from;
     }
     owners_close(&owners);
-    free(calls_of);
+    release(calls_of);
     return result;
 }
 
@@ -675,8 +819,8 @@ static int ending_open(
 }
 
 static void ending_close(Ending *ending) {
-    free(ending->head);
-    free(ending->next);
+    release(ending->head);
+    release(ending->next);
 }
 
 /* Return the least row of a stack, whose rows ascend, that is at least `from`; the last row is. */
@@ -719,8 +863,8 @@ API int64_t core_find_extremes(
         }
     }
     ending_close(&ending);
-    free(starts);
-    free(ends);
+    release(starts);
+    release(ends);
     return result;
 }
 
@@ -808,7 +952,7 @@ static int slots_open(Slots *slots, int64_t count) {
 }
 
 static void slots_close(Slots *slots) {
-    for (int level = 0; level < slots->levels; level++) free(slots->level[level]);
+    for (int level = 0; level < slots->levels; level++) release(slots->level[level]);
 }
 
 static int slots_has(const Slots *slots, int64_t slot) { return slots->level[0][slot >> 6] >> (slot & 63) & 1; }
@@ -869,7 +1013,7 @@ static int sums_open(Sums *sums, int64_t count) {
 }
 
 static void sums_close(Sums *sums) {
-    for (int level = 0; level < sums->levels; level++) free(sums->level[level]);
+    for (int level = 0; level < sums->levels; level++) release(sums->level[level]);
 }
 
 static void sums_add(Sums *sums, int64_t at, int64_t value) {
@@ -924,8 +1068,8 @@ static int cover_number(Cover *cover, int64_t count, const int64_t *start, const
         (is_start ? cover->start_slot : cover->end_slot)[op] = (uint32_t)slot;
     }
     cover->slot_count = slot + 1;
-    free(starts);
-    free(ends);
+    release(starts);
+    release(ends);
     return result;
 }
 
@@ -944,10 +1088,10 @@ static int cover_open(Cover *cover, int64_t count, const int64_t *start, const i
 }
 
 static void cover_close(Cover *cover) {
-    free(cover->start_slot);
-    free(cover->end_slot);
-    free(cover->time);
-    free(cover->taker);
+    release(cover->start_slot);
+    release(cover->end_slot);
+    release(cover->time);
+    release(cover->taker);
     slots_close(&cover->pieces);
     sums_close(&cover->covered);
 }
@@ -1545,8 +1689,8 @@ API int64_t core_vote(Votes *of) {
     int64_t count = (int64_t)last + 1;
     int64_t *next = allocate_zeros(count + 1, sizeof(int64_t)), *order = allocate(2 * of->votes, sizeof(int64_t));
     if (!next || !order) {
-        free(next);
-        free(order);
+        release(next);
+        release(order);
         return -1;
     }
     for (int64_t vote = 0; vote < of->votes; vote++) next[(int64_t)floor((of->raw[vote] - least) / width) + 1]++;
@@ -1570,8 +1714,8 @@ API int64_t core_vote(Votes *of) {
         of->sums[of->halves++] = sum;
     }
     of->bounds[of->halves] = of->votes;
-    free(next);
-    free(order);
+    release(next);
+    release(order);
     return 0;
 }
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 9
+_VERSION = 10
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -65,6 +65,11 @@ class Core:
         self.find_line = _declare(
             library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
         )
+        # for `paged.py`
+        self.open_paged = _declare(library.core_open_paged, ctypes.c_char_p, count)
+        self.drop_pages = _declare(library.core_drop_pages)
+        self.is_paged = _declare(library.core_is_paged, pointer)
+        self.paged_handler = _declare(library.core_paged_handler)
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = _declare(
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3

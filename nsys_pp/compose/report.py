@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
-from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
@@ -86,7 +86,11 @@ def _extract_report(
         groups |= _aggregate_groups() | {"metric_sums", "network_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
+    raw = read_report(path, need=groups, nsys=nsys)
+    if sum(raw.recorded.values()) > MANY_ROWS:
+        page_arrays()
+    report = move_report(build_report(raw, is_last_use=True))
+    del raw
     free_memory(sum(report.recorded.values()))
     with encode_early(report, options, is_packed=with_tables) as early:
         owned = [report]

@@ -1,0 +1,92 @@
+"""Paged memory: large arrays of numpy in files without a name, for reports whose working arrays would not fit memory.
+
+numpy allocates by a handler that can be replaced (NEP 49, since 1.22). Ours, in `core.c`, maps a file for each large array, so that
+the pages which no function is working on can be dropped from this process: they stay in the system's cache, which writes them
+to the disk where memory is short. All functions over arrays then need memory for what they touch within a moment, and not for their
+whole arrays. Written once and read once, a mapped page takes as long as one in memory, or less.
+
+Without the compiled functions, on other systems than Linux, and where the disk is full, arrays are in memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nsys_pp.arrays.core import Core, load_core
+
+_SET_HANDLER = 304  # index of PyDataMem_SetHandler in numpy's table of C functions, which is only appended to
+_NAME = b"mem_handler"  # of a capsule with a handler
+
+
+class PagedMemory:
+    """Paged memory of this process; one at a time is open.
+
+    Args:
+        folder: For the files, on a disk with space for them.
+        least_bytes: Of an array in a file, at least 1.
+    """
+
+    def __init__(self, folder: Path, least_bytes: int) -> None:
+        self._core: Core | None = None
+        self._handler: Any = None
+        core, setter = load_core(), _find_setter()
+        if core is not None and setter is not None and not core.open_paged(os.fsencode(folder), least_bytes):
+            self._core, self._handler = core, _build_handler(core.paged_handler())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is paged memory on this machine."""
+        return self._core is not None
+
+    def use(self) -> Callable[[], None]:
+        """Have this thread allocate its arrays in paged memory; the returned function ends that."""
+        setter = _find_setter()
+        if self._handler is None or setter is None:
+            return lambda: None
+        before = setter(self._handler)
+        return lambda: setter(before) and None
+
+    def has(self, values: np.ndarray[Any, Any]) -> bool:
+        """Return whether an array begins a file."""
+        return self._core is not None and bool(self._core.is_paged(values.ctypes.data))
+
+    def drop_pages(self) -> None:
+        """Drop all pages from memory."""
+        if self._core is not None:
+            self._core.drop_pages()
+
+    def close(self) -> None:
+        """Allocate no more arrays in files; those that exist stay valid."""
+        if self._core is not None:
+            self._core.open_paged(b"", 0)
+
+
+def _build_handler(address: int) -> object:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule: object = new(address, _NAME, None)
+    return capsule
+
+
+@cache
+def _find_setter() -> Callable[[object], object] | None:
+    """Find numpy's function that replaces the handler of the current thread, and returns the one before."""
+    core = getattr(np, "_core", None) or np.core
+    table = getattr(core.multiarray, "_ARRAY_API", None)
+    if table is None:
+        return None
+    read = ctypes.pythonapi.PyCapsule_GetPointer
+    read.restype, read.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    functions = ctypes.cast(read(table, None), ctypes.POINTER(ctypes.c_void_p))
+    address = functions[_SET_HANDLER]
+    if not address:
+        return None
+    setter: Callable[[object], object] = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(address)
+    return setter
