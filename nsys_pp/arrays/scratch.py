@@ -171,6 +171,12 @@ def page_arrays(*, least_bytes: int | None = None) -> None:
         scratch.page_arrays(_PAGED_BYTES if least_bytes is None else least_bytes)
 
 
+def is_paged() -> bool:
+    """Return whether numpy allocates large arrays in files."""
+    scratch = _scratch.get()
+    return scratch is not None and scratch.paged is not None and scratch.paged.is_open
+
+
 def drop_pages() -> None:
     """Drop the pages of columns in files from memory; later use reads them again."""
     if (scratch := _scratch.get()) is not None:

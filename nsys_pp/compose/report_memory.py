@@ -6,7 +6,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.memory import return_freed
-from nsys_pp.arrays.scratch import drop_pages, move_array, move_columns
+from nsys_pp.arrays.scratch import drop_pages, move_array
+from nsys_pp.arrays.scratch_frames import move_frame
 from nsys_pp.frames.report import Report
 
 _FEW_ROWS = 200_000
@@ -33,13 +34,13 @@ def move_report(report: Report) -> Report:
     """Move large columns of a report to the scratch; raw columns are there already."""
     return replace(
         report,
-        gpu_ops=move_columns(report.gpu_ops),
-        api_calls=move_columns(report.api_calls),
-        ranges=move_columns(report.ranges),
+        gpu_ops=move_frame(report.gpu_ops),
+        api_calls=move_frame(report.api_calls),
+        ranges=move_frame(report.ranges),
         op_details=replace(report.op_details, row=move_array(report.op_details.row)),
     )
 
 
 def move_projections(projections: pl.DataFrame) -> pl.DataFrame:
     """Move large columns of `PROJECTIONS` to the scratch that are not shared with ranges."""
-    return move_columns(projections, [name for name in projections.columns if name not in _SHARED])
+    return move_frame(projections, [name for name in projections.columns if name not in _SHARED])
