@@ -25,19 +25,23 @@ API int64_t core_version(void) { return 10; }
 #define HUGE_PAGE ((size_t)1 << 21)
 #define PAGE ((size_t)4096) /* at most: maps begin at a multiple of it */
 #define MOST_MAPS 4096
+#define MOST_FREE ((size_t)1 << 30) /* bytes of free maps */
 
 /* Paged memory: large arrays in files without a name, of which `core_drop_pages` takes the pages from this process. They stay
-   in the system's cache, which writes them to the disk where memory is short. Closed at first: `least` is 0. */
+   in the system's cache, which writes them to the disk where memory is short. Maps are used again: new pages take the system
+   several times as long as those that it has. Closed at first: `least` is 0. */
 static struct {
     atomic_flag is_locked;
     _Atomic size_t least; /* bytes of an array in a file */
     char folder[4096];
     int64_t count;
+    size_t free_bytes;
     struct {
         void *address;
         size_t bytes;
+        int is_free;
     } maps[MOST_MAPS];
-} paged = {ATOMIC_FLAG_INIT, 0, "", 0, {{0, 0}}};
+} paged = {.is_locked = ATOMIC_FLAG_INIT};
 
 static void lock_maps(void) {
     while (atomic_flag_test_and_set(&paged.is_locked)) sched_yield();
@@ -45,8 +49,26 @@ static void lock_maps(void) {
 
 static void unlock_maps(void) { atomic_flag_clear(&paged.is_locked); }
 
+/* Take the smallest free map with so many bytes that has at most twice as many; NULL without one. */
+static void *take_free_map(size_t bytes) {
+    int64_t best = -1;
+    lock_maps();
+    for (int64_t number = 0; number < paged.count; number++) {
+        size_t size = paged.maps[number].bytes;
+        if (!paged.maps[number].is_free || size < bytes || size / 2 > bytes) continue;
+        if (best < 0 || size < paged.maps[best].bytes) best = number;
+    }
+    void *room = best < 0 ? NULL : paged.maps[best].address;
+    if (room) {
+        paged.maps[best].is_free = 0;
+        paged.free_bytes -= paged.maps[best].bytes;
+    }
+    unlock_maps();
+    return room;
+}
+
 /* Map a new file of zeros; NULL where that is impossible: the disk is full, or of a kind that cannot reserve space. */
-static void *map_file(size_t bytes) {
+static void *map_new_file(size_t bytes) {
 #if defined(O_TMPFILE) && defined(__linux__)
     int file = open(paged.folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (file < 0) return NULL;
@@ -58,6 +80,7 @@ static void *map_file(size_t bytes) {
     int is_full = paged.count == MOST_MAPS;
     if (!is_full) {
         paged.maps[paged.count].address = room;
+        paged.maps[paged.count].is_free = 0;
         paged.maps[paged.count++].bytes = bytes;
     }
     unlock_maps();
@@ -69,31 +92,56 @@ static void *map_file(size_t bytes) {
     return NULL;
 }
 
-/* Return the bytes of a map, 0 for other memory; forget it if `is_freed`. */
-static size_t find_map(const void *address, int is_freed) {
+/* Map a file; NULL where that is impossible. */
+static void *map_file(size_t bytes, int is_zero) {
+    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    void *room = take_free_map(bytes);
+    if (room) return is_zero ? memset(room, 0, bytes) : room;
+    return map_new_file(bytes);
+}
+
+/* Return the bytes of a map in use, 0 for other memory. */
+static size_t find_map(const void *address) {
     if ((uintptr_t)address % PAGE) return 0;
     size_t bytes = 0;
     lock_maps();
-    for (int64_t number = paged.count; number-- > 0 && !bytes;) {
-        if (paged.maps[number].address != address) continue;
-        bytes = paged.maps[number].bytes;
-        if (is_freed) paged.maps[number] = paged.maps[--paged.count];
-    }
+    for (int64_t number = paged.count; number-- > 0 && !bytes;)
+        if (paged.maps[number].address == address && !paged.maps[number].is_free) bytes = paged.maps[number].bytes;
     unlock_maps();
     return bytes;
 }
 
-static void release(void *address) {
-    size_t bytes = address ? find_map(address, 1) : 0;
+/* Free a map, or keep it for later while paged memory is open; return 0 for other memory. */
+static int release_map(void *address) {
+    if ((uintptr_t)address % PAGE) return 0;
+    int is_found = 0;
+    size_t bytes = 0; /* to unmap */
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0 && !is_found;) {
+        if (paged.maps[number].address != address) continue;
+        is_found = 1;
+        if (paged.least && paged.free_bytes + paged.maps[number].bytes <= MOST_FREE) {
+            paged.maps[number].is_free = 1;
+            paged.free_bytes += paged.maps[number].bytes;
+        } else {
+            bytes = paged.maps[number].bytes;
+            paged.maps[number] = paged.maps[--paged.count];
+        }
+    }
+    unlock_maps();
     if (bytes) munmap(address, bytes);
-    else free(address);
+    return is_found;
+}
+
+static void release(void *address) {
+    if (!address || !release_map(address)) free(address);
 }
 
 /* Allocate `count` items like malloc, in a file if they are many and paged memory is open; else many in huge pages where
    there are any, as numpy does: the first use of each small page costs as much as sorting what is in it. */
 static void *allocate(int64_t count, size_t size) {
     size_t bytes = (size_t)(count ? count : 1) * size, least = paged.least;
-    void *room = least && bytes >= least ? map_file(bytes) : NULL;
+    void *room = least && bytes >= least ? map_file(bytes, 0) : NULL;
     if (room) return room;
     if (bytes < 2 * HUGE_PAGE) return malloc(bytes);
     bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
@@ -130,12 +178,12 @@ static void *allocate_array(void *context, size_t bytes) {
 static void *allocate_zero_array(void *context, size_t count, size_t size) {
     (void)context;
     size_t bytes = count * size, least = paged.least; /* numpy has checked the product */
-    void *room = least && bytes >= least ? map_file(bytes) : NULL;
+    void *room = least && bytes >= least ? map_file(bytes, 1) : NULL;
     return room ? room : calloc(count ? count : 1, size ? size : 1);
 }
 
 static void *resize_array(void *context, void *address, size_t bytes) {
-    size_t before = address ? find_map(address, 0) : 0;
+    size_t before = address ? find_map(address) : 0;
     if (!before) return realloc(address, bytes ? bytes : 1);
     void *room = allocate_array(context, bytes);
     if (!room) return NULL;
@@ -163,6 +211,14 @@ API int64_t core_open_paged(const char *folder, int64_t least) {
     if (length >= sizeof paged.folder) return 1;
     paged.least = 0;
     memcpy(paged.folder, folder, length + 1);
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0;) { /* those of another folder, or of no more use */
+        if (!paged.maps[number].is_free) continue;
+        munmap(paged.maps[number].address, paged.maps[number].bytes);
+        paged.maps[number] = paged.maps[--paged.count];
+    }
+    paged.free_bytes = 0;
+    unlock_maps();
     paged.least = (size_t)least;
     return 0;
 }
@@ -180,7 +236,7 @@ API int64_t core_drop_pages(void) {
 }
 
 /* Return whether an address is the begin of an array in a file. */
-API int64_t core_is_paged(const void *address) { return find_map(address, 0) > 0; }
+API int64_t core_is_paged(const void *address) { return find_map(address) > 0; }
 
 /* ---- Order of rows by several keys: a merge sort of the runs that are in order, which are long in most reports. ---- */
 

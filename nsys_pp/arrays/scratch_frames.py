@@ -17,6 +17,13 @@ _BLOCK_ROWS = 1 << 20
 _FEWEST_MOVED = 1 << 17  # rows of a frame whose columns are moved
 
 
+def list_blocks(count: int) -> list[slice]:
+    """List the blocks of some rows: one of all, unless working arrays are in files."""
+    if not is_paged() or count <= _BLOCK_ROWS:
+        return [slice(0, count)]
+    return [slice(first, min(first + _BLOCK_ROWS, count)) for first in range(0, count, _BLOCK_ROWS)]
+
+
 def build_blocks(count: int, build: Callable[[int, int], pl.DataFrame]) -> pl.DataFrame:
     """Build a frame block by block, where working arrays are in files; else all rows at once.
 
@@ -27,12 +34,12 @@ def build_blocks(count: int, build: Callable[[int, int], pl.DataFrame]) -> pl.Da
     if not is_paged() or count <= _BLOCK_ROWS:
         return build(0, count)
     columns: list[_Column] = []
-    for first in range(0, count, _BLOCK_ROWS):
-        block = build(first, min(first + _BLOCK_ROWS, count))
+    for rows in list_blocks(count):
+        block = build(rows.start, rows.stop)
         if not columns:
             columns = [_Column(name, dtype, count) for name, dtype in block.schema.items()]
         for column, values in zip(columns, block.iter_columns(), strict=True):
-            column.put(first, values)
+            column.put(rows.start, values)
     return pl.DataFrame([column.build(count) for column in columns])
 
 
@@ -47,9 +54,8 @@ def map_blocks(count: int, dtype: type[np.generic], compute: Callable[[int, int]
     if not is_paged() or count <= _BLOCK_ROWS:
         return compute(0, count)
     values = np.empty(count, dtype=dtype)
-    for first in range(0, count, _BLOCK_ROWS):
-        stop = min(first + _BLOCK_ROWS, count)
-        values[first:stop] = compute(first, stop)
+    for rows in list_blocks(count):
+        values[rows] = compute(rows.start, rows.stop)
     return values
 
 

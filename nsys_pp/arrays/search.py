@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import combine_keys
+from nsys_pp.arrays.scratch_frames import list_blocks, map_blocks
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
@@ -49,21 +51,28 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     >>> first.tolist(), number.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    keys = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        keys *= _MULTIPLIER
-        keys += numbers(column).view(np.uint64)
-        keys ^= keys >> _SHIFT
-    first, number = number_keys(keys.view(np.int64))
+    first, number = number_keys(map_blocks(len(columns[0]), np.int64, partial(_hash_rows, columns)))
     if all(_are_equal(column, first, number) for column in columns):
         return first, number
     return number_keys(pack(*map(numbers, columns)))  # different rows have the same hash
 
 
+def _hash_rows(columns: Sequence[pl.Series], begin: int, stop: int) -> Int64s:
+    """Hash the rows [begin, stop)."""
+    keys = np.zeros(stop - begin, dtype=np.uint64)
+    for column in columns:
+        keys *= _MULTIPLIER
+        keys += numbers(column[begin:stop]).view(np.uint64)
+        keys ^= keys >> _SHIFT
+    return keys.view(np.int64)
+
+
 def _are_equal(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
     """Return whether each row has the value of the first row of its number."""
-    values = numbers(column)
-    return np.array_equal(values[first].take(number), values)
+    values_of = numbers(column[first])
+    return all(
+        np.array_equal(values_of.take(number[rows]), numbers(column[rows])) for rows in list_blocks(len(column))
+    )
 
 
 def number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
