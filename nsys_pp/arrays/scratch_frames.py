@@ -28,19 +28,28 @@ def build_blocks(count: int, build: Callable[[int, int], pl.DataFrame]) -> pl.Da
     """Build a frame block by block, where working arrays are in files; else all rows at once.
 
     Args:
-        count: Number of rows.
-        build: Builds the rows [first, stop), equal to those of all rows.
+        count: Number of rows, or more.
+        build: Builds those of the rows [first, stop) that the frame has, equal to those of all rows.
     """
     if not is_paged() or count <= _BLOCK_ROWS:
         return build(0, count)
     columns: list[_Column] = []
+    height = 0
     for rows in list_blocks(count):
         block = build(rows.start, rows.stop)
         if not columns:
             columns = [_Column(name, dtype, count) for name, dtype in block.schema.items()]
         for column, values in zip(columns, block.iter_columns(), strict=True):
-            column.put(rows.start, values)
-    return pl.DataFrame([column.build(count) for column in columns])
+            column.put(height, values)
+        height += block.height
+    return pl.DataFrame([column.build(height) for column in columns])
+
+
+def map_column(column: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Compute a column of another one, value by value, like `build_blocks`."""
+    return build_blocks(
+        len(column), lambda first, stop: compute(column[first:stop]).to_frame()
+    ).to_series()
 
 
 def map_blocks(count: int, dtype: type[np.generic], compute: Callable[[int, int], np.ndarray]) -> np.ndarray:
@@ -80,6 +89,13 @@ def move_frame(frame: pl.DataFrame, names: Sequence[str] | None = None) -> pl.Da
     return moved
 
 
+def join_frames(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Join frames with the same columns, like `join_columns`."""
+    if len(parts) == 1 or not is_paged():
+        return pl.concat(parts, rechunk=True)
+    return pl.DataFrame([join_columns([part[name] for part in parts]) for name in parts[0].columns])
+
+
 def join_columns(parts: Sequence[pl.Series]) -> pl.Series:
     """Join parts of a column, in a scratch where working arrays are in files."""
     if not is_paged():
@@ -99,6 +115,7 @@ class _Column:
         self._name, self._dtype = name, dtype
         self._count = count
         self._values: GrowingColumn | None = None
+        self._words: pl.Series | None = None  # polars forgets categories that no column has
         self._is_null: list[pl.Series] = []  # of each block
         self._parts: list[pl.Series] = []  # of types that stay in memory
 
@@ -107,10 +124,13 @@ class _Column:
         if not _is_kept(self._dtype):
             self._parts.append(values.rechunk())
             return
+        if not len(values):
+            return
         null_count = values.null_count()
         is_null = pl.Series([True]).new_from_index(0, len(values)) if null_count == len(values) else None
         if null_count not in (0, len(values)):
             is_null = values.is_null()
+        self._words = values.clear()
         self._is_null.append(
             pl.Series([False]).new_from_index(0, len(values)) if is_null is None else is_null
         )
@@ -122,6 +142,8 @@ class _Column:
 
     def build(self, count: int) -> pl.Series:
         """Return the column."""
+        if not count:
+            return pl.Series(self._name, [], dtype=self._dtype)
         if self._values is None:
             return pl.concat(self._parts, rechunk=True).alias(self._name)
         is_null = pl.concat(self._is_null, rechunk=True)
@@ -130,7 +152,7 @@ class _Column:
         values = pl.Series(self._name, self._values.build(count))
         if is_null.any():
             values = values.set(is_null, None)
-        return values if values.dtype == self._dtype else _as_words(values, self._dtype)
+        return values if values.dtype == self._dtype else as_words(values, self._dtype)
 
 
 def _is_kept(dtype: pl.DataType) -> bool:
@@ -138,7 +160,7 @@ def _is_kept(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or isinstance(dtype, pl.Categorical | pl.Enum)
 
 
-def _as_words(codes: pl.Series, dtype: pl.DataType) -> pl.Series:
+def as_words(codes: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return the words of codes, without a copy."""
     with suppress(AttributeError, pl.exceptions.PolarsError):
         return codes.cat.to(dtype)

@@ -111,7 +111,8 @@ def read_plain(
             for at, futures in running.items():
                 count, last = len(futures or ()), last_rows.get(tasks[at].source.name, 0)
                 most = min(last, count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
-                finished[at] = _finish(futures, Columns(most), done, total)
+                repeated = ("text",) if tasks[at].source.table.frame == "nvtx" else ()
+                finished[at] = _finish(futures, Columns(most, repeated), done, total)
                 done += count
     except UnusualPageError:
         return {}
