@@ -204,9 +204,7 @@ def pack(*columns: Int64s) -> Int64s:
     return packed
 
 
-def _pack_rows(
-    columns: Sequence[Int64s], bounds: Sequence[tuple[int, int]], begin: int, stop: int
-) -> Int64s:
+def _pack_rows(columns: Sequence[Int64s], bounds: Sequence[tuple[int, int]], begin: int, stop: int) -> Int64s:
     """Combine the columns of the rows [begin, stop) into one number; `bounds` are the least and the largest value of each."""
     packed = np.zeros(stop - begin, dtype=np.int64)
     for column, (first, last) in zip(columns, bounds, strict=True):

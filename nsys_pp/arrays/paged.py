@@ -51,7 +51,11 @@ class PagedMemory:
         if self._handler is None or setter is None:
             return lambda: None
         before = setter(self._handler)
-        return lambda: setter(before) and None
+
+        def end() -> None:
+            setter(before)
+
+        return end
 
     def has(self, values: np.ndarray[Any, Any]) -> bool:
         """Return whether an array begins a file."""

@@ -29,7 +29,7 @@ _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
 _MOST_PAGED_BYTES = 128 << 20  # the same where working arrays are in files, too
 _PAGED_WATCH_S = 0.01
-_PAGED_BYTES = 16 << 20  # of a working array in a file
+_PAGED_BYTES = 10 << 20  # of a working array in a file
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
 
 
@@ -165,7 +165,7 @@ def page_arrays(*, least_bytes: int | None = None) -> None:
     """Have numpy allocate large arrays in files, too, until the scratch is closed; in this thread and those that share it.
 
     Args:
-        least_bytes: Of an array in a file; smaller ones are in memory. Default: 16 MiB.
+        least_bytes: Of an array in a file; smaller ones are in memory. Default: 10 MiB.
     """
     if (scratch := _scratch.get()) is not None:
         scratch.page_arrays(_PAGED_BYTES if least_bytes is None else least_bytes)

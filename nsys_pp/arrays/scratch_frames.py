@@ -47,9 +47,7 @@ def build_blocks(count: int, build: Callable[[int, int], pl.DataFrame]) -> pl.Da
 
 def map_column(column: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl.Series:
     """Compute a column of another one, value by value, like `build_blocks`."""
-    return build_blocks(
-        len(column), lambda first, stop: compute(column[first:stop]).to_frame()
-    ).to_series()
+    return build_blocks(len(column), lambda first, stop: compute(column[first:stop]).to_frame()).to_series()
 
 
 def map_blocks(count: int, dtype: type[np.generic], compute: Callable[[int, int], np.ndarray]) -> np.ndarray:

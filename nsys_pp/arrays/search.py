@@ -71,7 +71,8 @@ def _are_equal(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32])
     """Return whether each row has the value of the first row of its number."""
     values_of = numbers(column[first])
     return all(
-        np.array_equal(values_of.take(number[rows]), numbers(column[rows])) for rows in list_blocks(len(column))
+        np.array_equal(values_of.take(number[rows]), numbers(column[rows]))
+        for rows in list_blocks(len(column))
     )
 
 

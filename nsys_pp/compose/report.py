@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.arrays.memory import map_large_arrays
-from nsys_pp.arrays.scratch import open_scratch, page_arrays
+from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
-from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, move_report
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, read_moved
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
 from nsys_pp.compose.row_counts import count_report_rows
@@ -86,11 +86,7 @@ def _extract_report(
         groups |= _aggregate_groups() | {"metric_sums", "network_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    raw = read_report(path, need=groups, nsys=nsys)
-    if sum(raw.recorded.values()) > MANY_ROWS:
-        page_arrays()
-    report = move_report(build_report(raw, is_last_use=True))
-    del raw
+    report = read_moved(path, need=groups, nsys=nsys)
     free_memory(sum(report.recorded.values()))
     with encode_early(report, options, is_packed=with_tables) as early:
         owned = [report]

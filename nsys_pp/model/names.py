@@ -36,7 +36,10 @@ def resolve(
     if not strings["id"].is_sorted():
         strings = strings.sort("id", maintain_order=True)
     count, at = strings.height, _find(ids, strings["id"])
-    used = np.flatnonzero(sum(np.bincount(at[rows], minlength=count + 1) for rows in list_blocks(len(at)))[:count])
+    counts = np.zeros(count + 1, dtype=np.int64)
+    for rows in list_blocks(len(at)):
+        counts += np.bincount(at[rows], minlength=count + 1)
+    used = np.flatnonzero(counts[:count])
     text = strings["text"][used]
     text = text if strip is None else text.str.replace(strip, "")
     position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
@@ -50,7 +53,9 @@ def resolve(
 def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
     """Find the row of each id in a sorted list; the length of the list for null and unknown ids."""
     ids_of_rows = listed.cast(pl.Int64).to_numpy()
-    return map_blocks(len(ids), np.int64, lambda begin, stop: _find_block(ids[begin:stop].cast(pl.Int64), ids_of_rows))
+    return map_blocks(
+        len(ids), np.int64, lambda begin, stop: _find_block(ids[begin:stop].cast(pl.Int64), ids_of_rows)
+    )
 
 
 def _find_block(wanted: pl.Series, ids_of_rows: NDArray[np.int64]) -> NDArray[np.int64]:

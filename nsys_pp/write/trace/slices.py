@@ -40,7 +40,9 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 
     def build(first: int, stop: int) -> pl.DataFrame:
         rows = slice(first, stop)
-        return _range_slices(projections[rows], parent[rows], color[rows] if isinstance(color, pl.Series) else color)
+        return _range_slices(
+            projections[rows], parent[rows], color[rows] if isinstance(color, pl.Series) else color
+        )
 
     return build_blocks(len(projections), build)
 
@@ -71,9 +73,7 @@ def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
-    return build_blocks(
-        len(gpu_ops), lambda first, stop: _operation_slices(gpu_ops[first:stop], op_details)
-    )
+    return build_blocks(len(gpu_ops), lambda first, stop: _operation_slices(gpu_ops[first:stop], op_details))
 
 
 def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
