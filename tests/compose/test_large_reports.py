@@ -80,7 +80,7 @@ def test_large_reports_have_the_same_parts(path: Path, detail: str, with_tables:
     assert all(part.frames[name].equals(frame) for name, frame in whole.frames.items())
 
 
-@pytest.mark.few
+@pytest.mark.few(8)
 @pytest.mark.parametrize("share", [1, 10, 97])
 @pytest.mark.parametrize("report_path", find_shared_reports(), ids=lambda path: path.stem)
 def test_real_reports_have_the_same_parts(report_path: Path, share: int) -> None:
@@ -88,7 +88,7 @@ def test_real_reports_have_the_same_parts(report_path: Path, share: int) -> None
     check_parts(report_path, share=share)
 
 
-@pytest.mark.few
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options", ["--pp 4 --dp 2 --machines 2 --steps 2", "--pp 2 --dp 2 --steps 3 --layers 2"]
 )
