@@ -29,7 +29,7 @@ _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
 _MOST_PAGED_BYTES = 128 << 20  # the same where working arrays are in files, too
 _PAGED_WATCH_S = 0.01
-_PAGED_BYTES = 10 << 20  # of a working array in a file
+_PAGED_BYTES = 9 << 20  # of a working array in a file
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
 
 
@@ -165,7 +165,7 @@ def page_arrays(*, least_bytes: int | None = None) -> None:
     """Have numpy allocate large arrays in files, too, until the scratch is closed; in this thread and those that share it.
 
     Args:
-        least_bytes: Of an array in a file; smaller ones are in memory. Default: 10 MiB.
+        least_bytes: Of an array in a file; smaller ones are in memory. Default: 9 MiB.
     """
     if (scratch := _scratch.get()) is not None:
         scratch.page_arrays(_PAGED_BYTES if least_bytes is None else least_bytes)
@@ -175,6 +175,12 @@ def is_paged() -> bool:
     """Return whether numpy allocates large arrays in files."""
     scratch = _scratch.get()
     return scratch is not None and scratch.paged is not None and scratch.paged.is_open
+
+
+def is_moved(values: NDArray[Any]) -> bool:
+    """Return whether an array begins a file of the scratch."""
+    scratch = _scratch.get()
+    return scratch is not None and scratch.has(values)
 
 
 def drop_pages() -> None:

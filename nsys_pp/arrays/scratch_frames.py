@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.scratch import GrowingColumn, is_paged, move_columns
+from nsys_pp.arrays.scratch import GrowingColumn, is_moved, is_paged, move_columns
 
 _BLOCK_ROWS = 1 << 20
 _FEWEST_MOVED = 1 << 17  # rows of a frame whose columns are moved
@@ -79,6 +79,8 @@ def move_frame(frame: pl.DataFrame, names: Sequence[str] | None = None) -> pl.Da
     for position, column in enumerate(moved.iter_columns()):
         is_plain = column.dtype.is_numeric() and not column.null_count()
         if is_plain or column.null_count() == len(column) or not _is_kept(column.dtype):
+            continue
+        if not column.null_count() and is_moved(column.to_physical().to_numpy()):
             continue
         target = _Column(column.name, column.dtype, len(column))
         for first in range(0, len(column), _BLOCK_ROWS):

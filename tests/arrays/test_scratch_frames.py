@@ -71,7 +71,7 @@ def check(compute: Callable[[], object], block_rows: int) -> None:
         assert (pieces.dtype, pieces.name) == (whole.dtype, whole.name)
         assert pieces.equals(whole, null_equal=True)
     else:
-        assert np.array_equal(pieces, whole)  # type: ignore[call-overload]
+        assert np.array_equal(pieces, whole)  # type: ignore[arg-type]
         assert np.asarray(pieces).dtype == np.asarray(whole).dtype
 
 

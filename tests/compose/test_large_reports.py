@@ -64,7 +64,9 @@ def as_large(patch: pytest.MonkeyPatch, *, share: int = 1) -> None:
 def extract(path: Path, *, detail: str, with_tables: bool) -> tuple[Part, bytes]:
     sink = BytesIO()
     options = PartOptions(detail=detail)
-    part = extract_report(path, options, sink, nsys=None, with_tables=with_tables, scratch=Path(tempfile.gettempdir()))
+    part = extract_report(
+        path, options, sink, nsys=None, with_tables=with_tables, scratch=Path(tempfile.gettempdir())
+    )
     return part, sink.getvalue()
 
 

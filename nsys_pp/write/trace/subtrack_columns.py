@@ -7,6 +7,7 @@ few rows, and a query has a fixed cost, so the columns of all frames are prepare
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.scratch import is_paged
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.strings import NULL, WORDS, number_words
@@ -112,13 +115,30 @@ def prepare_columns(batches: Sequence[Sequence[Subtrack]]) -> list[SubtrackColum
     """
     joined = [_join(batch) for batch in batches]
     frames = {id(frame): frame for frame, _, _ in joined}
-    prepared = pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in frames.values()])
+    prepared = _prepare_frames(list(frames.values()))
     sources = {
         key: Source(frame, columns) for (key, frame), columns in zip(frames.items(), prepared, strict=True)
     }
     return [
         SubtrackColumns(source=sources[id(frame)], rows=rows, depth=depth) for frame, rows, depth in joined
     ]
+
+
+def _prepare_frames(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Prepare the columns of frames: together, or block by block where working arrays are in files."""
+    if not is_paged():
+        return pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in frames])
+    # polars forgets categories that no column has, and numbers them again
+    words = pl.Series(["word"], dtype=pl.Categorical())
+    prepared = [
+        build_blocks(len(frame), partial(_prepare_block, frame, _prepare(frame))) for frame in frames
+    ]
+    del words
+    return prepared
+
+
+def _prepare_block(frame: pl.DataFrame, queries: list[pl.Expr], first: int, stop: int) -> pl.DataFrame:
+    return frame[first:stop].select(queries)
 
 
 def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArray[np.int32]]:
