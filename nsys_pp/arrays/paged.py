@@ -67,7 +67,7 @@ class PagedMemory:
             self._core.drop_pages()
 
     def close(self) -> None:
-        """Allocate no more arrays in files; those that exist stay valid."""
+        """End it: new arrays are in memory, and existing ones stay valid."""
         if self._core is not None:
             self._core.open_paged(b"", 0)
 

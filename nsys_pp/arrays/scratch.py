@@ -162,7 +162,7 @@ def share_scratch() -> Callable[[], None]:
 
 
 def page_arrays(*, least_bytes: int | None = None) -> None:
-    """Have numpy allocate large arrays in files, too, until the scratch is closed; in this thread and those that share it.
+    """Have numpy allocate large arrays in files, too, until the scratch is closed; in this thread and in threads that share it.
 
     Args:
         least_bytes: Of an array in a file; smaller ones are in memory. Default: 9 MiB.

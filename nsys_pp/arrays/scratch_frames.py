@@ -67,7 +67,7 @@ def map_blocks(count: int, dtype: type[np.generic], compute: Callable[[int, int]
 
 
 def move_frame(frame: pl.DataFrame, names: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return a frame whose large columns are in a scratch, those of words or with nulls only where working arrays are in files.
+    """Move large columns of a frame to a scratch, columns of words or with nulls only where working arrays are in files.
 
     Args:
         frame: The frame.

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.frames.conform import build_schema
 
 OP_DETAILS = build_schema(
@@ -46,13 +45,8 @@ class OpDetails(Struct, frozen=True, kw_only=True):
         """Return a column of the details of some operations; nulls if details were not read."""
         if not len(self.row):
             return self.distinct[column].clear().extend_constant(None, len(op_id))
-        row = self.row[op_id.to_numpy()]
-        values = self.distinct[column]
-        return build_blocks(
-            len(row), lambda first, stop: values.gather(row[first:stop]).to_frame()
-        ).to_series()
+        return self.distinct[column].gather(self.row[op_id.to_numpy()])
 
     def expand(self, op_id: pl.Series | None = None) -> pl.DataFrame:
         """Return the details of some operations, a row for each; of all by default."""
-        row = self.row if op_id is None else self.row[op_id.to_numpy()]
-        return build_blocks(len(row), lambda first, stop: self.distinct[row[first:stop]])
+        return self.distinct[self.row if op_id is None else self.row[op_id.to_numpy()]]

@@ -18,7 +18,6 @@ from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.scratch_frames import build_blocks, join_frames, map_blocks, map_column, move_frame
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
 from nsys_pp.model.names import resolve
 
 pytestmark = pytest.mark.skipif(not scratch._HAS_PAGES, reason="the system has no pages to drop")
@@ -131,23 +130,6 @@ def test_values_are_computed(keys: list[int], block_rows: int) -> None:
     check(lambda: map_column(column, process_key), block_rows)
     values = column.to_numpy()
     check(lambda: map_blocks(len(values), np.int64, lambda first, stop: values[first:stop] // 2), block_rows)
-
-
-@given(rows=st.lists(st.integers(0, 2), max_size=12), block_rows=st.integers(1, 5))
-def test_details_of_operations_are_expanded(rows: list[int], block_rows: int) -> None:
-    distinct = (
-        OP_DETAILS.to_frame()
-        .clear(3)
-        .with_columns(
-            grid=pl.Series(["1,1,1", "2,1,1", None], dtype=pl.Categorical()),
-            size_bytes=pl.Series([None, 4, 5]),
-        )
-    )
-    details = OpDetails(distinct=distinct, row=np.array(rows, dtype=np.uint32))
-    op_id = pl.Series(range(len(rows)), dtype=pl.UInt32)
-    check(lambda: details.expand(op_id), block_rows)
-    if rows:
-        check(lambda: details.gather("grid", op_id), block_rows)
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -130,9 +130,7 @@ def _prepare_frames(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
         return pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in frames])
     # polars forgets categories that no column has, and numbers them again
     words = pl.Series(["word"], dtype=pl.Categorical())
-    prepared = [
-        build_blocks(len(frame), partial(_prepare_block, frame, _prepare(frame))) for frame in frames
-    ]
+    prepared = [build_blocks(len(frame), partial(_prepare_block, frame, _prepare(frame))) for frame in frames]
     del words
     return prepared
 
