@@ -10,8 +10,6 @@ import polars as pl
 from nsys_pp.arrays.scratch import GrowingColumn
 from nsys_pp.arrays.scratch_frames import as_words
 
-_MANY_ROWS = 4_000_000  # of texts, of which each takes 16 bytes and more
-
 
 class Columns:
     """Rows that are added block by block.
@@ -21,12 +19,12 @@ class Columns:
 
     Args:
         most: Number of rows that are expected at most; more are added more slowly.
-        repeated: Columns of texts, most of which repeat: of many rows, they become categories, whose codes are numbers.
+        repeated: Columns of texts, most of which repeat: they become categories, whose codes are numbers.
     """
 
     def __init__(self, most: int, repeated: Collection[str] = ()) -> None:
         self._most = most
-        self._repeated = repeated if most > _MANY_ROWS else ()
+        self._repeated = repeated
         self._words: pl.Series | None = None  # polars forgets categories that no column has
         self._count = 0
         self._pieces: dict[str, list[pl.Series]] = {}

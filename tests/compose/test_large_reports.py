@@ -20,7 +20,7 @@ from nsys_pp.compose.report_training import find_links
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.projection import pieces
-from nsys_pp.read import read_report, sqlite_columns
+from nsys_pp.read import read_report, sqlite_plain
 from nsys_pp.write.perfetto import encoding
 from nsys_pp.write.trace import slices, tracks
 from tests.conftest import find_shared_reports
@@ -33,7 +33,7 @@ _LIMITS = (
     (scratch, "_MOST_PAGED_BYTES", 1 << 20),
     (scratch_frames, "_BLOCK_ROWS", 1_000),
     (scratch_frames, "_FEWEST_MOVED", 100),
-    (sqlite_columns, "_MANY_ROWS", 1_000),
+    (sqlite_plain, "_MANY_ROWS", 1_000),
     (pieces, "_PIECE_ROWS", 4_000),
     (encoding, "_LARGE_ROWS", 1_000),
     (encoding, "_HUGE_ROWS", 2_000),

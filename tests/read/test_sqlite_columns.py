@@ -10,7 +10,6 @@ from polars.testing import assert_frame_equal
 
 from nsys_pp.arrays import scratch
 from nsys_pp.arrays.scratch import open_scratch
-from nsys_pp.read import sqlite_columns
 from nsys_pp.read.sqlite_columns import Columns
 
 ROWS = st.lists(
@@ -46,7 +45,6 @@ def test_texts_of_many_rows_are_categories(
     whole = pl.concat(frames)
     with pytest.MonkeyPatch.context() as patch, open_scratch(None):
         patch.setattr(scratch, "_LARGE_BYTES", 0 if is_in_scratch else 1 << 20)
-        patch.setattr(sqlite_columns, "_MANY_ROWS", -1)
         columns = Columns(len(whole), ["text"])
         for frame in frames:
             columns.add(frame)
