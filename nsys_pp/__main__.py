@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_pp.cli import main
+from nsys_pp.cli.program import run
 
-main(prog_name="nsys-pp")
+if __name__ == "__main__":
+    run()

@@ -7,17 +7,32 @@ NCCL's request shows whether a kernel sends or receives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, gather, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    gather,
+    gather_rows,
+    list_names,
+    mark_categories,
+    numbers,
+    pick,
+    whole_numbers,
+)
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import OP_KIND
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
 _MESSAGE = r"(?i)send_?recv"
 _OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns")
+_KINDS = pl.Series(ANCHORS["kind"].categories, dtype=ANCHORS["kind"])  # type: ignore[attr-defined]
+_COLLECTIVE, _SEND, _RECEIVE, _SEND_RECEIVE = range(4)  # codes of `_KINDS`
+_IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
 _OF_REQUEST = ("direction", "communicator", "rank", "peer", "size_bytes")
 
 
@@ -32,39 +47,52 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     Returns:
         `ANCHORS` by start; empty without shared operations.
     """
-    is_shared = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy", "memset"))
+    is_shared = gpu_ops["is_communication"].to_numpy() & ~_IS_COPY[numbers(gpu_ops["kind"])]
     row = np.flatnonzero(is_shared)
-    requested = _combine_requests(requests)
+    requested, is_of_message = _combine_requests(requests)
     request = _find_request(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
-    name, call = gpu_ops["name"][row], gather(requested["call"], request)
-    is_message = is_matched(name, _MESSAGE) | _is_true(call.is_in(["Send", "Recv"]))
-    is_collective = is_matched(name, _SYNCHRONISING) | _is_true(call.str.contains(_SYNCHRONISING))
-    kept = np.flatnonzero(is_message | is_collective)
-    ops = gather_rows(gpu_ops, _OF_OPERATION, row[kept])
-    kernels = ops.hstack(gather_rows(requested, _OF_REQUEST, request[kept])).with_columns(
-        kind=pl.when(pl.Series(is_message[kept]))
-        .then(pl.coalesce("direction", pl.lit("send_receive")))
-        .otherwise(pl.lit("collective")),
-        channel=pl.when(pl.col("communicator").is_null())
-        .then(pl.format("stream {} of context {}", "stream_id", "context_id"))
-        .otherwise(pl.lit("communicator")),
-    )
+    names = list_names(gpu_ops["name"][row])
+    is_message = names.match(_MESSAGE) | pick(is_of_message, request, absent=False)
+    is_anchor = is_message | names.match(_SYNCHRONISING)
+    others = np.flatnonzero(~is_anchor)
+    if (request[others] >= 0).any():
+        calls = gather(requested["call"], request[others])
+        is_anchor[others] = (calls.str.contains(_SYNCHRONISING)).to_numpy().astype(np.bool_)
+    start = numbers(gpu_ops["start_ns"])[row]
+    kept = np.flatnonzero(is_anchor)
+    kept = kept[np.argsort(start[kept], kind="stable")]
+    columns = [
+        *gather_rows(gpu_ops, _OF_OPERATION, row[kept]),
+        *gather_rows(requested, _OF_REQUEST, request[kept]),
+    ]
+    kernels = pl.DataFrame(columns).hstack(_name_kinds(is_message[kept], columns))
     anchors = conform(kernels, ANCHORS)
-    if not mpi_calls.is_empty():
-        anchors = pl.concat([anchors, _list_mpi_anchors(mpi_calls)])
+    if mpi_calls.is_empty():
+        return anchors
+    anchors = pl.concat([anchors, _list_mpi_anchors(mpi_calls)])
     return anchors if anchors["start_ns"].is_sorted() else anchors.sort("start_ns", maintain_order=True)
+
+
+def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Series]:
+    """Name the kind and the channel of anchors by other columns of `ANCHORS`."""
+    kind = np.full(len(is_message), _COLLECTIVE)
+    by_name = {column.name: column for column in columns}
+    direction = whole_numbers(by_name["direction"])[is_message]
+    kind[is_message] = np.where(direction < 0, _SEND_RECEIVE, direction)
+    channel = pl.Series("channel", ["communicator"]).new_from_index(0, len(kind))
+    if by_name["communicator"].null_count():
+        of_stream = pl.format("stream {} of context {}", "stream_id", "context_id")
+        is_known = pl.col("communicator").is_not_null()
+        channel = pl.DataFrame(columns).select(
+            channel=pl.when(is_known).then(pl.lit("communicator")).otherwise(of_stream)
+        )["channel"]
+    return [gather(_KINDS, kind).alias("kind"), channel]
 
 
 def _find_request(of_request: Int64s, op: Int64s) -> Int64s:
     """Find the row of the request of each operation; -1 without one. The operations of requests ascend."""
     at = np.searchsorted(of_request, op)
     return np.where(np.append(of_request, NEVER)[at] == op, at, -1)
-
-
-def _is_true(mask: pl.Series) -> Bools:
-    """Return the mask of the rows that are true, and not null."""
-    true: Bools = mask.to_numpy() == True  # noqa: E712  # objects, where one is null
-    return true
 
 
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
@@ -85,26 +113,31 @@ def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _combine_requests(requests: pl.DataFrame) -> pl.DataFrame:
+def _combine_requests(requests: pl.DataFrame) -> tuple[pl.DataFrame, Bools]:
     """Combine the requests of each operation.
 
     Returns:
-        One row per operation: op_id, call ("AllReduce"), direction ("send", "receive", "send_receive"),
-        communicator, rank, peer, size_bytes; null where its requests differ.
+        One row per operation: op_id, call ("AllReduce"), direction (`_KINDS`), communicator, rank, peer, size_bytes; null
+        where its requests differ. Mask of the operations that only send, or only receive.
     """
-    columns = ("call", "communicator", "rank", "peer", "size_bytes")
-    is_send, is_receive = pl.col("call") == "Send", pl.col("call") == "Recv"
+    is_send, is_receive = (
+        (requests["call"] == call).to_numpy().astype(np.bool_) for call in ("Send", "Recv")
+    )
     op = requests["op_id"].to_numpy()
     if (op[1:] > op[:-1]).all():  # one request each, as usual
-        direction = pl.when(is_send).then(pl.lit("send")).when(is_receive).then(pl.lit("receive"))
-        return requests.select("op_id", *columns, direction=direction)
-    return requests.group_by("op_id", maintain_order=True).agg(
-        pl.when(is_send.any() & is_receive.any())
+        direction = np.where(is_send, _SEND, np.where(is_receive, _RECEIVE, -1))
+        return requests.hstack([gather(_KINDS, direction).alias("direction")]), is_send | is_receive
+    columns = ("call", "communicator", "rank", "peer", "size_bytes")
+    sends, receives = (pl.col("call") == "Send").any(), (pl.col("call") == "Recv").any()
+    combined = requests.group_by("op_id", maintain_order=True).agg(
+        pl.when(sends & receives)
         .then(pl.lit("send_receive"))
-        .when(is_send.any())
+        .when(sends)
         .then(pl.lit("send"))
-        .when(is_receive.any())
+        .when(receives)
         .then(pl.lit("receive"))
+        .cast(_KINDS.dtype)
         .alias("direction"),
         *(pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name) for name in columns),
     )
+    return combined, combined["call"].is_in(["Send", "Recv"]).to_numpy().astype(np.bool_)

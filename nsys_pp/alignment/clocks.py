@@ -9,7 +9,6 @@ of its events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -19,12 +18,11 @@ from nsys_pp.alignment.collectives import match_events
 from nsys_pp.alignment.domains import guess_clocks
 from nsys_pp.alignment.events import gather_events
 from nsys_pp.alignment.solution import Solution, change_rate, override_offset, solve_clocks
+from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Session
 from nsys_pp.units import NS_PER_S
-
-ClockMode = Literal["collectives", "utc", "none"]
 
 # Offsets of neighbouring pieces differ by a tenth of the bound, within these limits.
 _STEP_NS = (100.0, 1_000.0)

@@ -13,11 +13,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
 
 Bytes = NDArray[np.uint8]
 _INTEGER_BITS = (32, 64)
+NULL, INTEGER, REAL, BYTES, TEXT = 1, 2, 4, 8, 16
+"""Kinds of fields, of which a sum is a set."""
+_FIRST_BYTES = 12  # the first code of bytes; 10 and 11 are none
+_KINDS = np.array([NULL, *[INTEGER] * 6, REAL, INTEGER, INTEGER, 0, 0], np.uint8)
+_LENGTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
 
 
 class ByteRows(Struct, frozen=True):
@@ -158,6 +163,38 @@ def read_fields(
         FieldValues(first, second, nulls)
         for first, second, nulls in zip(values, others, table[:, 4].tolist(), strict=True)
     ]
+
+
+def check_fields(codes: NDArray[np.int32], allowed: NDArray[np.uint8], sizes: Int64s) -> bool:
+    """Return whether each field of rows is of an allowed kind, and the fields fill their row.
+
+    Args:
+        codes: A (rows, fields) matrix, as for `read_fields`.
+        allowed: The sum of the kinds that each field may have: `NULL`, `INTEGER`, `REAL`, `BYTES`, `TEXT`.
+        sizes: Bytes of the fields of each row.
+
+    Raises:
+        ValueError: Arrays have other lengths than the codes.
+    """
+    count, width = codes.shape
+    if len(allowed) != width or len(sizes) != count:
+        raise ValueError("kinds or sizes of another number than the codes")
+    core = load_core()
+    if core is None:
+        return _check_in_numpy(codes, allowed, sizes)
+    codes = np.ascontiguousarray(codes, dtype=np.int32)
+    allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
+    sizes = np.ascontiguousarray(sizes, dtype=np.int64)
+    addresses = (array.ctypes.data for array in (codes, allowed, sizes))
+    return core.check_fields(count, width, *addresses) == 0
+
+
+def _check_in_numpy(codes: NDArray[np.int32], allowed: NDArray[np.uint8], sizes: Int64s) -> bool:
+    beyond = np.where(codes % 2 == 1, TEXT, BYTES)
+    kinds = np.where(codes < _FIRST_BYTES, _KINDS[np.clip(codes, 0, _FIRST_BYTES - 1)], beyond)
+    lengths = (codes.astype(np.int64) - _FIRST_BYTES) >> 1
+    lengths = np.where(codes < _FIRST_BYTES, _LENGTHS[np.clip(codes, 0, _FIRST_BYTES - 1)], lengths)
+    return bool((kinds & allowed).all() and (codes >= 0).all() and (lengths.sum(axis=1) == sizes).all())
 
 
 def join_slices(core: Core, buffer: Bytes, starts: Int64s, lengths: Int64s) -> Bytes:

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
-from nsys_pp.arrays.scratch_frames import build_blocks, map_blocks
+from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
+_EXACT_AS_FLOATS = 1 << 53
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
+_Value = TypeVar("_Value", bound=np.generic)
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
@@ -75,29 +78,106 @@ def has_value(column: pl.Series) -> Bools:
     return mask
 
 
+def split_nulls(series: pl.Series) -> tuple[npt.NDArray[Any], Bools | None]:
+    """Return the values of a column of numbers or booleans, any value for null, and the mask of the others; None: all.
+
+    Without a query where the values are exact as floats, which have NaN for null.
+    """
+    null_count = series.null_count()
+    if not null_count:
+        return series.to_numpy(), None
+    if null_count == len(series):
+        return np.zeros(len(series), np.float64 if series.dtype.is_float() else np.int64), np.zeros(
+            len(series), np.bool_
+        )
+    values = (series.cast(pl.UInt8) if series.dtype == pl.Boolean else series).to_numpy()
+    is_null = np.isnan(values)
+    is_exact = int(is_null.sum()) == null_count  # of floats, NaN is a value, too
+    if not series.dtype.is_float() and is_exact:
+        values = np.where(is_null, 0, values)
+        is_exact = bool(np.abs(values).max(initial=0) < _EXACT_AS_FLOATS)
+        if is_exact:
+            values = values.astype(np.int64)
+    if not is_exact:
+        filled = series.fill_null(0)
+        return filled.to_numpy(), series.is_not_null().to_numpy()
+    return values, ~is_null
+
+
 def is_among(series: pl.Series, values: Collection[str]) -> Bools:
     """Return the mask of the rows whose category is in `values`; for an `Enum` without nulls."""
-    categories = series.dtype.categories  # type: ignore[attr-defined]
-    is_value = np.array([category in values for category in categories.to_list()], dtype=np.bool_)
-    mask: Bools = is_value[series.to_physical().to_numpy()]
-    return mask
+    return are_among(series, values)[0]
+
+
+def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
+    """Return the mask of `is_among` for each of several sets, with one look at the column."""
+    categories = series.dtype.categories.to_list()  # type: ignore[attr-defined]
+    codes = series.to_physical().to_numpy()
+    return [np.array([category in values for category in categories], np.bool_)[codes] for values in sets]
+
+
+@cache
+def mark_categories(dtype: pl.Enum, values: tuple[str, ...]) -> Bools:
+    """Return the mask of the categories, by their code, that are among values; for codes that are searched several times.
+
+    >>> mark_categories(pl.Enum(["send", "receive"]), ("receive",))
+    array([False,  True])
+    """
+    return np.array([category in values for category in dtype.categories.to_list()], dtype=np.bool_)
+
+
+class Names(Struct, frozen=True):
+    """Distinct names of a column (`NAME`), each searched once."""
+
+    texts: tuple[str | None, ...]
+    row: Int64s  # of each row of the column, in `texts`
+
+    def contain(self, pattern: str) -> Bools:
+        """Return the mask of the rows whose name contains a pattern."""
+        search = _search if len(self.texts) <= _MOST_NAMES else _search.__wrapped__
+        found = search(self.texts, pattern)
+        mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
+        return mask
+
+    def match(self, pattern: str) -> Bools:
+        """Return the mask of the rows whose name contains a match of an expression of polars; false for null."""
+        match = _match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__
+        found = match(self.texts, pattern)
+        mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
+        return mask
+
+    def list_rows(self, pattern: str) -> Int64s:
+        """List the rows whose name contains a pattern."""
+        return np.flatnonzero(self.contain(pattern))
+
+
+def list_names(names: pl.Series) -> Names:
+    """List the distinct names of a column."""
+    if names.is_empty():
+        return Names((), np.zeros(0, dtype=np.int64))
+    first, row = find_distinct(numbers(names, null=-1))
+    return Names(tuple(names[first].to_list()), row)
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
-    first, inverse = find_distinct(numbers(names, null=-1))
-    search = _search if len(first) <= _MOST_NAMES else _search.__wrapped__
-    mask: Bools = search(tuple(names[first].to_list()), pattern)[inverse]
-    return mask
+    return list_names(names).contain(pattern)
+
+
+def has_match(names: pl.Series, pattern: str) -> bool:
+    """Return whether a name (`NAME`) contains a match of an expression of polars."""
+    if names.is_empty():
+        return False
+    first, _ = find_distinct(numbers(names, null=-1))
+    distinct = names[first]
+    if len(first) <= _MOST_NAMES:
+        return bool(_match(tuple(distinct.to_list()), pattern).any())
+    return bool(_contains(distinct.cast(pl.String), pattern).any())
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
-    first, inverse = find_distinct(numbers(names, null=-1))
-    distinct = names[first]
-    if len(first) <= _MOST_NAMES:
-        return _match(tuple(distinct.to_list()), pattern)[inverse]
-    return _contains(distinct.cast(pl.String), pattern)[inverse]
+    return list_names(names).match(pattern)
 
 
 @lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
@@ -116,8 +196,25 @@ def _contains(texts: pl.Series, pattern: str) -> Bools:
     return np.array([found is True for found in is_found], dtype=np.bool_)
 
 
+def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent: Any) -> npt.NDArray[_Value]:
+    """Pick values of an array; `absent` where the row is -1.
+
+    >>> pick(np.array([5, 7]), np.array([1, -1, 0]), 9)
+    array([7, 9, 5])
+    """
+    if not len(values):
+        return np.full(len(row), absent, dtype=values.dtype)
+    picked: npt.NDArray[_Value] = values[row]
+    is_absent = row < 0
+    if is_absent.any():
+        picked[is_absent] = absent
+    return picked
+
+
 def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Gather values of a column; null where the row is -1."""
+    if not has_blocks(len(row)):
+        return column[_build_indices(row)]
     return build_blocks(
         len(row), lambda first, stop: column[_build_indices(row[first:stop])].to_frame()
     ).to_series()
@@ -129,6 +226,18 @@ def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.
         return frame[list(columns)].clear(len(row))
     chosen = frame[list(columns)]
     return build_blocks(len(row), lambda first, stop: chosen[_build_indices(row[first:stop])])
+
+
+def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
+    """Return a frame with one column replaced, or added."""
+    if column.name not in frame.columns:
+        return frame.hstack([column])
+    return frame.clone().replace_column(frame.get_column_index(column.name), column)
+
+
+def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
+    """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
+    return frame[pl.Series(row.astype(np.uint32))]
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
@@ -189,7 +298,8 @@ def pack(*columns: Int64s) -> Int64s:
     >>> pack(np.array([-1, 3, 3]), np.array([7, 8, 7])).tolist()
     [0, 9, 8]
     """
-    bounds = [(int(column.min()), int(column.max())) for column in columns if len(column)]
+    is_large = has_blocks(len(columns[0]))
+    bounds = [(int(column.min()), int(column.max())) for column in columns] if is_large else []
     if bounds and prod(last - first + 1 for first, last in bounds) < _HALF_OF_INT64:
         return map_blocks(len(columns[0]), np.int64, partial(_pack_rows, columns, bounds))
     packed, size = np.zeros(len(columns[0]), dtype=np.int64), 1

@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 10; }
+API int64_t core_version(void) { return 12; }
 
 /* ---- Memory. ---- */
 
@@ -797,6 +797,107 @@ API int64_t core_search(
     for (int64_t row = 0; row < wanted_count; row++)
         position[row] = near = search(values, 0, count, near, wanted[row]);
     return 0;
+}
+
+/* ---- Nearest events of the same group. ---- */
+
+typedef struct {
+    Owners owners;
+    int64_t *begin; /* of the events of each group, and the end of the last; one row for each possible group */
+    int64_t *row, *time; /* of the events, by group, in order */
+    int64_t *near;
+} Grouped;
+
+static void grouped_close(Grouped *of) {
+    owners_close(&of->owners);
+    free(of->begin);
+    free(of->row);
+    free(of->time);
+    free(of->near);
+}
+
+/* Return 0; 1 where the groups are too many. */
+static int64_t grouped_open(Grouped *of, int64_t count, const int64_t *group, const int64_t *time) {
+    *of = (Grouped){0};
+    uint32_t *number_of = allocate(count, sizeof(uint32_t));
+    int64_t result = owners_open(&of->owners) || !number_of ? -1 : 0;
+    for (int64_t row = 0; row < count && !result; row++) {
+        int is_same = row && group[row] == group[row - 1];
+        int64_t number = is_same ? number_of[row - 1] : owners_add(&of->owners, group[row]);
+        if (number < 0) result = -1;
+        else if (number >= MOST_OWNERS) result = 1;
+        else number_of[row] = (uint32_t)number;
+    }
+    if (!result) {
+        of->begin = allocate_zeros(of->owners.count + 2, sizeof(int64_t));
+        of->row = allocate(count, sizeof(int64_t));
+        of->time = allocate(count, sizeof(int64_t));
+        of->near = allocate(of->owners.count + 1, sizeof(int64_t));
+        if (!of->begin || !of->row || !of->time || !of->near) result = -1;
+    }
+    if (!result) {
+        for (int64_t row = 0; row < count; row++) of->begin[number_of[row] + 2]++;
+        for (int64_t number = 2; number <= of->owners.count; number++) of->begin[number] += of->begin[number - 1];
+        for (int64_t row = 0; row < count; row++) { /* afterwards, each one is at the end of its group: the next one's begin */
+            int64_t at = of->begin[number_of[row] + 1]++;
+            of->row[at] = row;
+            of->time[at] = time[row];
+        }
+        memcpy(of->near, of->begin, (size_t)of->owners.count * sizeof(int64_t));
+    }
+    free(number_of);
+    return result;
+}
+
+/* Return the position of the first event of a group whose time is at least `time`; the end of the group without one. */
+static int64_t grouped_find(Grouped *of, int64_t number, int64_t time) {
+    return of->near[number] = search(of->time, of->begin[number], of->begin[number + 1], of->near[number], time);
+}
+
+/* Find the last event at or before each time, or the first one from it on; -1 without one.
+   of_time: ascending within each group. is_first: the first one. is_before: events at the same time do not count.
+   Return 1 where the groups are too many. */
+API int64_t core_find_nearest(
+    int64_t count, const int64_t *group, const int64_t *time, int64_t of_count, const int64_t *of_group,
+    const int64_t *of_time, int64_t is_first, int64_t is_before, int64_t *found
+) {
+    Grouped of;
+    int64_t result = grouped_open(&of, of_count, of_group, of_time);
+    for (int64_t row = 0, number = -1; row < count && !result; row++) {
+        if (row == 0 || group[row] != group[row - 1]) number = owners_find(&of.owners, group[row]);
+        found[row] = -1;
+        if (number < 0) continue;
+        int is_last = !is_first && !is_before && time[row] == INT64_MAX;
+        int64_t at = is_last ? of.begin[number + 1]
+                             : grouped_find(&of, number, is_first || is_before ? time[row] : time[row] + 1);
+        if (!is_first) at--;
+        if (at >= of.begin[number] && at < of.begin[number + 1]) found[row] = of.row[at];
+    }
+    grouped_close(&of);
+    return result;
+}
+
+/* Find the last event at or before each time that was launched by another time, among the last `tries`; -1 without one.
+   of_time: ascending within each group. Return 1 where the groups are too many. */
+API int64_t core_find_launched(
+    int64_t count, const int64_t *group, const int64_t *time, const int64_t *launched_by, int64_t of_count,
+    const int64_t *of_group, const int64_t *of_time, const int64_t *of_launch, int64_t tries, int64_t *found
+) {
+    Grouped of;
+    int64_t result = grouped_open(&of, of_count, of_group, of_time);
+    for (int64_t row = 0, number = -1; row < count && !result; row++) {
+        if (row == 0 || group[row] != group[row - 1]) number = owners_find(&of.owners, group[row]);
+        found[row] = -1;
+        if (number < 0) continue;
+        int64_t at = time[row] == INT64_MAX ? of.begin[number + 1] : grouped_find(&of, number, time[row] + 1);
+        for (int64_t left = tries; left && --at >= of.begin[number]; left--)
+            if (of_launch[of.row[at]] <= launched_by[row]) {
+                found[row] = of.row[at];
+                break;
+            }
+    }
+    grouped_close(&of);
+    return result;
 }
 
 /* ---- Windows of calls inside ranges. ---- */
@@ -1934,7 +2035,16 @@ typedef struct {
 } PacketColumn; /* a row of five */
 
 /* Write a number as a varint of a width, least significant seven bits first. */
-static void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+static inline void write_varint(uint8_t *to, uint64_t value, int64_t width) {
+    if (width == 1) {
+        *to = (uint8_t)value;
+        return;
+    }
+    if (width == 2) {
+        to[0] = (uint8_t)(value | 0x80);
+        to[1] = (uint8_t)(value >> 7);
+        return;
+    }
     for (int64_t at = 0; at < width - 1; at++, value >>= 7) to[at] = (uint8_t)(value | 0x80);
     to[width - 1] = (uint8_t)value;
 }
@@ -1985,6 +2095,240 @@ API int64_t core_write_packets(
             for (int64_t column = group->first_column; column < group->stop_column; column++)
                 write_value(packet, &columns[column], row);
         }
+    }
+    return 0;
+}
+
+/* ---- Packed packets: columns as planes of bytes, written without arrays between. ---- */
+
+enum { PLAIN, MAGNITUDES, DIFFERENCES, TO_OTHER, BY_OTHER }; /* methods of `byte_planes.py` */
+
+typedef struct {
+    int64_t method, planes, length, other; /* planes of a column, values in each */
+    const uint8_t *values;
+    int64_t offset, width, is_raw; /* in a packet */
+} PlaneColumn;
+
+typedef struct {
+    int64_t count; /* of packets */
+    const uint8_t *packet;
+    int64_t width, first_column, stop_column;
+} PlaneGroup;
+
+static inline uint64_t from_magnitude(uint64_t value) { return (value >> 1) ^ (0 - (value & 1)); }
+
+static void join_planes(const PlaneColumn *column, uint64_t *words) {
+    memset(words, 0, (size_t)column->length * sizeof *words);
+    for (int64_t plane = 0; plane < column->planes; plane++) {
+        const uint8_t *values = column->values + plane * column->length;
+        for (int64_t row = 0; row < column->length; row++) words[row] |= (uint64_t)values[row] << (8 * plane);
+    }
+}
+
+/* Decode a column of `count` values; table: room for the stored values of BY_OTHER. Return 1 where another column has a value that
+   is not in the table. */
+static int decode_planes(const PlaneColumn *column, int64_t count, const uint64_t *other, uint64_t *table, uint64_t *words) {
+    uint64_t sum = 0;
+    if (column->method == BY_OTHER) {
+        join_planes(column, table);
+        for (int64_t row = 0; row < count; row++) {
+            if (other[row] >= (uint64_t)column->length) return 1;
+            words[row] = table[other[row]];
+        }
+        return 0;
+    }
+    join_planes(column, words);
+    if (column->method == MAGNITUDES)
+        for (int64_t row = 0; row < count; row++) words[row] = from_magnitude(words[row]);
+    else if (column->method == DIFFERENCES)
+        for (int64_t row = 0; row < count; row++) words[row] = sum += from_magnitude(words[row]);
+    else if (column->method == TO_OTHER)
+        for (int64_t row = 0; row < count; row++) words[row] = other[row] + from_magnitude(words[row]);
+    return 0;
+}
+
+/* Write packed packets. Return 1 where a column refers to a value that is not there.
+   group_of: of each of `count` packets. words: room for the values of all columns, by column. table: for the longest stored
+   column. next: for a number per group, and the first of `words` per column. */
+API int64_t core_write_planes(
+    int64_t group_count, const PlaneGroup *groups, const PlaneColumn *columns, int64_t count, const uint8_t *group_of,
+    uint64_t *words, uint64_t *table, int64_t *next, uint8_t *data
+) {
+    int64_t *first = next + group_count, at = 0;
+    for (int64_t number = 0; number < group_count; number++) {
+        const PlaneGroup *group = &groups[number];
+        next[number] = 0;
+        for (int64_t column = group->first_column; column < group->stop_column; column++, at += group->count) {
+            const PlaneColumn *own = &columns[column];
+            first[column] = at;
+            const uint64_t *other = own->other < 0 ? NULL : words + first[group->first_column + own->other];
+            if (decode_planes(own, group->count, other, table, words + at)) return 1;
+        }
+    }
+    for (int64_t position = 0; position < count; position++) {
+        int64_t number = group_of[position], row = next[number]++;
+        const PlaneGroup *group = &groups[number];
+        memcpy(data, group->packet, (size_t)group->width);
+        for (int64_t column = group->first_column; column < group->stop_column; column++) {
+            uint64_t value = words[first[column] + row];
+            uint8_t *to = data + columns[column].offset;
+            if (columns[column].is_raw) memcpy(to, &value, sizeof value);
+            else write_varint(to, value, columns[column].width);
+        }
+        data += group->width;
+    }
+    return 0;
+}
+
+/* ---- Packets of rows: fields of any size, of which a row may lack some. ---- */
+
+enum { UNSIGNED, SIGNED, RAW, NUMBER }; /* RAW: 8 bytes as they are. NUMBER: unsigned; a row with 0 lacks the field */
+
+typedef struct {
+    const uint8_t *values;
+    const int64_t *rows;    /* of the values, by row; NULL: values are in order of the rows */
+    const uint8_t *present; /* 0 where a value is absent; NULL: none is */
+    int64_t value_bytes, kind;
+} RowField; /* a row of five numbers of 64 bits */
+
+typedef struct {
+    int64_t first, stop; /* rows */
+    int64_t low, high;   /* events: begins of the rows, and ends */
+    const int64_t *begin;   /* event that begins each row */
+    const uint64_t *delta;  /* of each event */
+    int64_t field_count;
+    const RowField *fields;
+    uint8_t *shape_of; /* of each row from `first` on */
+} RowBlock;
+
+typedef struct {
+    const uint8_t *packet;
+    int64_t width, delta_at, delta_width, first_column, stop_column;
+} RowShape; /* columns: field, offset, width */
+
+#define MOST_SHAPES 255
+
+/* Return a value as a number of 64 bits, with the sign of signed ones. */
+static inline uint64_t load_value(const RowField *field, int64_t row) {
+    const uint8_t *value = field->values + (field->rows ? field->rows[row] : row) * field->value_bytes;
+    int is_signed = field->kind == SIGNED;
+    uint16_t word;
+    uint32_t half;
+    uint64_t number;
+    switch (field->value_bytes) {
+    case 1: return is_signed ? (uint64_t)(int8_t)*value : *value;
+    case 2: memcpy(&word, value, sizeof word); return is_signed ? (uint64_t)(int16_t)word : word;
+    case 4: memcpy(&half, value, sizeof half); return is_signed ? (uint64_t)(int32_t)half : half;
+    default: memcpy(&number, value, sizeof number); return number;
+    }
+}
+
+static inline int has_field(const RowField *field, int64_t row) {
+    if (field->kind == NUMBER) return load_value(field, row) != 0;
+    return !field->present || field->present[field->rows ? field->rows[row] : row];
+}
+
+/* Group rows by the fields that they have. Return the number of shapes; -1 if there are more than `MOST_SHAPES`.
+   keys: receives the fields of each shape, a bit for each nullable field. counts: receives the rows of each shape.
+   bits: receives the bits that are set in any delta of a shape, then in any value of each of its fields; at the end in deltas of
+   ends. key_of: room for a number per row. */
+API int64_t core_find_shapes(const RowBlock *block, uint64_t *keys, int64_t *counts, uint64_t *bits, uint64_t *key_of) {
+    int64_t rows = block->stop - block->first, fields = block->field_count, shapes = 0, bit = 0, shape = 0;
+    memset(key_of, 0, (size_t)rows * sizeof *key_of);
+    for (int64_t number = 0; number < fields; number++) {
+        const RowField *field = &block->fields[number];
+        if (!field->present && field->kind != NUMBER) continue;
+        for (int64_t row = 0; row < rows; row++)
+            key_of[row] |= (uint64_t)has_field(field, block->first + row) << bit;
+        bit++;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        if (!shapes || keys[shape] != key_of[row])
+            for (shape = 0; shape < shapes && keys[shape] != key_of[row];) shape++;
+        if (shape == shapes) {
+            if (shapes == MOST_SHAPES) return -1;
+            keys[shapes] = key_of[row];
+            counts[shapes++] = 0;
+        }
+        counts[shape]++;
+        block->shape_of[row] = (uint8_t)shape;
+    }
+    memset(bits, 0, (size_t)(shapes * (fields + 1) + 1) * sizeof *bits);
+    uint64_t *ends = &bits[shapes * (fields + 1)];
+    for (int64_t event = block->low, row = block->first; event < block->high; event++) {
+        if (row < block->stop && block->begin[row] == event)
+            bits[block->shape_of[row++ - block->first] * (fields + 1)] |= block->delta[event];
+        else *ends |= block->delta[event];
+    }
+    for (int64_t number = 0; number < fields; number++) {
+        const RowField *field = &block->fields[number];
+        if (field->kind == RAW) continue;
+        for (int64_t row = 0; row < rows; row++) /* absent ones are no bits */
+            if (has_field(field, block->first + row))
+                bits[block->shape_of[row] * (fields + 1) + 1 + number] |= load_value(field, block->first + row);
+    }
+    return shapes;
+}
+
+/* Write the packets of the events of a block, in order: a begin for each row, by its shape, and ends.
+   columns: of shapes. opening: packet before a row that begins a subtrack; openings: these rows, then the value of each. Return
+   the bytes written. */
+API int64_t core_write_rows(
+    const RowBlock *block, const RowShape *shapes, const int64_t *columns, const RowShape *end, const RowShape *opening,
+    int64_t opening_count, const int64_t *opening_rows, const uint64_t *opening_values, uint8_t *data
+) {
+    uint8_t *to = data;
+    for (int64_t event = block->low, row = block->first, opened = 0; event < block->high; event++) {
+        if (row == block->stop || block->begin[row] != event) {
+            memcpy(to, end->packet, (size_t)end->width);
+            write_varint(to + end->delta_at, block->delta[event], end->delta_width);
+            to += end->width;
+            continue;
+        }
+        if (opened < opening_count && opening_rows[opened] == row) {
+            memcpy(to, opening->packet, (size_t)opening->width);
+            write_varint(to + opening->delta_at, opening_values[opened++], opening->delta_width);
+            to += opening->width;
+        }
+        const RowShape *shape = &shapes[block->shape_of[row - block->first]];
+        memcpy(to, shape->packet, (size_t)shape->width);
+        write_varint(to + shape->delta_at, block->delta[event], shape->delta_width);
+        for (int64_t at = shape->first_column; at < shape->stop_column; at++) {
+            const int64_t *column = &columns[3 * at];
+            const RowField *field = &block->fields[column[0]];
+            uint64_t value = load_value(field, row);
+            if (field->kind == RAW) memcpy(to + column[1], &value, sizeof value);
+            else write_varint(to + column[1], value, column[2]);
+        }
+        to += shape->width;
+        row++;
+    }
+    return to - data;
+}
+
+/* Number the codes of columns 1, 2, ... in order of appearance, each column from `after` of it on; 0 stays 0.
+   codes: of each column, addresses. rows: of the codes. room: for codes of a column in `used`. numbers: receives those of each row, column by column.
+   used: receives the code of each number, likewise. number_of: a table of zeros by code, which is left as it was. counts: receives
+   the distinct codes of each column; those of a group are numbered on. Return 1 where a code is above `most`. */
+API int64_t core_number_columns(
+    int64_t count, const int64_t *rows, int64_t column_count, int64_t room, uint32_t most, const uint32_t *const *codes,
+    const int64_t *groups, uint32_t *numbers, uint32_t *used, uint32_t *number_of, int64_t *counts
+) {
+    for (int64_t column = 0; column < column_count; column++) {
+        uint32_t *own = numbers + column * count, *own_used = used + column * room, before = 0, distinct = 0;
+        for (int64_t other = 0; other < column; other++)
+            if (groups[other] == groups[column]) before += (uint32_t)counts[other];
+        for (int64_t row = 0; row < count; row++) {
+            uint32_t code = codes[column][rows ? rows[row] : row];
+            if (code > most) return 1;
+            if (code && !number_of[code]) {
+                own_used[distinct++] = code;
+                number_of[code] = before + distinct;
+            }
+            own[row] = number_of[code];
+        }
+        for (uint32_t at = 0; at < distinct; at++) number_of[own_used[at]] = 0;
+        counts[column] = distinct;
     }
     return 0;
 }
@@ -2121,6 +2465,25 @@ API int64_t core_read_fields(
         }
         for (; column < width; column++) at += measure_field((uint32_t)codes[column]);
         if (at != sizes[row] || at >= BEYOND) return 1;
+    }
+    return 0;
+}
+
+/* Check rows of fields as in `core_read_fields`, without reading their values. allowed: of each field, the sum of the kinds that
+   it may have: 1 null, 2 integers, 4 eight bytes of another kind, 8 bytes (even codes), 16 texts (odd codes). Return 1 where
+   fields do not fill their row, or a field is of another kind. */
+API int64_t core_check_fields(
+    int64_t count, int64_t width, const int32_t *codes, const uint8_t *allowed, const int64_t *sizes
+) {
+    static const uint8_t kind_of[12] = {1, 2, 2, 2, 2, 2, 2, 4, 2, 2};
+    for (int64_t row = 0; row < count; row++, codes += width) {
+        int64_t at = 0;
+        for (int64_t column = 0; column < width; column++) {
+            uint32_t code = (uint32_t)codes[column];
+            if (!((code < 12 ? kind_of[code] : code & 1 ? 16 : 8) & allowed[column])) return 1;
+            at += measure_field(code);
+        }
+        if (at != sizes[row]) return 1;
     }
     return 0;
 }

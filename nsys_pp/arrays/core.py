@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 10
+_VERSION = 12
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -53,6 +53,13 @@ class Core:
         self._number_codes = _declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
+        # of arrays that `nearest.py` checks
+        self.find_nearest = _declare(
+            library.core_find_nearest, count, *[array] * 2, count, *[array] * 2, count, count, result
+        )
+        self.find_launched = _declare(
+            library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
+        )
         pointer, number = ctypes.c_void_p, ctypes.c_double
         self.compare = _declare(
             library.core_compare, pointer
@@ -75,6 +82,14 @@ class Core:
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
+        # of arrays that `plane_packets.py` checks and holds
+        self.write_planes = _declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
+        # of arrays that `row_packets.py` checks and holds
+        self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
+        self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
+        self.number_columns = _declare(
+            library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
+        )
         # of arrays that `byte_rows.py` checks and holds
         self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
         self.read_number_rows = _declare(
@@ -83,6 +98,7 @@ class Core:
         self.read_fields = _declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
+        self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = _declare(
             library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
         )
@@ -111,7 +127,7 @@ class Core:
         codes = np.ascontiguousarray(codes, dtype=np.uint32)
         largest = int(codes.max(initial=0))
         if largest == null:
-            largest = int(codes[codes != null].max(initial=0))
+            largest = int(np.where(codes == null, 0, codes).max())
         if largest > _MOST_EMPTY + 8 * len(codes):
             return None
         numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, numbers
+from nsys_pp.arrays.columns import NEVER, numbers, pick
 from nsys_pp.arrays.types import Int64s
 
 
@@ -47,7 +47,7 @@ def find_launch_calls(
 
 def gather_calls(column: pl.Series, row: Int64s) -> Int64s:
     """Return the values of a column of `API_CALLS` in some rows; `NEVER` where the row is -1."""
-    return np.append(numbers(column), NEVER)[row]
+    return pick(numbers(column), row, NEVER)
 
 
 def _pick_pairs(op: Int64s, call: Int64s, op_start: Int64s, api_calls: pl.DataFrame) -> Int64s:

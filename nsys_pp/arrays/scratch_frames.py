@@ -17,9 +17,14 @@ _BLOCK_ROWS = 1 << 20
 _FEWEST_MOVED = 1 << 17  # rows of a frame whose columns are moved
 
 
+def has_blocks(count: int) -> bool:
+    """Return whether so many rows are worked on block by block."""
+    return count > _BLOCK_ROWS and is_paged()
+
+
 def list_blocks(count: int) -> list[slice]:
     """List the blocks of some rows: one of all, unless working arrays are in files."""
-    if not is_paged() or count <= _BLOCK_ROWS:
+    if not has_blocks(count):
         return [slice(0, count)]
     return [slice(first, min(first + _BLOCK_ROWS, count)) for first in range(0, count, _BLOCK_ROWS)]
 
@@ -31,7 +36,7 @@ def build_blocks(count: int, build: Callable[[int, int], pl.DataFrame]) -> pl.Da
         count: Number of rows, or more.
         build: Builds those of the rows [first, stop) that the frame has, equal to those of all rows.
     """
-    if not is_paged() or count <= _BLOCK_ROWS:
+    if not has_blocks(count):
         return build(0, count)
     columns: list[_Column] = []
     height = 0
@@ -58,7 +63,7 @@ def map_blocks(count: int, dtype: type[np.generic], compute: Callable[[int, int]
         dtype: Of the array.
         compute: Computes the items [first, stop), equal to those of all items.
     """
-    if not is_paged() or count <= _BLOCK_ROWS:
+    if not has_blocks(count):
         return compute(0, count)
     values = np.empty(count, dtype=dtype)
     for rows in list_blocks(count):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -12,13 +12,15 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.nearest import find_nearest
 from nsys_pp.arrays.order import combine_keys
-from nsys_pp.arrays.scratch_frames import list_blocks, map_blocks
+from nsys_pp.arrays.scratch_frames import has_blocks, list_blocks, map_blocks
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits of the golden ratio
 _SHIFT = np.uint64(29)
+_FEW_ROWS = 50_000
 _MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
 
 
@@ -51,29 +53,46 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     >>> first.tolist(), number.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    first, number = number_keys(map_blocks(len(columns[0]), np.int64, partial(_hash_rows, columns)))
-    if all(_are_equal(column, first, number) for column in columns):
+    if has_blocks(len(columns[0])):
+        first, number = number_keys(map_blocks(len(columns[0]), np.int64, partial(_hash_rows, columns)))
+        if all(_are_equal_in_blocks(column, first, number) for column in columns):
+            return first, number
+        return number_keys(pack(*map(numbers, columns)))
+    few = (
+        [numbers(column) for column in columns] if len(columns[0]) <= _FEW_ROWS else None
+    )  # else too much memory
+    first, number = number_keys(_hash(len(columns[0]), few or map(numbers, columns)))
+    if all(_are_equal(values, first, number) for values in few or map(numbers, columns)):
         return first, number
     return number_keys(pack(*map(numbers, columns)))  # different rows have the same hash
 
 
-def _hash_rows(columns: Sequence[pl.Series], begin: int, stop: int) -> Int64s:
-    """Hash the rows [begin, stop)."""
-    keys = np.zeros(stop - begin, dtype=np.uint64)
-    for column in columns:
+def _hash(count: int, columns: Iterable[Int64s]) -> Int64s:
+    """Hash the rows of some columns."""
+    keys = np.zeros(count, dtype=np.uint64)
+    for values in columns:
         keys *= _MULTIPLIER
-        keys += numbers(column[begin:stop]).view(np.uint64)
+        keys += values.view(np.uint64)
         keys ^= keys >> _SHIFT
     return keys.view(np.int64)
 
 
-def _are_equal(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
+def _hash_rows(columns: Sequence[pl.Series], begin: int, stop: int) -> Int64s:
+    """Hash the rows [begin, stop)."""
+    return _hash(stop - begin, (numbers(column[begin:stop]) for column in columns))
+
+
+def _are_equal_in_blocks(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
     """Return whether each row has the value of the first row of its number."""
-    values_of = numbers(column[first])
+    values = numbers(column[first])
     return all(
-        np.array_equal(values_of.take(number[rows]), numbers(column[rows]))
-        for rows in list_blocks(len(column))
+        np.array_equal(values.take(number[rows]), numbers(column[rows])) for rows in list_blocks(len(column))
     )
+
+
+def _are_equal(values: Int64s, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
+    """Return whether each row has the value of the first row of its number."""
+    return np.array_equal(values[first].take(number), values)
 
 
 def number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
@@ -164,12 +183,16 @@ def find_last(
     >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
     array([-1,  0,  1])
     """
+    found = find_nearest((group, time), (of_group, of_time), is_before=is_before)
+    if found is not None:
+        return found
     return _find(group, time, of_group, of_time, side="left" if is_before else "right", step=-1)
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
     """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
-    return _find(group, time, of_group, of_time, side="left", step=0)
+    found = find_nearest((group, time), (of_group, of_time), is_first=True)
+    return _find(group, time, of_group, of_time, side="left", step=0) if found is None else found
 
 
 def _find(

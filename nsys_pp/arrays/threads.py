@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,11 @@ def open_executor(row_count: int, *, threads: int = 2) -> Executor:
     if row_count < _FEW_ROWS:
         return ImmediateExecutor()
     return ThreadPoolExecutor(threads, initializer=share_scratch())
+
+
+def count_processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ImmediateExecutor(Executor):

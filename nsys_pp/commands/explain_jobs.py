@@ -11,9 +11,9 @@ import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import Inputs, JobOptions, check_keywords, parse_job_options
-from nsys_pp.compose.report import SURVEY_GROUPS
-from nsys_pp.compose.report_view import project_report
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches

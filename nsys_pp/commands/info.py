@@ -11,8 +11,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
+from nsys_pp.compose.recordings import label_reports, skip_repeated
 from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.compose.run import build_run_roster
 from nsys_pp.frames.groups import Group

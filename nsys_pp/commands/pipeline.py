@@ -15,13 +15,13 @@ from nsys_pp.compose.explanations import explain
 from nsys_pp.compose.inputs import Input, read_inputs
 from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
-from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.compose.requested import explain_no_rows, read_host_times
 from nsys_pp.compose.requested_metrics import read_metric_sums
 from nsys_pp.compose.requested_network import read_network_sums
 from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training

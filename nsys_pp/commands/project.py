@@ -16,14 +16,15 @@ from nsys_pp.arrays.columns import numbers, pack
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import label_reports, skip_repeated
 from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
-from nsys_pp.compose.report import SURVEY_GROUPS
-from nsys_pp.compose.report_memory import free_memory, read_moved
-from nsys_pp.compose.report_view import project_report
+from nsys_pp.compose.recordings import label_reports, skip_repeated
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, read_moved
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.short_repr import ShortRepr
@@ -122,11 +123,15 @@ def _project_file(
         if missing := _find_missing(report):
             return missing
         free_memory(row_count)
-        launches = match_launches(report.api_calls, report.gpu_ops)
-        projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
-        counts = count_report_rows(report, launches, projections, scope)
-        free_memory(row_count)
-        return identify(report), _add_identity(report, labels[path], projections), counts
+        with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as thread:
+            identity = thread.submit(identify, report)  # projecting leaves a second processor idle
+            launches = match_launches(report.api_calls, report.gpu_ops)
+            projections = project_report(
+                report, ops=ops, scope=scope, per_stream=per_stream, launches=launches
+            )
+            counts = count_report_rows(report, launches, projections, scope)
+            free_memory(row_count)
+            return identity.result(), _add_identity(report, labels[path], projections), counts
 
 
 def _join(

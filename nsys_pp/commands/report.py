@@ -14,8 +14,9 @@ import polars as pl
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summarise import SUMMARY_TABLES, build_tables, join_aggregates
 from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import Input, label_reports
+from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
+from nsys_pp.compose.recordings import label_reports
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict

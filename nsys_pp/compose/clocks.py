@@ -9,10 +9,11 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.alignment.clocks import Alignment, ClockMode, align_clocks
+from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
+from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.units import NS_PER_DAY, NS_PER_US

@@ -5,12 +5,12 @@ Rows of operations need no projections, and projecting leaves a second processor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from nsys_pp.arrays.scratch import share_scratch
+from nsys_pp.arrays.threads import count_processors
 from nsys_pp.compose.report_view import view_report
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import PROJECTIONS, Report
@@ -38,7 +38,7 @@ def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> It
     Yields:
         The encoded operations; None where it would not save time.
     """
-    is_worth = _FEWEST <= len(report.gpu_ops) <= _MOST and _count_processors() > 1
+    is_worth = _FEWEST <= len(report.gpu_ops) <= _MOST and count_processors() > 1
     if options.detail != "kernels" or options.show or not is_worth:
         del report  # this frame lives as long as the context
         yield None
@@ -54,7 +54,3 @@ def encode_early(report: Report, options: PartOptions, *, is_packed: bool) -> It
 
     with ThreadPoolExecutor(1, initializer=share_scratch()) as pool:
         yield pool.submit(work)
-
-
-def _count_processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

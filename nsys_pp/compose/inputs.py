@@ -16,16 +16,15 @@ from msgspec import Struct
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.compose.mpi_messages import FRAME
+from nsys_pp.compose.recordings import skip_repeated
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
-from nsys_pp.frames.part import SUFFIX, Part, PartOptions
+from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.registry import import_on_call
-from nsys_pp.roster.identity import find_repeated
-from nsys_pp.roster.roster import repeated_error
 from nsys_pp.write.perfetto.trace import Source, check_packed
 from nsys_pp.write.trace.drawing import sequence_id
 
@@ -258,23 +257,6 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
     return kept
 
 
-def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: Batch) -> list[int]:
-    """Return the index of the first input of each recording; others are skipped where `keep_going` allows it.
-
-    Args:
-        identities: Identity of each input.
-        paths: Path of each input, as named by the user.
-        batch: The batch of these inputs.
-
-    Raises:
-        ReportError: Two inputs are the same recording.
-    """
-    repeated = dict(find_repeated(identities))
-    for again, first in repeated.items():
-        batch.skip(paths[again], repeated_error(paths[first], paths[again]))
-    return [index for index in range(len(paths)) if index not in repeated]
-
-
 def refuse_parts(parts: Iterable[Path], needs: Sequence[str]) -> None:
     """Refuse parts where events are needed.
 
@@ -290,21 +272,3 @@ def refuse_parts(parts: Iterable[Path], needs: Sequence[str]) -> None:
             f"`{path}` is a part: its trace is made already, and {needs[0]} cannot be had from it",
             "name the report that it was extracted from",
         )
-
-
-def label_reports(paths: Sequence[Path]) -> list[str]:
-    """Label reports by file name without suffix, and by as many folders as distinguish them.
-
-    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
-    ['a/rank0', 'b/rank0', 'rank1']
-    """
-    # a group part counts as a folder of its parts
-    parts = [(*(name.removesuffix(SUFFIX) for name in path.parent.parts), path.stem) for path in paths]
-    labels = [part[-1] for part in parts]
-    for length in range(2, max(map(len, parts), default=0) + 1):
-        shared = {label for label, count in Counter(labels).items() if count > 1}
-        labels = [
-            "/".join(part[-length:]) if label in shared else label
-            for label, part in zip(labels, parts, strict=True)
-        ]
-    return labels

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 
 import polars as pl
 
-from nsys_pp.alignment.clocks import ClockMode
 from nsys_pp.compose.progress import Progress
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.choices import SCHEDULES, SHOW_KINDS
+from nsys_pp.frames.choices import CLOCK_MODES, SCHEDULES, SHOW_KINDS, ClockMode
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.file_names import check_rank_pattern
 from nsys_pp.roster.layout import Layout, parse_layout
@@ -25,7 +24,6 @@ StepWindow: TypeAlias = "tuple[int | None, int | None]"
 """Steps of [first, last); None: no limit."""
 
 T = TypeVar("T")
-_CLOCK_MODES = ("collectives", "utc", "none")
 
 
 class BatchOptions(TypedDict, total=False):
@@ -182,7 +180,7 @@ def parse_clock(value: str) -> ClockMode:
     Raises:
         OptionError: The mode is unknown.
     """
-    check_choice("clock", value, _CLOCK_MODES)
+    check_choice("clock", value, CLOCK_MODES)
     return value  # type: ignore[return-value]
 
 

@@ -13,9 +13,9 @@ from typing import IO, Any
 from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.inputs import label_reports
 from nsys_pp.compose.part_copies import copy_part, settle_options
 from nsys_pp.compose.part_files import ExtractedPart, describe_part, keep_finished, make_part, read_complete
+from nsys_pp.compose.recordings import label_reports
 from nsys_pp.errors import OutputError
 from nsys_pp.frames.part import SUFFIX, PartOptions
 from nsys_pp.read import is_part

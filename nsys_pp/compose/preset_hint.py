@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.compose.report_view import project_report
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.frames.report import Report
 
 

@@ -21,11 +21,12 @@ from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
 from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, read_moved
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
-from nsys_pp.compose.report_view import Window, count_rows_by_time, project_report, view_report
+from nsys_pp.compose.report_view import Window, count_rows_by_time, view_report
 from nsys_pp.compose.row_counts import count_report_rows
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.groups import Group, find_show_groups
+from nsys_pp.frames.groups import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.report import Report
@@ -40,8 +41,6 @@ from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import View, draw_report
 
-# Tables for the identity of a report, its jobs, and the anchors of its clock.
-SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "jobs": SURVEY_GROUPS,

@@ -7,16 +7,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOBS, KERNEL_AGGREGATES, REPORT_FRAMES
+from nsys_pp.frames.training import JOB_KIND, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES, SCHEDULED_KINDS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
@@ -28,16 +29,21 @@ from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.longest_gaps import find_longest_gaps
 from nsys_pp.training.report.message_names import split_names
 from nsys_pp.training.report.messages import assign_message_steps, find_messages
 from nsys_pp.training.report.overhead_sums import sum_overheads
 from nsys_pp.training.report.overhead_waits import cut_overheads
 from nsys_pp.training.report.phases import find_phases
+from nsys_pp.training.report.range_names import RangeNames
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import name_jobs, name_steps
+from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
 from nsys_pp.training.report.waits import build_waits
+
+_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
+_IS_THREADED = mark_categories(JOB_KIND, THREADED_KINDS)
 
 
 class Links(Struct, frozen=True, kw_only=True):
@@ -105,17 +111,11 @@ def describe_training(
     Raises:
         NsysPPError: The rules cannot be read, or are wrong.
     """
-    rules = choose_rules(
-        report.ranges,
-        preset=options.preset,
-        job_patterns=options.job_patterns,
-        step_patterns=options.step_patterns,
-    )
+    rules, named, step_ranges = _name_ranges(report, options)
+    kinds = numbers(named["kind"])
+    has_passes = bool(_IS_SCHEDULED[kinds].any())
     ops, calls = report.gpu_ops, report.api_calls
-    causes = {"gpu_ops": ops, "api_calls": calls, "launches": links.launches}
-    named, step_ranges = name_jobs(report.ranges, rules), widen_batches(name_steps(report.ranges, rules))
-    if len(phases := find_phases(report.ranges, step_ranges, named)):
-        named = pl.concat([named, phases]).sort("range_id")
+    launched_ops = LaunchedOps(gpu_ops=ops, api_calls=calls, launches=links.launches)
     waited = links.waited
     compute_of = partial(
         project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches, waited=waited
@@ -127,21 +127,25 @@ def describe_training(
     if options.scope == "auto":
         all_ops = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops)
         all_ops = partial(all_ops, launches=links.launches, waited=waited)
-        projections = _widen(report, named, projections, all_ops)
-        compute = _widen(report, named, compute, compute_of)
-    jobs = build_jobs(named, projections=projections, compute=compute, **causes)
+        threaded = numbers(named["range_id"])[_IS_THREADED[kinds]]
+        projections = _widen(report, threaded, projections, all_ops)
+        compute = _widen(report, threaded, compute, compute_of)
+    jobs = build_jobs(named, projections=projections, compute=compute, ops=launched_ops)
     halves = split_names(named, rules)
-    messages = find_messages(**causes, requests=links.requests, jobs=jobs, halves=halves)
+    messages = find_messages(launched_ops, requests=links.requests, jobs=jobs, halves=halves)
     is_marked = not (jobs.is_empty() and step_ranges.is_empty() and messages.is_empty())
     if not is_marked and not with_tables:  # a trace shows nothing of it
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
-    steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, **causes)
-    inferred = _infer_jobs(report, named, halves, links, waited, options)
-    jobs = assign_steps(pl.concat([jobs, inferred]) if len(inferred) else jobs, steps)
-    segments = find_segments(ops, steps)
-    waits = build_waits(segments, **causes, steps=steps, stream_calls=report.stream_calls, messages=messages)
-    waits = cut_overheads(waits, report.overheads, **causes)
+    steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, launched_ops=launched_ops)
+    if not has_passes and len(inferred := _infer_jobs(report, named, halves, links, options, launched_ops)):
+        jobs = pl.concat([jobs, inferred])
+    jobs = assign_steps(jobs, steps)
+    segments = find_segments(launched_ops, steps)
+    waits = build_waits(
+        segments, launched_ops, steps=steps, stream_calls=report.stream_calls, messages=messages
+    )
+    waits = cut_overheads(waits, report.overheads, ops=launched_ops)
     frames = {
         "jobs": jobs,
         "steps": steps,
@@ -150,18 +154,37 @@ def describe_training(
             steps=steps,
             ranges=report.ranges,
             named_jobs=named,
-            **causes,
+            ops=launched_ops,
             os_calls=report.os_calls,
         ),
-        "phases": find_inferred_phases(steps, **causes),
-        "compute_segments": build_compute_segments(segments, ops),
+        "phases": find_inferred_phases(steps, launched_ops),
+        "compute_segments": build_compute_segments(segments, launched_ops.devices),
         "waits": waits,
-        "gaps": _find_gaps(report, segments, links) if with_tables else GAPS.to_frame(),
+        "gaps": _find_gaps(report, segments, launched_ops) if with_tables else GAPS.to_frame(),
         "messages": assign_message_steps(messages, steps),
-        "kernels": _sum_kernels(report, jobs, steps, links) if with_tables else KERNEL_AGGREGATES.to_frame(),
-        "overheads": sum_overheads(report.overheads, steps, waits=waits, **causes),
+        "kernels": _sum_kernels(report, jobs, steps, launched_ops)
+        if with_tables
+        else KERNEL_AGGREGATES.to_frame(),
+        "overheads": sum_overheads(report.overheads, steps, waits=waits, launched_ops=launched_ops),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
+
+
+def _name_ranges(report: Report, options: PartOptions) -> tuple[Rules, pl.DataFrame, pl.DataFrame]:
+    """Choose the rules of a report, and find its jobs (`NAMED_JOBS`) and the ranges of its steps (`NAMED_STEPS`)."""
+    names = RangeNames(report.ranges)
+    rules = choose_rules(
+        report.ranges,
+        preset=options.preset,
+        job_patterns=options.job_patterns,
+        step_patterns=options.step_patterns,
+        names=names,
+    )
+    named = name_jobs(report.ranges, rules, names=names)
+    step_ranges = widen_batches(name_steps(report.ranges, rules, names=names))
+    if len(phases := find_phases(report.ranges, step_ranges, named)):
+        named = pl.concat([named, phases]).sort("range_id")
+    return rules, named, step_ranges
 
 
 def _project_batches(
@@ -171,23 +194,18 @@ def _project_batches(
     return project(step_ranges) if step_ranges["batch"].count() else compute
 
 
-def _find_gaps(report: Report, segments: Segments, links: Links) -> pl.DataFrame:
+def _find_gaps(report: Report, segments: Segments, ops: LaunchedOps) -> pl.DataFrame:
     """Find the longest gaps of a report (`GAPS`)."""
-    return find_longest_gaps(
-        segments,
-        ranges=report.ranges,
-        gpu_ops=report.gpu_ops,
-        api_calls=report.api_calls,
-        os_calls=report.os_calls,
-        launches=links.launches,
-    )
+    return find_longest_gaps(segments, ops=ops, ranges=report.ranges, os_calls=report.os_calls)
 
 
-def _sum_kernels(report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, links: Links) -> pl.DataFrame:
+def _sum_kernels(
+    report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, launched_ops: LaunchedOps
+) -> pl.DataFrame:
     """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
     ops = report.gpu_ops
     full_name = report.op_details.gather("full_name", ops["op_id"]) if len(report.op_details.row) else None
-    kinds = find_job_kinds(ops, jobs, api_calls=report.api_calls, launches=links.launches)
+    kinds = find_job_kinds(launched_ops, jobs)
     return sum_kernels(ops, steps, full_name=full_name, job_kind=kinds)
 
 
@@ -196,14 +214,14 @@ def _infer_jobs(
     named: pl.DataFrame,
     halves: pl.DataFrame,
     links: Links,
-    waited: Waited | None,
     options: PartOptions,
+    launched_ops: LaunchedOps,
 ) -> pl.DataFrame:
     """Infer the jobs between the ranges of messages (`JOBS`), without `range_id`; empty where ranges are jobs."""
     gaps = list_gaps(named)
     if gaps.is_empty():
         return JOBS.to_frame()
-    calls, ops, launches = report.api_calls, report.gpu_ops, links.launches
+    calls, ops, launches, waited = report.api_calls, report.gpu_ops, links.launches, links.waited
     scope: Any = options.scope
     compute_of = partial(
         project_compute, api_calls=calls, gpu_ops=ops, scope=scope, launches=launches, waited=waited
@@ -215,25 +233,21 @@ def _infer_jobs(
             jobs, calls, ops, ops=options.ops, scope=scope, launches=launches, waited=waited
         ),
         compute=compute_of(jobs),
-        gpu_ops=ops,
-        api_calls=calls,
-        launches=launches,
+        ops=launched_ops,
     )
     return built.with_columns(range_id=pl.lit(None, pl.Int64))
 
 
-def _select_ranges(report: Report, range_ids: npt.NDArray[np.int64]) -> pl.DataFrame:
+def _select_ranges(report: Report, range_ids: Int64s) -> pl.DataFrame:
     """Return the ranges with these ids (`RANGES`)."""
-    is_selected = np.isin(report.ranges["range_id"].to_numpy(), range_ids)
-    return report.ranges[np.flatnonzero(is_selected)]
+    return keep_rows(report.ranges, mark_members(numbers(report.ranges["range_id"]), range_ids))
 
 
 def _widen(
-    report: Report, named: pl.DataFrame, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
+    report: Report, threaded: Int64s, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
 ) -> pl.DataFrame:
     """Project jobs of several threads with scope "process" where they have no row; `narrow` has scope "auto"."""
-    threaded = named["range_id"].to_numpy()[is_among(named["kind"], THREADED_KINDS)]
-    threaded = threaded[~np.isin(threaded, narrow["range_id"].to_numpy())] if len(threaded) else threaded
+    threaded = threaded[~mark_members(threaded, numbers(narrow["range_id"]))]
     if not len(threaded):
         return narrow
     return widen_projections(narrow, project(_select_ranges(report, threaded), scope="process"))

@@ -1,8 +1,7 @@
-"""Projection of one report, and its view: the frames that are drawn."""
+"""View of one report: the frames that are drawn."""
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import polars as pl
@@ -15,8 +14,7 @@ from nsys_pp.compose.shown_rows import add_shown
 from nsys_pp.frames.job_ranges import JOB_RANGES
 from nsys_pp.frames.report import Report
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.ranges import Scope, count_cross_thread, project_ranges
-from nsys_pp.projection.waited_calls import Waited
+from nsys_pp.projection.ranges import count_cross_thread
 from nsys_pp.write.trace.drawing import sequence_id
 from nsys_pp.write.trace.overview import summarise_metrics
 from nsys_pp.write.trace.tracks import View
@@ -29,44 +27,6 @@ class Window(Struct, frozen=True, kw_only=True):
 
     start_ns: int | None = None
     end_ns: int | None = None
-
-
-def project_report(
-    report: Report,
-    *,
-    ops: tuple[str, ...],
-    scope: Scope,
-    per_stream: bool = False,
-    launches: pl.DataFrame | None = None,
-    waited: Waited | None = None,
-) -> pl.DataFrame:
-    """Project the ranges of a report (`PROJECTIONS`); warns of ranges that scope "thread" skips.
-
-    Args:
-        report: Read with ranges and operations.
-        ops: Operations that count.
-        scope: Launches that count.
-        per_stream: One row per stream, not per device.
-        launches: `LAUNCHES` of the report; matched here if None.
-        waited: Calls that threads waited for; found here if None.
-    """
-    crossing = count_cross_thread(report.ranges)
-    if scope == "thread" and crossing:
-        warnings.warn(
-            f"`{report.path}`: skipped {crossing:,} ranges that end on another thread than they began"
-            " (`--scope process` projects them)",
-            stacklevel=3,
-        )
-    return project_ranges(
-        report.ranges,
-        report.api_calls,
-        report.gpu_ops,
-        ops=ops,
-        scope=scope,
-        per_stream=per_stream,
-        launches=launches,
-        waited=waited,
-    )
 
 
 def view_report(

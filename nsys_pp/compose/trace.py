@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
+from nsys_pp.compose.early_blocks import unpack_early
 from nsys_pp.compose.identity import build_identity
 from nsys_pp.compose.inputs import (
     Input,
@@ -44,6 +45,7 @@ from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.subtrack_columns import Source
 from nsys_pp.write.trace_format_registry import TraceFormat
 
 # all stages of a report, which parts need not
@@ -146,14 +148,16 @@ class TraceBuilder:
             MissingDataError: There is nothing to draw.
         """
         content = self._content
-        layout = self._lay_out(run)
-        window = find_window(run, content)
-        by_path: dict[Path, Shown]
-        if content.needs:
-            by_path = self._redraw(run, layout, window)
-        else:
-            by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-        training = self._place_training(run, layout, by_path, window)
+        with unpack_early(run.inputs) as early:
+            layout = self._lay_out(run)
+            window = find_window(run, content)
+            by_path: dict[Path, Shown]
+            if content.needs:
+                by_path = self._redraw(run, layout, window)
+            else:
+                by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
+            training = self._place_training(run, layout, by_path, window)
+            by_path = early.use(by_path)
         if self._is_open(run):
             if not count_shown([*by_path.values(), *training])[1]:
                 by_path, training = self._draw_without_gpus(run, layout, window)
@@ -225,7 +229,10 @@ class TraceBuilder:
         return self._finish_rows([*rows, *place_mpi_messages(run, reports, window)])
 
     def _finish_rows(self, rows: Sequence[PlacedDrawing]) -> list[Shown]:
-        return [self._encode_rows(drawing) for drawing in rows] if self._content.is_encoded else [*rows]
+        if not self._content.is_encoded:
+            return [*rows]
+        sources: dict[int, Source] = {}  # machines share frames
+        return [self._encode_rows(drawing, sources) for drawing in rows]
 
     def _check_shown(self, run: Run, shown: Sequence[Shown]) -> None:
         if not count_events(shown):  # marks and counters alone are enough
@@ -292,9 +299,9 @@ class TraceBuilder:
         redrawn = self._batch.map("drawing", list(by_path) if paths is None else paths, redraw)
         return {path: _lay_out_redrawn(layout, by_path[path], drawn) for path, drawn in redrawn.items()}
 
-    def _encode_rows(self, rows: PlacedDrawing) -> PlacedReport:
+    def _encode_rows(self, rows: PlacedDrawing, sources: dict[int, Source]) -> PlacedReport:
         with self._spool.add() as (sink, open_blocks):
-            encoded = encode_drawing(rows.drawing, sink)
+            encoded = encode_drawing(rows.drawing, sink, sources=sources)
         return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
 
 

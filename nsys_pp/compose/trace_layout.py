@@ -10,7 +10,8 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.compose.inputs import Input, label_reports
+from nsys_pp.compose.inputs import Input
+from nsys_pp.compose.recordings import label_reports
 from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.row_counts import ATTRIBUTE, describe_rows
 from nsys_pp.compose.row_titles import Title, build_titles, format_numbers

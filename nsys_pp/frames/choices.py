@@ -29,6 +29,10 @@ SHOW_KINDS: Mapping[str, str] = {
 CLOCKS_SUFFIX = ".nsclocks"
 """Extension of files with the clocks of a run, of `align -o` for `merge --clocks`."""
 
+ClockMode = Literal["collectives", "utc", "none"]
+CLOCK_MODES: tuple[ClockMode, ...] = ("collectives", "utc", "none")
+"""Sources of the common clock of machines."""
+
 Split = Literal["auto", "none", "machine", "rank", "step"]
 SPLITS: tuple[Split, ...] = ("auto", "none", "machine", "rank", "step")
 """Divisions of a run into several traces."""

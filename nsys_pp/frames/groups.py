@@ -49,6 +49,8 @@ ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
 }  # of `tables_on_request`
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
 """All groups that analyses read."""
+SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+"""Groups for the identity of a report, its jobs, and the anchors of its clock."""
 
 
 def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:

@@ -30,7 +30,7 @@ from nsys_pp.model.os_calls import build_os_calls
 from nsys_pp.model.overheads import build_overheads
 from nsys_pp.model.payloads import Structures, read_structures
 from nsys_pp.model.processes import build_processes, build_streams, build_threads
-from nsys_pp.model.ranges import build_marks, build_ranges, name_events
+from nsys_pp.model.ranges import build_marks, build_ranges, name_events, split_events
 from nsys_pp.model.ranks import build_ranks
 from nsys_pp.model.sampled_metrics import build_sampled_metrics
 from nsys_pp.model.session import build_session, read_launcher
@@ -66,9 +66,10 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
     session = build_session(raw, launcher, ranks)
     raw.release("nvtx")
-    ranges = build_ranges(events, session.capture_end_ns)
-    marks = build_marks(events)
+    of_ranges, of_marks = split_events(events)
     del events
+    ranges, marks = build_ranges(of_ranges, session.capture_end_ns), build_marks(of_marks)
+    del of_ranges, of_marks
     gpus = number_gpus(raw)
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))

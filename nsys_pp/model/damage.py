@@ -99,7 +99,9 @@ def drop_reversed(raw: RawReport) -> None:
     """
     for name, noun in _TIMED.items():
         events = raw[name]
-        if not (events["end"] < events["start"]).any():  # of no row, and null where a time is
+        if (
+            events.is_empty() or not (events["end"] < events["start"]).any()
+        ):  # of no row, and null where a time is
             continue
         passes = (events["end"] >= events["start"]).fill_null(value=True)
         if count := raw.keep(name, passes, "end before they start"):

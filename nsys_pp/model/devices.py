@@ -9,6 +9,8 @@ machine. A partitioned GPU (MIG) is several devices at one bus location, each wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
 import polars as pl
 from msgspec import Struct
@@ -18,11 +20,13 @@ from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, strip_uuid
 from nsys_pp.frames.launcher_variables import list_visible
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import SCHEMAS, RawReport
 from nsys_pp.frames.report import DEVICES, GPUS
 
+Row = tuple[Any, ...]
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
+_MOST_MACHINES = 64  # whose GPUs are kept
 _UUID_LENGTH = len(_NO_UUID)
 
 
@@ -36,11 +40,18 @@ def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `GPUS` along the bus.
     """
-    gpus = listed[GPUS.names()]
     if listed.is_empty() and raw["cuda_devices"].is_empty():
         return GPUS.to_frame()
-    if not raw["cuda_devices"].is_empty():
-        used = raw["cuda_devices"].select(_clean_uuid()).drop_nulls().unique()
+    uuids = dict.fromkeys(raw["cuda_devices"]["uuid"].to_list())
+    return _build_gpus(tuple(listed[GPUS.names()].rows()), tuple(uuids)).clone()
+
+
+@lru_cache(_MOST_MACHINES)
+def _build_gpus(listed: tuple[Row, ...], uuids: tuple[str | None, ...]) -> pl.DataFrame:
+    gpus = pl.DataFrame(listed, schema=GPUS, orient="row")
+    if uuids:
+        used = pl.DataFrame({"uuid": uuids}, schema={"uuid": pl.String}).select(_clean_uuid())
+        used = used.drop_nulls().unique()
         used = used.filter(~pl.col("uuid").is_in(gpus["uuid"].drop_nulls().implode()))
         gpus = pl.concat([gpus, used], how="diagonal")
     gpus = conform(gpus, GPUS)
@@ -147,12 +158,19 @@ def _identify(
 
 def number_gpus(raw: RawReport) -> pl.DataFrame:
     """List the GPUs of the machine with their ordinals in nsys, numbered along the PCI bus."""
-    gpus = raw["gpus"].with_columns(_clean_uuid()).unique(maintain_order=True)
+    return _number_gpus(*(tuple(raw[name].rows()) for name in ("gpus", "cuda_gpus"))).clone()
+
+
+@lru_cache(_MOST_MACHINES)  # all reports of a machine list the same
+def _number_gpus(listed: tuple[Row, ...], of_cuda: tuple[Row, ...]) -> pl.DataFrame:
+    gpus, cuda_gpus = (
+        pl.DataFrame(rows, schema=SCHEMAS[name], orient="row")
+        for name, rows in (("gpus", listed), ("cuda_gpus", of_cuda))
+    )
+    gpus = gpus.with_columns(_clean_uuid()).unique(maintain_order=True)
     if gpus["ordinal"].is_null().all():
         # of 2019, with ordinals in another table; or of a tool that writes only ids
-        cuda_gpus = (
-            raw["cuda_gpus"].select("bus_location", of_cuda="ordinal").drop_nulls().unique("bus_location")
-        )
+        cuda_gpus = cuda_gpus.select("bus_location", of_cuda="ordinal").drop_nulls().unique("bus_location")
         gpus = gpus.join(cuda_gpus, on="bus_location", how="left", maintain_order="left")
         gpus = gpus.with_columns(ordinal=pl.coalesce("of_cuda", "id"))
     position = pl.col("bus_location").str.to_lowercase().rank("dense") - 1

@@ -81,9 +81,11 @@ def build_op_details(raw: RawReport) -> OpDetails:
     Returns:
         The details, for operations in the order of `build_gpu_ops`.
     """
-    parts, rows, count = [OP_DETAILS.to_frame()], [], 0
+    parts, rows, count = [OP_DETAILS.to_frame()], [np.zeros(0, dtype=np.uint32)], 0
     for table in OP_TABLES:
         ops = raw[table]
+        if ops.is_empty():
+            continue
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (

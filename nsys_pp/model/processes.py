@@ -88,7 +88,9 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
 
 def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     """List the distinct keys in columns, ascending."""
-    parts = [numbers(keys) for keys in columns]
+    parts = [numbers(keys) for keys in columns if not keys.is_empty()]
+    if not parts:
+        return pl.Series(dtype=pl.Int64)
     distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
     return pl.Series(distinct[distinct != NEVER])
 

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, find_distinct, gather, is_among, keep_rows, numbers, pack
+from nsys_pp.arrays.columns import (
+    are_among,
+    fill_null,
+    find_distinct,
+    gather,
+    is_among,
+    keep_rows,
+    numbers,
+    pack,
+)
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
@@ -19,20 +28,25 @@ _ALPHA = 0xFF00_0000
 _DEFAULT_DOMAIN = 0
 
 
-def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFrame:
+def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split the events of `name_events` into ranges and marks."""
+    is_range, is_mark = are_among(events["kind"], RANGE_KIND.categories.to_list(), ["mark"])
+    return keep_rows(events, is_range), keep_rows(events, is_mark)
+
+
+def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFrame:
     """Build the ranges; ranges that are open at the end of the capture end there.
 
     nsys writes the end of the capture as their end, or no end (older versions, imported reports); as in NVIDIA's
     reports, they then end with the last event of any range.
 
     Args:
-        events: From `name_events`.
+        ranges: From `split_events`.
         capture_end_ns: End of the capture on the report's clock; None: unknown.
 
     Returns:
         `RANGES` in order of `range_id`.
     """
-    ranges = keep_rows(events, is_among(events["kind"], RANGE_KIND.categories.to_list()))
     last = max(
         (time for time in (ranges["start"].max(), ranges["end"].max()) if isinstance(time, int)), default=0
     )
@@ -63,30 +77,28 @@ def build_ranges(events: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     ).pipe(conform, RANGES)
 
 
-def build_marks(events: pl.DataFrame) -> pl.DataFrame:
+def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
     """Build the marks.
+
+    Args:
+        marks: From `split_events`.
 
     Returns:
         `MARKS` in order of `mark_id`.
     """
-    is_mark = is_among(events["kind"], ["mark"])
-    if not is_mark.any():
+    if marks.is_empty():
         return MARKS.to_frame()
-    return (
-        keep_rows(events, is_mark)
-        .select(
-            mark_id="row",
-            process_key="process_key",
-            thread_key="thread",
-            time_ns="start",
-            domain="domain_name",
-            name="name",
-            category="category_name",
-            color_argb="color_argb",
-            payload="payload",
-        )
-        .pipe(conform, MARKS)
-    )
+    return marks.select(
+        mark_id="row",
+        process_key="process_key",
+        thread_key="thread",
+        time_ns="start",
+        domain="domain_name",
+        name="name",
+        category="category_name",
+        color_argb="color_argb",
+        payload="payload",
+    ).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
@@ -130,7 +142,7 @@ def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:
     registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
-    if events["text"].null_count() == events.height:
+    if events["text"].null_count() == events.height or not registered.null_count():
         return registered
     text = events["text"]
 

@@ -91,6 +91,8 @@ def drop_unusable(raw: RawReport) -> None:
     What may change results is also a warning: rows without a time or a thread, and many events of unknown types.
     """
     for table, columns in _REQUIRED.items():
+        if raw[table].is_empty():
+            continue
         for column in columns:
             if raw[table][column].null_count():
                 _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
@@ -114,6 +116,8 @@ def drop_unusable(raw: RawReport) -> None:
 def _drop_notes(raw: RawReport) -> None:
     """Drop NVTX events that are neither ranges nor marks and name neither domains nor categories, and those without a start."""
     kinds = raw["nvtx"]["kind"]
+    if kinds.is_empty():
+        return
     if (kinds == NOTE).any():
         raw.keep("nvtx", kinds != NOTE, "notes: names of threads and devices, ends of domains")
     events = raw["nvtx"]
@@ -125,6 +129,8 @@ def _drop_notes(raw: RawReport) -> None:
 def _drop_untimed(raw: RawReport, table: str) -> None:
     """Drop operations with start and end 0, which CUPTI writes for operations that it did not time, or null."""
     start, end = raw[table]["start"], raw[table]["end"]
+    if start.is_empty():
+        return
     if not (start.null_count() or end.null_count()) and (start.to_numpy() | end.to_numpy()).all():
         return
     _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)

@@ -152,14 +152,14 @@ def _find_first_segments(segment_row: Int64s) -> Int64s:
 
 
 def project_onto_targets(
-    calls_inside: CallsInside, launched: Launched, names: pl.Series, threads: Executor
+    calls_inside: CallsInside, launched: Launched, names: pl.Series | None, threads: Executor
 ) -> list[pl.DataFrame]:
     """Project ranges onto the operations of every target.
 
     Args:
         calls_inside: Calls inside the ranges.
         launched: Operations that the calls launched.
-        names: Of all operations, by row of GPU_OPS.
+        names: Of all operations, by row of GPU_OPS; None: without first_op and last_op.
         threads: Executor for parts of the work that can run concurrently.
 
     Returns:
@@ -174,16 +174,17 @@ def project_onto_targets(
         if not len(windows.row):
             continue
         measured, first_op, last_op = _measure(windows, threads)
-        op_names = (names[launched.op_row[windows.launch[op]]] for op in (first_op, last_op))
         columns = [
             *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
-            next(op_names).alias("first_op"),
-            next(op_names).alias("last_op"),
             _name_scopes(windows),
             pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
             pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
         ]
-        parts.append(pl.DataFrame(columns)[PROJECTED.names()])
+        if names is not None:
+            of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
+            columns += [names[launched.op_row[windows.launch[op]]].alias(name) for name, op in of_names]
+        projected = pl.DataFrame(columns)
+        parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
 
 

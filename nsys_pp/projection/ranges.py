@@ -172,10 +172,10 @@ def project_compute(
         ranges = ranges.sort("range_id")
     with open_executor(len(launches) + len(ranges)) as threads:
         projected = _project_launches(
-            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False
+            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False, with_names=False
         )
-    range_id = ranges["range_id"].gather(projected["row"])
-    return projected.hstack([range_id])[COMPUTED.names()]
+    range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
+    return projected.hstack([pl.Series("range_id", range_id)])[COMPUTED.names()]
 
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
@@ -193,9 +193,13 @@ def _project_launches(
     threads: Executor,
     *,
     per_stream: bool,
+    with_names: bool = True,
 ) -> pl.DataFrame:
-    """Project ranges onto their launches (`PROJECTED`, by row and target), large reports piece by piece."""
-    names, crosses = gpu_ops["name"], has_value(ranges["end_thread_key"])
+    """Project ranges onto their launches (`PROJECTED`, by row and target), large reports piece by piece.
+
+    Without names of operations, first_op and last_op are absent.
+    """
+    names, crosses = gpu_ops["name"] if with_names else None, has_value(ranges["end_thread_key"])
     if not is_large(ranges, launches):
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
         return _project(ranges, crosses, api_calls, launched, names, scope, waited, threads)
@@ -220,7 +224,7 @@ def _project(
     crosses: Bools,
     api_calls: pl.DataFrame,
     launched: Launched,
-    names: pl.Series,
+    names: pl.Series | None,
     scope: Scope,
     waited: Waited | None,
     threads: Executor,
@@ -275,7 +279,8 @@ def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
         return PROJECTED.to_frame()
     order = np.argsort(np.concatenate([part["row"].to_numpy() for part in parts]), kind="stable")
     columns = []
-    for name in PROJECTED.names():
+    names = [name for name in PROJECTED.names() if all(name in part.columns for part in parts)]
+    for name in names:
         joined = join_columns([part.drop_in_place(name) for part in parts]).to_frame()
         ordered = build_blocks(len(order), partial(_gather_rows, joined, order))
         columns.append(move_columns(ordered).to_series())

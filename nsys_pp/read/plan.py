@@ -228,7 +228,8 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
         return values.bin.encode("hex")
     if dtype == pl.String:
         text = values.cast(pl.String)
-        return text.set(text == "", None)
+        is_empty = text == ""
+        return text.set(is_empty, None) if is_empty.any() else text
     # a value out of range (a device of 40 bits) counts as absent
     return values.cast(dtype, strict=False)
 
@@ -239,8 +240,10 @@ def _translate(
     """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64), max(words)
     by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
-    index = numbers.set((numbers < 0) | (numbers > last), None).cast(pl.UInt32)
-    translated = by_number[index]
+    least, most = numbers.min(), numbers.max()
+    is_known = least is None or (least >= 0 and most <= last)  # type: ignore[operator]
+    index = numbers if is_known else numbers.set((numbers < 0) | (numbers > last), None)
+    translated = by_number[index.cast(pl.UInt32)]
     if column.words_beyond is None:
         return translated
     first, word = column.words_beyond

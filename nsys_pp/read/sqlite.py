@@ -19,14 +19,12 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import adbc_driver_manager as adbc
-import adbc_driver_sqlite
 import polars as pl
 from msgspec import Struct
 
@@ -34,14 +32,24 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.broken_text import decode_text
-from nsys_pp.read.interruptible import map_interruptibly, open_interruptibly
+from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.plan import assemble, list_tables, shape_rows, tally_rows
 from nsys_pp.read.row_limits import check_row_counts
+from nsys_pp.read.sqlite_connection import Call, Connection, connect
 from nsys_pp.read.sqlite_damage import count_missing, find_damage
-from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, read_stamp
+from nsys_pp.read.sqlite_file import busy_error, check_database, damaged_error, read_stamp
 from nsys_pp.read.sqlite_plain import Layout, read_plain
 from nsys_pp.read.sqlite_query import Chunk, column_types, quote_name, write_query
-from nsys_pp.read.sqlite_schema import read_schema
+from nsys_pp.read.sqlite_schema import Schema, read_schema
+from nsys_pp.read.sqlite_small import (
+    SmallFile,
+    SoundFile,
+    check_small,
+    find_last_rows,
+    find_schema,
+    keep_schema,
+    open_small,
+)
 from nsys_pp.read.sqlite_trees import has_endless_tree
 from nsys_pp.read.table import Source
 from nsys_pp.read.tables import ROW_ID, STRINGS_TABLE
@@ -54,10 +62,8 @@ _MOST_ROWS = 1 << 33
 _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
 _OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
-# messages of SQLite on file systems without locks, which clusters have
-_NO_LOCKS = ("disk i/o error", "locking protocol")
 
-_Call = Callable[[Callable[[adbc.AdbcConnection], Any]], Any]
+_Stamp = tuple[int, int, bytes]
 
 
 def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
@@ -71,30 +77,39 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    with _open(path, need) as (export, call):
+    uri, stamp = check_database(path), read_stamp(path)
+    with _translated_errors(path):
+        small = open_small(path)
+    with _open(path, uri, stamp, need, small) as (export, connection):
         sources = export.sources
         count = threads or min(_MAX_THREADS, _count_cores())
         with _translated_errors(path):
-            plain = _read_large(path, sources, export, count)
-            queried = [source.name for at, source in enumerate(sources) if at not in plain]
-            if has_endless_tree(path, [export.layouts[name].root for name in queried]):
+            decoded = (
+                _decode_all(export.sound, need)
+                if export.sound is not None
+                else _read_large(path, sources, export, count)
+            )
+            queried = [source.name for at, source in enumerate(sources) if at not in decoded]
+            if export.sound is None and has_endless_tree(
+                path, [export.layouts[name].root for name in queried]
+            ):
                 raise damaged_error(path)
             chunks = [
                 (at, chunk)
                 for at, source in enumerate(sources)
-                if at not in plain
+                if at not in decoded
                 for chunk in _split(source, export)
             ]
-            read = _read_chunks(path, export.uri, call, [chunk for _, chunk in chunks], count)
+            read = _read_chunks(path, connection, [chunk for _, chunk in chunks], count)
             for (at, _), rows in zip(chunks, read, strict=True):
-                plain.setdefault(at, []).append(rows)
-        if need:  # else it is read again
-            _warn_of_damage(path, call, export, queried)
+                decoded.setdefault(at, []).append(rows)
+        if need and export.sound is None:  # else it is read again, or was checked
+            _warn_of_damage(path, connection.call, export, queried)
         if read_stamp(path) != export.stamp:  # ranges of rows are read at different times
             raise busy_error(path)
-        row_counts = _count_all(path, call, export) if "tables" in need else {}
+        row_counts = _count_all(path, connection.call, export) if "tables" in need else {}
     frames = assemble(
-        (source.table.frame, rows) for at, source in enumerate(sources) for rows in plain.pop(at)
+        (source.table.frame, rows) for at, source in enumerate(sources) for rows in decoded.pop(at)
     )
     counts = {frame: export.last_rows.get(name, 0) for frame, name in export.recorded.items()}
     tally = tally_rows(sources, frames)
@@ -109,61 +124,96 @@ def check_sqlite(path: Path) -> None:
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    with _open(path, frozenset()):
+    uri, stamp, need = check_database(path), read_stamp(path), frozenset[Group]()
+    with _translated_errors(path):
+        small = open_small(path)
+        schema = None if small is None else find_schema(small)
+        if small is not None and schema is not None and schema.recorded:
+            sources = schema.plan(need)
+            last_rows = find_last_rows(small, _list_numbered(schema, sources, need))
+            if last_rows is not None:
+                check_row_counts(path, sources, last_rows)
+                return
+    with _open(path, uri, stamp, need, small):
         pass
 
 
 class _Export(Struct, frozen=True):
-    uri: str
-    stamp: tuple[int, int, bytes]
+    stamp: _Stamp
     catalog: dict[str, list[str]]
     layouts: dict[str, Layout]
     recorded: dict[str, str]  # exported names of tables by raw frame
     sources: list[Source]  # to read
     last_rows: dict[str, int]  # table -> last row id, of tables with row ids; exporters number rows from 1
+    sound: SoundFile | None = None  # checked, and in memory
 
 
 @contextmanager
-def _open(path: Path, need: frozenset[Group]) -> Iterator[tuple[_Export, _Call]]:
-    """Open a connection, describe the tables, and refuse a file that is no export; yields also a call with the connection."""
-    uri, stamp = check_database(path), read_stamp(path)
+def _open(
+    path: Path, uri: str, stamp: _Stamp, need: frozenset[Group], small: SmallFile | None
+) -> Iterator[tuple[_Export, Connection]]:
+    """Describe the tables, and refuse a file that is no export; yields also a connection."""
     with ExitStack() as stack:
+        connection = Connection(stack, uri)
         with _translated_errors(path):
-            if has_endless_tree(path, [1]):
-                raise damaged_error(path)
-            call = stack.enter_context(open_interruptibly(partial(_connect, uri)))
-            try:
-                export = call(partial(_read_export, uri=uri, stamp=stamp, need=need))
-            except adbc.Error as error:
-                if IMMUTABLE in uri or not any(sign in str(error).lower() for sign in _NO_LOCKS):
-                    raise
-                uri += IMMUTABLE
-                call = stack.enter_context(open_interruptibly(partial(_connect, uri)))
-                export = call(partial(_read_export, uri=uri, stamp=stamp, need=need))
+            export = None if small is None else _describe_small(small, stamp, need)
+            if export is None:
+                if has_endless_tree(path, [1]):
+                    raise damaged_error(path)
+                export = connection.call(partial(_read_export, stamp=stamp, need=need, small=small))
             if not export.recorded:
                 raise ReportError(
                     f"`{path}` has no table that Nsight Systems exports",
                     "record a report with `nsys profile` and export it with `nsys export --type sqlite`",
                 )
             check_row_counts(path, export.sources, export.last_rows)
-        yield export, call
+        yield export, connection
+
+
+def _describe_small(small: SmallFile, stamp: _Stamp, need: frozenset[Group]) -> _Export | None:
+    """Describe a small file without SQLite; None if that must read it."""
+    sound = check_small(small)
+    if sound is None:
+        return None
+    schema, rows = sound.parsed.schema, sound.find_last_rows()
+    sources = schema.plan(need)
+    last_rows = {name: rows[name] for name in _list_numbered(schema, sources, need)}
+    return _Export(
+        stamp, schema.catalog, dict(sound.parsed.layouts), schema.recorded, sources, last_rows, sound
+    )
 
 
 def _read_export(
-    connection: adbc.AdbcConnection, *, uri: str, stamp: tuple[int, int, bytes], need: frozenset[Group]
+    connection: adbc.AdbcConnection,
+    *,
+    stamp: _Stamp,
+    need: frozenset[Group],
+    small: SmallFile | None,
 ) -> _Export:
     schema, layouts = read_schema(partial(_query, connection))
+    if small is not None:
+        keep_schema(small, schema, layouts)
     sources = schema.plan(need)
+    last_rows = _find_last_rows(connection, _list_numbered(schema, sources, need))
+    return _Export(stamp, schema.catalog, layouts, schema.recorded, sources, last_rows)
+
+
+def _list_numbered(schema: Schema, sources: Sequence[Source], need: frozenset[Group]) -> list[str]:
+    """List the tables whose last row ids are needed."""
     names = {*schema.recorded.values(), STRINGS_TABLE}
     if need & ON_REQUEST:  # their tables are not in `recorded`
         names |= {source.name for source in sources}
-    names = {*schema.catalog} if "tables" in need else names & schema.catalog.keys()
-    last_rows = _find_last_rows(connection, sorted(names))
-    return _Export(uri, stamp, schema.catalog, layouts, schema.recorded, sources, last_rows)
+    return sorted({*schema.catalog} if "tables" in need else names & schema.catalog.keys())
 
 
-def _count_all(path: Path, call: _Call, export: _Export) -> dict[str, int]:
+def _count_all(path: Path, call: Call, export: _Export) -> dict[str, int]:
     """Count the rows of all tables: by their last row id, where the exporter does not choose it."""
+    if export.sound is not None:
+        counted = export.sound.count_rows()
+        return {
+            name: counted[name] if export.layouts[name].row_id is not None else last
+            for name, last in export.last_rows.items()
+        }
     chosen = [
         name
         for name in export.catalog
@@ -192,7 +242,17 @@ def _read_large(
     return {large[at]: [rows] for at, rows in found.items()}
 
 
-def _warn_of_damage(path: Path, call: _Call, export: _Export, queried: Sequence[str]) -> None:
+def _decode_all(sound: SoundFile, need: frozenset[Group]) -> dict[int, list[pl.DataFrame]]:
+    """Decode the tables of a sound file, except those whose values SQLite must convert."""
+    found = {}
+    for at, (source, wanted) in enumerate(sound.parsed.plan(need)):
+        rows = None if wanted is None else sound.decode(source, wanted)
+        if rows is not None:
+            found[at] = [rows] if rows.width else []
+    return found
+
+
+def _warn_of_damage(path: Path, call: Call, export: _Export, queried: Sequence[str]) -> None:
     """Warn of damage that did not stop the reading."""
     try:
         damage = call(
@@ -223,12 +283,6 @@ def _translated_errors(path: Path) -> Iterator[None]:
         if any(sign in text for sign in ("malformed", "corrupt", "disk i/o error", "short read")):
             raise damaged_error(path) from None
         raise ReportError(f"`{path}` cannot be read: {str(error).splitlines()[0].rstrip('. ')}") from error
-
-
-@contextmanager
-def _connect(uri: str) -> Iterator[adbc.AdbcConnection]:
-    with adbc_driver_sqlite.connect(uri) as database, adbc.AdbcConnection(database) as connection:
-        yield connection
 
 
 def _query(connection: adbc.AdbcConnection, sql: str) -> pl.DataFrame:
@@ -269,13 +323,13 @@ def _split(source: Source, export: _Export) -> list[Chunk]:
 
 
 def _read_chunks(
-    path: Path, uri: str, call: _Call, chunks: Sequence[Chunk], threads: int
+    path: Path, connection: Connection, chunks: Sequence[Chunk], threads: int
 ) -> list[pl.DataFrame]:
     if not chunks:
         return []
     if sum(chunk.cells for chunk in chunks) < _FEW_CELLS:
-        read: list[pl.DataFrame] = call(
-            lambda connection: [_read_chunk(path, connection, chunk) for chunk in chunks]
+        read: list[pl.DataFrame] = connection.call(
+            lambda opened: [_read_chunk(path, opened, chunk) for chunk in chunks]
         )
         return read
     # the largest first, so that all threads finish at about the same time
@@ -283,7 +337,7 @@ def _read_chunks(
     parts = map_interruptibly(
         partial(_read_chunk, path),
         [chunks[at] for at in order],
-        open_state=partial(_connect, uri),
+        open_state=partial(connect, connection.uri),
         threads=min(threads, len(chunks)),
     )
     by_position = dict(zip(order, parts, strict=True))

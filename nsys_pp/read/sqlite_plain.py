@@ -142,8 +142,16 @@ def _open_pool(row_count: int, threads: int) -> Iterator[Executor]:
 
 def _plan(source: Source, layout: Layout | None) -> _Task | None:
     """Plan the decoding of a table; None if SQLite must select its rows or convert its values."""
+    if layout is None or source.table.any_of or source.table.rows_named:
+        return None
+    wanted = plan_columns(source, layout)
+    return None if wanted is None else _Task(source, len(layout.columns), wanted)
+
+
+def plan_columns(source: Source, layout: Layout) -> list[Wanted] | None:
+    """Plan the decoding of the columns of a table; None if SQLite must convert its values."""
     table = source.table
-    if layout is None or not layout.is_plain or table.any_of or table.rows_named or not source.columns:
+    if not layout.is_plain or not source.columns:
         return None
     kinds = column_types(source)
     # numbers that may be real are mostly integers; a real one is not of the plain form
@@ -160,7 +168,7 @@ def _plan(source: Source, layout: Layout | None) -> _Task | None:
         is_narrow = table.columns[ours].words is None and SCHEMAS[table.frame][ours] == pl.Int32
         bits = 32 if is_narrow else 64
         wanted.append(Wanted(ours, position, theirs == layout.row_id, kind == pl.String, bits))
-    return _Task(source, len(layout.columns), wanted)
+    return wanted
 
 
 def _list_repeated(task: _Task, row_count: int) -> tuple[str, ...]:

@@ -5,7 +5,10 @@ A row is a header, with the storage class ("serial type") of each column, and th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
@@ -37,6 +40,7 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
 _SHORT_SIZES = np.concatenate([_SIZES, np.arange(128 - 12) // 2]).astype(np.uint8)
 _WORDS = {1: ">i1", 2: ">i2", 3: ">i4", 4: ">i4", 6: ">i8", 8: ">i8"}  # that begin at a value, by its size
 _REAL, _ZERO, _ONE, _FIRST_BLOB = 7, 8, 9, 12
+_FEWEST_TEXTS, _FEW_TEXTS = 200, 2_000  # where a loop is faster than arrays, and than a query
 _LONGEST_HEADER = 128  # of those decoded as a matrix: their length is one byte
 
 
@@ -50,7 +54,9 @@ class Wanted(Struct, frozen=True):
     bits: int = 64  # of integers of the result; more where values need more
 
 
-class _Rows(Struct, frozen=True):
+class StoredRows(Struct, frozen=True):
+    """Rows of leaf pages."""
+
     buffer: Bytes
     row_ids: Ints
     headers: Ints  # position of each row's header, which is the start of its payload
@@ -92,15 +98,33 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
     return pl.DataFrame(_decode_in_numpy(rows, width, wanted))
 
 
-def _decode_compiled(core: Core, rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.Series] | None:
+def _decode_compiled(
+    core: Core, rows: StoredRows, width: int, wanted: list[Wanted]
+) -> list[pl.Series] | None:
     """Decode the columns as `_decode_in_numpy`; None if a header or a value is not of the usual form."""
     lengths, at = read_varints(rows.buffer, rows.headers)
     if not lengths.size or (lengths > rows.local).any():
         return None
+    serials = read_number_rows(core, rows.buffer, at, rows.headers + lengths, width)
+    return None if serials is None else decode_values(core, rows, lengths, serials, wanted)
+
+
+def decode_values(
+    core: Core, rows: StoredRows, lengths: Ints, serials: npt.NDArray[np.int32], wanted: Sequence[Wanted]
+) -> list[pl.Series] | None:
+    """Decode columns of rows, at least one, whose headers were read.
+
+    Args:
+        core: The library.
+        rows: The rows.
+        lengths: Bytes of each header.
+        serials: A (rows, columns) matrix of storage classes.
+        wanted: Columns to decode.
+
+    Returns:
+        As `decode_rows`; None if a value is not of the usual form.
+    """
     starts = rows.headers + lengths
-    serials = read_number_rows(core, rows.buffer, at, starts, width)
-    if serials is None:
-        return None
     stored = [want for want in wanted if want.position is not None]
     stored.sort(key=lambda want: want.position or 0)
     kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in stored]
@@ -132,7 +156,7 @@ def _mark_nulls(name: str, field: FieldValues) -> pl.Series:
     return series.set(pl.Series(field.others != 0), None) if field.null_count else series
 
 
-def _decode_in_numpy(rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.Series]:
+def _decode_in_numpy(rows: StoredRows, width: int, wanted: list[Wanted]) -> list[pl.Series]:
     last = max((want.position for want in wanted if want.position is not None), default=-1)
     positions = {want.position for want in wanted if want.position is not None}
     fields = _find_fields(rows, width, last, positions)
@@ -154,7 +178,7 @@ def _decode_in_numpy(rows: _Rows, width: int, wanted: list[Wanted]) -> list[pl.S
     return columns
 
 
-def _find_rows(pages: Pages, leaves: Leaves) -> _Rows:
+def _find_rows(pages: Pages, leaves: Leaves) -> StoredRows:
     """Find the rows of pages; their ids increase, within the bounds of their page."""
     buffer = read_pages(pages, leaves.pages)
     at, cells = find_cells(pages, buffer, is_leaf=True)
@@ -180,10 +204,10 @@ def _find_rows(pages: Pages, leaves: Leaves) -> _Rows:
         is_open = leaves.above == np.iinfo(np.int64).min
         if ((firsts <= leaves.above) & ~is_open).any() or (lasts > leaves.last).any():
             raise UnusualPageError
-    return _Rows(buffer, row_ids, headers, sizes, local)
+    return StoredRows(buffer, row_ids, headers, sizes, local)
 
 
-def _find_fields(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fields:
+def _find_fields(rows: StoredRows, width: int, last: int, positions: set[int]) -> _Fields:
     """Find the columns at `positions`, up to `last`, in each row."""
     if last < 0:
         return {}
@@ -217,8 +241,8 @@ def _find_fields(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fi
     return merged
 
 
-def _take(rows: _Rows, chosen: Ints) -> _Rows:
-    return _Rows(
+def _take(rows: StoredRows, chosen: Ints) -> StoredRows:
+    return StoredRows(
         rows.buffer, rows.row_ids[chosen], rows.headers[chosen], rows.sizes[chosen], rows.local[chosen]
     )
 
@@ -229,7 +253,7 @@ def _gather_headers(buffer: Bytes, at: Ints, length: int) -> Bytes:
     return found.view(np.uint8).reshape(at.size, length)
 
 
-def _find_short(rows: _Rows, matrix: Bytes, last: int, positions: set[int]) -> _Fields:
+def _find_short(rows: StoredRows, matrix: Bytes, last: int, positions: set[int]) -> _Fields:
     """Find columns of rows whose header has a byte for each column."""
     if (matrix[1 : last + 2] - np.uint8(10) < 2).any():  # 10 or 11
         raise UnusualPageError
@@ -252,7 +276,7 @@ def _find_short(rows: _Rows, matrix: Bytes, last: int, positions: set[int]) -> _
     return fields
 
 
-def _find_long(rows: _Rows, width: int, last: int, positions: set[int]) -> _Fields:
+def _find_long(rows: StoredRows, width: int, last: int, positions: set[int]) -> _Fields:
     """Find columns of rows with any header."""
     lengths, at = read_varints(rows.buffer, rows.headers)
     if ((lengths > rows.local) | (lengths < width + 1)).any():
@@ -321,6 +345,10 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
 
 def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
     """Cut texts out of the buffer; those without a byte are null."""
+    if lengths.size <= _FEWEST_TEXTS:
+        view, slices = memoryview(buffer.data), zip(starts.tolist(), lengths.tolist(), strict=True)
+        few = [view[start : start + length].tobytes() if length else None for start, length in slices]
+        return decode_text(pl.Series(name, few, dtype=pl.Binary))
     present = np.flatnonzero(lengths)
     if present.size == 0:
         return pl.Series(name, [None], dtype=pl.String).new_from_index(0, lengths.size)
@@ -333,11 +361,16 @@ def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Serie
         else:
             buffer = join_slices(core, buffer, first, size)
         first = np.cumsum(size) - size
-    cut = pl.select(
-        pl.lit(buffer.tobytes(), dtype=pl.Binary)
-        .bin.slice(pl.lit(pl.Series(first)), pl.lit(pl.Series(size)))
-        .alias(name)
-    ).to_series()
+    raw = buffer.tobytes()
+    if present.size <= _FEW_TEXTS:  # a query takes longer
+        slices = zip(first.tolist(), (first + size).tolist(), strict=True)
+        cut = pl.Series(name, [raw[start:stop] for start, stop in slices], dtype=pl.Binary)
+    else:
+        cut = pl.select(
+            pl.lit(raw, dtype=pl.Binary)
+            .bin.slice(pl.lit(pl.Series(first)), pl.lit(pl.Series(size)))
+            .alias(name)
+        ).to_series()
     text = decode_text(cut)
     if present.size == lengths.size:
         return text

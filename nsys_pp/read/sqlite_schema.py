@@ -24,9 +24,12 @@ _MOST_SCHEMAS = 64  # that are kept
 _TABLES = "FROM sqlite_master AS t{} WHERE t.type = 'table' AND t.rootpage > 0 ORDER BY t.name"
 
 
-class _Stored(Struct, frozen=True):
+class Stored(Struct, frozen=True):
+    """Definition of a table, as SQLite parses it."""
+
     raw_name: bytes
     columns: list[tuple[str, str, int, int]]  # as for `describe_table`
+    required: list[bool]  # of each: declared NOT NULL
     has_desc: bool
 
 
@@ -35,7 +38,7 @@ class Schema(Struct, frozen=True):
 
     catalog: dict[str, list[str]]
     recorded: dict[str, str]  # exported names of tables by raw frame
-    stored: dict[str, _Stored]
+    stored: dict[str, Stored]
     plans: dict[frozenset[Group], list[Source]] = field(default_factory=dict)
 
     def plan(self, need: frozenset[Group]) -> list[Source]:
@@ -75,18 +78,20 @@ def read_schema(query: Query) -> tuple[Schema, dict[str, Layout]]:
 def _describe(query: Query) -> Schema:
     rows = query(
         "SELECT CAST(t.name AS BLOB) AS name, CAST(c.name AS BLOB) AS column,"
-        " CAST(coalesce(c.type, '') AS BLOB) AS declared, c.pk AS key, c.hidden AS kind,"
+        " CAST(coalesce(c.type, '') AS BLOB) AS declared, c.\"notnull\" AS required, c.pk AS key, c.hidden AS kind,"
         " coalesce(t.sql LIKE '%desc%', 0) AS has_desc "
         + _TABLES.format(", pragma_table_xinfo(t.name) AS c")
         + ", c.cid"
     )
     catalog: dict[str, list[str]] = {}
     columns: dict[str, list[tuple[str, str, int, int]]] = {}
+    required: dict[str, list[bool]] = {}
     last: dict[str, tuple[bytes, bool]] = {}
-    for raw_name, *texts, key, kind, has_desc in rows.rows():
+    for raw_name, *texts, is_required, key, kind, has_desc in rows.rows():
         # in a damaged file names need not be UTF-8
         name, column, declared = (text.decode("utf-8", "replace") for text in (raw_name, *texts))
         columns.setdefault(name, []).append((column, declared, key, kind))
+        required.setdefault(name, []).append(bool(is_required))
         last[name] = raw_name, bool(has_desc)
         if kind == 0:  # others are generated, or hidden in a virtual table
             catalog.setdefault(name, []).append(column)
@@ -94,6 +99,7 @@ def _describe(query: Query) -> Schema:
         catalog=catalog,
         recorded=name_recorded(catalog),
         stored={
-            name: _Stored(raw_name, columns[name], has_desc) for name, (raw_name, has_desc) in last.items()
+            name: Stored(raw_name, columns[name], required[name], has_desc)
+            for name, (raw_name, has_desc) in last.items()
         },
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, is_matched, whole_numbers
+from nsys_pp.arrays.columns import has_match
 from nsys_pp.frames.roster import COORDINATES
 
+_LETTERS = "(?i)pp"  # of the pipeline coordinate
 _AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 
 
@@ -23,7 +24,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `COORDINATES`.
     """
-    if not any(_has_axis(frame["name"]) for frame in (ranges, marks)):
+    if not any(has_match(frame["name"], _LETTERS) for frame in (ranges, marks)):
         return COORDINATES.to_frame()
     named = pl.concat([frame.select("process_key", "name") for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
@@ -37,12 +38,6 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
     named = named.join(coordinates, on="name", how="inner").drop("name").unique()
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
-
-
-def _has_axis(names: pl.Series) -> bool:
-    """Return whether a name has the letters of the pipeline coordinate."""
-    first, _ = find_distinct(whole_numbers(names))
-    return bool(is_matched(names[first], "(?i)pp").any())
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -134,6 +134,12 @@ class _BlockReader:
         return bytes(data)
 
 
+@contextmanager
+def open_list(blocks: list[bytes]) -> Iterator[Source]:
+    """Open blocks in memory for reading, without a copy."""
+    yield _BlockReader(blocks, 0)
+
+
 class Shelf(Struct, frozen=True):
     """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled."""
 

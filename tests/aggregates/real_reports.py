@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.aggregates.windows import Windows, find_windows
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.report_training import describe_training, find_links
-from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report

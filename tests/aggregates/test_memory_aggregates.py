@@ -17,8 +17,8 @@ from fixtures.simulate import main
 from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.windows import HOST_WINDOWS, find_windows
 from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.report_training import describe_training, find_links
-from nsys_pp.compose.report_view import project_report
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions

@@ -10,6 +10,7 @@ import numpy as np
 from nsys_pp.arrays.byte_rows import join_slices, read_fields, read_number_rows, read_numbers
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
@@ -18,6 +19,18 @@ from tests.arrays.near_points import build_finder, draw_near_points, find_near_p
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.packet_blocks import draw_block
+from tests.arrays.row_columns import write_random_planes, write_random_rows
+
+
+def find_near(core: Core, wanted: tuple[Int64s, ...], events: tuple[Int64s, ...]) -> None:
+    """Find the nearest of events in any order: any result, but no other memory."""
+    wanted, events = (tuple(map(np.ascontiguousarray, columns)) for columns in (wanted, events))
+    found = np.empty(len(wanted[0]), dtype=np.int64)
+    for is_first, is_before in ((0, 0), (0, 1), (1, 0)):
+        core.find_nearest(
+            *(len(found), *wanted[:2]), *(len(events[0]), *events[:2]), is_first, is_before, found
+        )
+    core.find_launched(*(len(found), *wanted[:3]), *(len(events[0]), *events[:3]), 4, found)
 
 
 def main() -> None:
@@ -35,6 +48,8 @@ def main() -> None:
         core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
         intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
         core.find_first_rows(intervals[0])
+        write_random_rows(core, seed)
+        write_random_planes(core, seed)
         core.number_keys(intervals[0])
         core.find_parents(*intervals)
         core.find_windows(intervals, following)
@@ -42,6 +57,7 @@ def main() -> None:
             following, intervals
         )  # neither grouped nor in order: any result, but no other memory
         core.search(following[1], intervals[1])
+        find_near(core, intervals, following)
         core.order_by_number(np.abs(intervals[1]) % 50, 50)
         windows = draw_windows(seed)
         core.find_extremes(*windows)

@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nsys_pp.arrays.byte_rows import (
+    BYTES,
+    INTEGER,
+    NULL,
+    REAL,
+    TEXT,
     ByteRows,
     FieldKind,
     FieldValues,
+    check_fields,
     join_slices,
     read_fields,
     read_number_rows,
@@ -19,6 +25,7 @@ from nsys_pp.arrays.byte_rows import (
 )
 from nsys_pp.arrays.core import Core, load_core
 from tests.arrays.byte_rows import Value, damage_rows, draw_rows, encode_number
+from tests.arrays.ways import use_numpy
 
 
 def find_core() -> Core:
@@ -52,6 +59,45 @@ def test_values_are_those_that_were_written(seed: int) -> None:
     joined = join_slices(core, rows.buffer, rows.starts, rows.kept)
     slices = zip(rows.starts, rows.kept, strict=True)
     assert joined.tobytes() == b"".join(rows.buffer[at : at + size].tobytes() for at, size in slices)
+
+
+def find_kind(code: int) -> int:
+    """Find the kind of a field by its code: https://sqlite.org/fileformat2.html, section 2.1."""
+    if code >= 12:
+        return TEXT if code % 2 else BYTES
+    return {0: NULL, 7: REAL, 10: 0, 11: 0}.get(code, INTEGER)
+
+
+def find_size(code: int) -> int:
+    return (code - 12) // 2 if code >= 12 else [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0][code]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+@given(st.integers(0, 2**32 - 1))
+def test_fields_are_checked_as_defined(is_compiled: bool, seed: int) -> None:
+    rows, _, codes, _, _ = draw_rows(seed)
+    chance = np.random.Generator(np.random.PCG64(seed))
+    kinds = [NULL | INTEGER | REAL | BYTES | TEXT, NULL | INTEGER | TEXT, NULL | INTEGER]
+    allowed = chance.choice(kinds, codes.shape[1]).astype(np.uint8)
+    sizes = rows.sizes.copy()
+    if len(sizes) and chance.random() < 0.5:
+        if chance.random() < 0.5:
+            sizes[0] += 1
+        codes[0, 0] = chance.integers(0, 30)
+    expected = (
+        all(
+            find_kind(code) & kind
+            for of_row in codes.tolist()
+            for code, kind in zip(of_row, allowed, strict=True)
+        )
+        and [sum(map(find_size, of_row)) for of_row in codes.tolist()] == sizes.tolist()
+    )
+    if is_compiled:
+        find_core()
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_compiled:
+            use_numpy(patch)
+        assert check_fields(codes, allowed, sizes) == expected
 
 
 @given(st.integers(0, 2**32 - 1))

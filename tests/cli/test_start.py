@@ -54,6 +54,15 @@ def test_a_trace_of_perfetto_imports_no_renderer_of_tables(tmp_path: Path) -> No
     ]
 
 
+def test_a_projection_imports_no_training_clocks_or_drawing(tmp_path: Path) -> None:
+    report = Path(__file__).parent.parent.parent / "fixtures" / "clocks" / "node1" / "rank0.sqlite"
+    modules = imported_by("project", report, "-o", tmp_path / "ranges.parquet")
+    assert {"polars", "nsys_pp.projection.ranges"} <= modules
+    assert "rich" not in modules
+    unused = ("nsys_pp.training", "nsys_pp.alignment", "nsys_pp.write.trace", "nsys_pp.write.perfetto")
+    assert not [name for name in modules if name.startswith(unused)]
+
+
 def test_a_trace_of_a_report_without_jobs_imports_no_findings(tmp_path: Path) -> None:
     rows = [{"start": 30, "end": 60, "correlation": 1, "name": "gemm"}]
     write_report(

@@ -26,9 +26,10 @@ from nsys_pp.compose import trace as tracing
 from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
 from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.report import SURVEY_GROUPS, extract_report
+from nsys_pp.compose.report import extract_report
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
 from nsys_pp.frames.part_frames import PART_FRAMES
 from nsys_pp.frames.part_metrics import METRIC_FRAMES

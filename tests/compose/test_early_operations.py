@@ -41,7 +41,7 @@ def test_the_bytes_are_the_same(
     whole, blocks = extract(path, detail, with_tables=with_tables)
     monkeypatch.setattr(threads, "_FEW_ROWS", 1)  # the part is built in a thread, too
     monkeypatch.setattr(early_operations, "_FEWEST", 1)
-    monkeypatch.setattr(early_operations, "_count_processors", lambda: 2)
+    monkeypatch.setattr(early_operations, "count_processors", lambda: 2)
     part, same = extract(path, detail, with_tables=with_tables)
     assert len(blocks) > 10 * KERNELS
     assert same == blocks

@@ -14,9 +14,10 @@ from fixtures import simulate
 from fixtures.recording.bulk import Shape, write_bulk_report
 from nsys_pp.arrays import scratch, scratch_frames
 from nsys_pp.compose import report, report_memory
-from nsys_pp.compose.report import SURVEY_GROUPS, extract_report, project
+from nsys_pp.compose.report import extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
 from nsys_pp.compose.report_training import find_links
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.projection import pieces

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from fixtures.recording.bulk import Shape, write_bulk_report
-from nsys_pp.compose.report import SURVEY_GROUPS, project
+from nsys_pp.compose.report import project
 from nsys_pp.compose.report_training import find_links
 from nsys_pp.compose.report_view import view_report
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report

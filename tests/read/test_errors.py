@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import ReportError
-from nsys_pp.read import read_report
+from nsys_pp.read import read_report, sqlite_connection
 from nsys_pp.read import sqlite as sqlite_module
 from nsys_pp.read.sqlite_file import IMMUTABLE
 from tests.read.tables import push_pop, write_export
@@ -199,12 +199,13 @@ def test_a_file_system_without_locks_is_read_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = _report(tmp_path / "report.sqlite", rows=3)
-    connect = sqlite_module._connect
+    connect = sqlite_connection.connect
 
     def refuse_locks(uri: str) -> object:
         if IMMUTABLE not in uri:
             raise adbc.OperationalError("disk I/O error", status_code=adbc.AdbcStatusCode.IO)
         return connect(uri)
 
-    monkeypatch.setattr(sqlite_module, "_connect", refuse_locks)
+    monkeypatch.setattr(sqlite_connection, "connect", refuse_locks)
+    monkeypatch.setattr(sqlite_module, "open_small", lambda path: None)  # needs no connection
     assert read_report(path)["nvtx"].height == 3

@@ -18,8 +18,8 @@ from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.export import write_report
 from fixtures.recording.metrics import METRICS, add_metrics
 from fixtures.recording.session import Session
-from nsys_pp.compose.report import SURVEY_GROUPS
 from nsys_pp.frames.choices import Detail
+from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

@@ -16,6 +16,7 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
@@ -64,10 +65,10 @@ def analyse_report(
         )
 
     launches = match_launches(report.api_calls, report.gpu_ops)
-    caused = {"gpu_ops": report.gpu_ops, "api_calls": report.api_calls, "launches": launches}
+    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
     compute = project(compute_ops)
-    jobs = build_jobs(named, projections=project(report.gpu_ops), compute=compute, **caused)
-    steps = find_steps(step_ranges, compute=compute, jobs=jobs, **caused)
+    jobs = build_jobs(named, projections=project(report.gpu_ops), compute=compute, ops=ops)
+    steps = find_steps(step_ranges, compute=compute, jobs=jobs, launched_ops=ops)
     return assign_steps(jobs, steps), steps
 
 

@@ -17,6 +17,7 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.jobs import assign_steps
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.message_names import HALVES
 from nsys_pp.training.report.messages import find_messages
 from nsys_pp.training.report.waits import build_waits
@@ -187,16 +188,16 @@ def list_process_lanes(name: str, processes: pl.DataFrame, lanes: pl.DataFrame) 
 
 def _frames(known: SimulatedReport) -> dict[str, pl.DataFrame]:
     report = known.report
-    caused = {"api_calls": report.api_calls, "launches": known.launches, "gpu_ops": report.gpu_ops}
+    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.launches)
     data = report.ranges.filter(pl.col("name").cast(pl.String) == "next_batch")
     halves = build_halves(known.jobs)
-    messages = find_messages(**caused, requests=known.requests, jobs=known.jobs, halves=halves)
-    segments = find_segments(report.gpu_ops, known.steps)
+    messages = find_messages(ops, requests=known.requests, jobs=known.jobs, halves=halves)
+    segments = find_segments(ops, known.steps)
     return {
         "messages": assign_steps(messages, known.steps),
-        "compute_segments": build_compute_segments(segments, report.gpu_ops),
+        "compute_segments": build_compute_segments(segments, ops.devices),
         "waits": build_waits(
-            segments, **caused, stream_calls=report.stream_calls, steps=known.steps, messages=messages
+            segments, ops, stream_calls=report.stream_calls, steps=known.steps, messages=messages
         ),
         "anchors": find_anchors(gpu_ops=report.gpu_ops, requests=known.requests, mpi_calls=report.mpi_calls),
         "steps": known.steps,

@@ -10,23 +10,19 @@ from nsys_pp.arrays.columns import (
     as_numbers,
     has_value,
     is_among,
-    is_named,
     list_distinct,
     numbers,
     pack,
 )
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.devices import number_devices
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.step_edges import list_step_ops
 
 _GRAPH_LAUNCH = "GraphLaunch"
 
 
-def build_batch_times(
-    spans: pl.DataFrame, *, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
+def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.DataFrame:
     """Measure the operations of each batch, and the gap to the next batch of its device.
 
     A batch ends with its last operation on main streams, or with its last kernel on another stream that the same thread
@@ -34,28 +30,23 @@ def build_batch_times(
 
     Args:
         spans: process_key, device_id, host_start_ns, host_end_ns of each batch; by device and start.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        launched_ops: Operations of the report.
 
     Returns:
         The measured columns of `BATCHES`, row by row, and thread_key: the thread that launched the next batch.
     """
-    devices = list_devices(gpu_ops)
-    device = number_devices(spans, devices)
-    ops = list_step_ops(gpu_ops, devices, api_calls, launches)
-    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
+    device, ops = number_devices(spans, launched_ops.devices), list_step_ops(launched_ops)
     row = _find_batches(ops.device, ops.launch, device, spans)
     count = len(spans)
 
-    launcher = gather_calls(api_calls["thread_key"], call)
+    launcher = launched_ops.thread
     counted = np.flatnonzero((row >= 0) & ~ops.is_aside)
     order = counted[np.argsort(ops.start[counted], kind="stable")]
     batch, first = np.unique(row[order], return_index=True)
     start, end, thread = (np.full(count, NEVER) for _ in range(3))
     start[batch] = ops.start[order[first]]
     thread[batch] = launcher[order[first]]
-    is_own = ops.is_aside & (row >= 0) & is_among(gpu_ops["kind"], KERNEL_KINDS)
+    is_own = ops.is_aside & (row >= 0) & launched_ops.is_kernel
     is_own &= (launcher == np.append(thread, NEVER)[row]) & (launcher != NEVER)
     counted = np.union1d(counted, np.flatnonzero(is_own))
     np.maximum.at(end, row[counted], ops.end[counted])
@@ -72,7 +63,7 @@ def build_batch_times(
         as_numbers(name, values)
         for name, values in {"start_ns": start, "end_ns": end, "busy_ns": busy, "gap_ns": gap}.items()
     ]
-    sums = _sum_kernels(row, call, gpu_ops, api_calls, count)
+    sums = _sum_kernels(row, launched_ops, count)
     return pl.DataFrame([*frame, as_numbers("thread_key", until), *sums])
 
 
@@ -106,15 +97,13 @@ def _cover(start: Int64s, end: Int64s, since: Int64s, until: Int64s) -> Int64s:
     return measure(until) - measure(since)
 
 
-def _sum_kernels(
-    row: Int64s, call: Int64s, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, count: int
-) -> list[pl.Series]:
+def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
     """Sum the kernels of each batch, and count the calls that launched them: all, and those in CUDA graphs."""
-    kernels = np.flatnonzero((row >= 0) & is_among(gpu_ops["kind"], KERNEL_KINDS))
-    launched = np.append(is_named(api_calls["name"], _GRAPH_LAUNCH), False)[call[kernels]]
+    kernels, call, gpu_ops = np.flatnonzero((row >= 0) & ops.is_kernel), ops.call, ops.gpu_ops
+    launched = np.append(ops.calls.contain(_GRAPH_LAUNCH), False)[call[kernels]]
     in_graph: Bools = launched | has_value(gpu_ops["graph_id"])[kernels]
     in_graph |= is_among(gpu_ops["kind"], ("graph",))[kernels]
-    duration = (numbers(gpu_ops["end_ns"]) - numbers(gpu_ops["start_ns"]))[kernels]
+    duration = (ops.end - ops.start)[kernels]
     series = []
     for name, mask in (("", np.ones(len(kernels), np.bool_)), ("graph_", in_graph)):
         rows, calls = row[kernels[mask]], call[kernels[mask]]

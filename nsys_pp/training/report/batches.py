@@ -8,6 +8,7 @@ from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND, BATCHES
 from nsys_pp.frames.conform import conform
 from nsys_pp.training.report.batch_times import build_batch_times
 from nsys_pp.training.report.gap_activities import build_gap_activities
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.vocabulary import NAMED_STEPS
 
 _KEYS = ["process_key", "device_id", "step"]
@@ -49,9 +50,7 @@ def find_batches(
     steps: pl.DataFrame,
     ranges: pl.DataFrame,
     named_jobs: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
+    ops: LaunchedOps,
     os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
     """Find the batches of a report.
@@ -65,9 +64,7 @@ def find_batches(
         steps: `STEPS` of them.
         ranges: `RANGES`.
         named_jobs: `NAMED_JOBS`; roles that are `HOST_ACTIVITIES` are those of the host.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        ops: Operations of the report.
         os_calls: `OS_CALLS`; empty unless recorded.
 
     Returns:
@@ -76,12 +73,12 @@ def find_batches(
     named = class_batches(step_ranges, steps)
     if named.is_empty():
         return BATCHES.to_frame()
-    times = build_batch_times(named, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
+    times = build_batch_times(named, ops)
     iterations = ranges.join(
         step_ranges.filter(pl.col("batch").is_not_null()), on="range_id", how="semi", maintain_order="left"
     )
     activities = build_gap_activities(
-        times, iterations=iterations, named_jobs=named_jobs, api_calls=api_calls, os_calls=os_calls
+        times, iterations=iterations, named_jobs=named_jobs, api_calls=ops.api_calls, os_calls=os_calls
     )
     batches = named.hstack(times.drop("thread_key")).hstack(activities)
     is_decode = (

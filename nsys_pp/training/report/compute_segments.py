@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, list_distinct, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, list_distinct, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.devices import number_devices, repeat_devices
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 
 class Segments(Struct, frozen=True, kw_only=True):
@@ -27,59 +27,58 @@ class Segments(Struct, frozen=True, kw_only=True):
     op_count: Int64s
 
 
-def find_segments(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> Segments:
+def find_segments(ops: LaunchedOps, steps: pl.DataFrame) -> Segments:
     """Join kernels into compute segments, over gaps of at most `PAUSE_NS`; steps cut them.
 
     Args:
-        gpu_ops: `GPU_OPS`.
+        ops: Operations of the report.
         steps: `STEPS`.
 
     Returns:
         Kernels and graphs that are not communication, joined and cut. Empty in, empty out.
     """
-    devices = list_devices(gpu_ops)
-    group = number_devices(gpu_ops, devices)
-    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
-    return _join_ops(*_cut_at_steps(gpu_ops, group, computes, steps, devices))
+    return _join_ops(*_cut_at_steps(ops, steps))
 
 
-def build_compute_segments(segments: Segments, gpu_ops: pl.DataFrame) -> pl.DataFrame:
+def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.DataFrame:
     """Build `COMPUTE_SEGMENTS`, by process_key, device_id, start_ns.
 
     Args:
-        segments: Segments of these operations (`find_segments`).
-        gpu_ops: `GPU_OPS`.
+        segments: Compute segments (`find_segments`).
+        devices: Devices of the operations.
     """
     columns = [
+        *repeat_devices(devices, segments.group),
         as_numbers("step", segments.step),
         *(pl.Series(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
         *(pl.Series(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
     ]
-    return conform(list_devices(gpu_ops)[segments.group].hstack(columns), COMPUTE_SEGMENTS)
+    return conform(pl.DataFrame(columns), COMPUTE_SEGMENTS)
 
 
-def _cut_at_steps(
-    gpu_ops: pl.DataFrame, group: Int64s, computes: Bools, steps: pl.DataFrame, devices: pl.DataFrame
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Cut computing operations where a step of their device begins or ends.
 
     Returns:
         Group, start, end and step (`NEVER`: none) of each part, by group and start.
     """
-    step_group = number_devices(steps, devices)
+    step_group = number_devices(steps, ops.devices)
     step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
-    start, end = (numbers(gpu_ops[name]) for name in ("start_ns", "end_ns"))
+    start, end = ops.start, ops.end
     parts = []
-    for device in range(len(devices)):
-        ops = np.flatnonzero(computes & (group == device))
-        ops = ops[np.argsort(start[ops], kind="stable")]
+    for device in range(len(ops.devices)):
+        computes = np.flatnonzero(ops.is_compute & (ops.device == device))
+        computes = computes[np.argsort(start[computes], kind="stable")]
         own = np.flatnonzero(step_group == device)
         own = own[np.argsort(step_start[own], kind="stable")]
         edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))
         # an operation that contains edges[first:last] is cut into last - first + 1 parts
-        first, last = np.searchsorted(edges, start[ops], side="right"), np.searchsorted(edges, end[ops])
+        first, last = (
+            np.searchsorted(edges, start[computes], side="right"),
+            np.searchsorted(edges, end[computes]),
+        )
         last = np.maximum(first, last)
-        op = np.repeat(ops, last - first + 1)
+        op = np.repeat(computes, last - first + 1)
         edge = expand_windows(first, last + 1)  # the part ends at this edge, or with its operation
         bounded = np.concatenate([[NEVER], edges, [-NEVER]])
         part_start = np.maximum(bounded[edge], start[op])

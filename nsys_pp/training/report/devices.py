@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import index_rows, numbers
 from nsys_pp.arrays.types import Int64s
 
 _DEVICE = ["process_key", "device_id"]
@@ -21,8 +22,21 @@ def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
 
 def number_devices(frame: pl.DataFrame, devices: pl.DataFrame) -> Int64s:
     """Find the index of each row's device in `devices` (`list_devices`); -1 without one."""
-    process, device = (frame[name].to_numpy() for name in _DEVICE)
-    index = np.full(len(frame), -1)
+    process, device = (numbers(frame[name]) for name in _DEVICE)
+    return find_device_numbers(process, device, devices)
+
+
+def find_device_numbers(process: Int64s, device: Int64s, devices: pl.DataFrame) -> Int64s:
+    """Find the index of each process and device in `devices`; -1 without one."""
+    index = np.full(len(process), -1)
     for number, (process_key, device_id) in enumerate(devices.iter_rows()):
-        index[(process == process_key) & (device == device_id)] = number
+        if device_id is not None:
+            index[(process == process_key) & (device == device_id)] = number
     return index
+
+
+def repeat_devices(devices: pl.DataFrame, index: Int64s) -> list[pl.Series]:
+    """Return the columns process_key and device_id for indices in `devices`; constant ones if there is one device, as usual."""
+    if len(devices) != 1:
+        return index_rows(devices, index).get_columns()
+    return [column.new_from_index(0, len(index)) for column in devices]

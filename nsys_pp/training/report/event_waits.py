@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_named, numbers, pack
-from nsys_pp.arrays.launch_calls import gather_calls
+from nsys_pp.arrays.columns import NEVER, numbers, pack, pick
 from nsys_pp.arrays.search import find_first, find_last, find_pairs
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import WAITING_CALL
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.operations import Operations
 
 STREAM_WAIT = "StreamWaitEvent"
@@ -43,6 +43,17 @@ class EventWaits(Struct, frozen=True, kw_only=True):
     sync_needs: Int64s
 
 
+class _Recorded(Struct, frozen=True, kw_only=True):
+    """Columns of `STREAM_CALLS`."""
+
+    process: Int64s
+    correlation_id: Int64s
+    stream: Int64s  # number of the stream, as `_Launched.stream`
+    event: Int64s  # equal for one event
+    has_stream: Bools
+    has_event: Bools
+
+
 class _Calls(Struct, frozen=True, kw_only=True):
     """Calls with a recorded stream or event."""
 
@@ -63,40 +74,41 @@ class _Launched(Struct, frozen=True, kw_only=True):
 
     def find_last(self, stream: Int64s, time: Int64s) -> Int64s:
         """Find the last operation launched on a stream before each time; -1 without one."""
-        return np.append(self.row, -1)[find_last(stream, time, self.stream, self.launch, is_before=True)]
+        return pick(self.row, find_last(stream, time, self.stream, self.launch, is_before=True), -1)
 
     def find_first(self, stream: Int64s, time: Int64s) -> Int64s:
         """Find the first operation launched on a stream at or after each time; -1 without one."""
-        return np.append(self.row, -1)[find_first(stream, time, self.stream, self.launch)]
+        return pick(self.row, find_first(stream, time, self.stream, self.launch), -1)
 
 
-def find_event_waits(
-    ops: Operations, gpu_ops: pl.DataFrame, *, stream_calls: pl.DataFrame, api_calls: pl.DataFrame
-) -> EventWaits:
+def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventWaits:
     """Find the operations that streams and synchronising calls waited for, from recorded streams and events.
 
     Args:
-        ops: Operations of `gpu_ops`.
-        gpu_ops: `GPU_OPS`.
+        ops: Operations of the report.
+        launched_ops: The same.
         stream_calls: `STREAM_CALLS`.
-        api_calls: `API_CALLS`.
     """
-    stream, of_op = _pack_streams(stream_calls, gpu_ops)
+    count = len(ops.start)
+    if stream_calls.is_empty():
+        return _find_none(count)
+    recorded, of_op = _list_recorded(stream_calls, launched_ops)
     by_launch = np.argsort(ops.launch, kind="stable")
     launched = _Launched(row=by_launch, stream=of_op[by_launch], launch=ops.launch[by_launch])
     is_record = stream_calls["is_record"].to_numpy()
-    records = _find_calls(stream_calls, stream, is_record, api_calls, _RECORD)
-    waits = _find_calls(stream_calls, stream, ~is_record, api_calls, STREAM_WAIT)
-    syncs = _find_calls(stream_calls, stream, ~is_record, api_calls, WAITING_CALL)
+    records = _find_calls(recorded, np.flatnonzero(is_record), launched_ops, _RECORD)
+    others = np.flatnonzero(~is_record)
+    waits = _find_calls(recorded, others, launched_ops, STREAM_WAIT)
+    syncs = _find_calls(recorded, others, launched_ops, WAITING_CALL)
 
     awaited, is_resolved = _find_recorded(waits, records, launched)
     gated = launched.find_first(waits.stream, waits.time)
     gated[~waits.has_stream] = -1
-    need = np.full(len(gpu_ops) + 1, -1)
+    need = np.full(count + 1, -1)
     known = np.flatnonzero((gated >= 0) & (awaited >= 0))
     known = known[np.argsort(ops.end[awaited[known]], kind="stable")]  # the last assignment stays
     need[gated[known]] = awaited[known]
-    is_unknown = np.zeros(len(gpu_ops) + 1, dtype=np.bool_)
+    is_unknown = np.zeros(count + 1, dtype=np.bool_)
     is_unknown[gated[~is_resolved]] = True
 
     by_event, has_record = _find_recorded(syncs, records, launched)
@@ -111,39 +123,53 @@ def find_event_waits(
     )
 
 
-def _pack_streams(stream_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return numbers of the streams of calls and of operations, equal for one stream."""
-    columns = ("process_key", "context_id", "stream_id")
-    both = pack(*(np.append(numbers(stream_calls[name]), numbers(gpu_ops[name])) for name in columns))
-    return both[: len(stream_calls)], both[len(stream_calls) :]
-
-
-def _find_calls(
-    stream_calls: pl.DataFrame, stream: Int64s, is_kind: Bools, api_calls: pl.DataFrame, pattern: str
-) -> _Calls:
-    """Find the calls whose name contains a pattern, by time; rows of another kind are left out."""
-    rows = np.flatnonzero(is_kind)
-    named = np.flatnonzero(is_named(api_calls["name"], pattern)) if len(rows) else rows
-    columns = ("process_key", "correlation_id")
-    of_calls, of_rows = (
-        [numbers(frame[name])[chosen] for name in columns]
-        for frame, chosen in ((api_calls, named), (stream_calls, rows))
+def _find_none(count: int) -> EventWaits:
+    """Return the waits of a report without recorded streams and events."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return EventWaits(
+        need=np.full(count, -1),
+        is_unknown=np.zeros(count, dtype=np.bool_),
+        has_waits=False,
+        sync_calls=nothing,
+        sync_needs=nothing,
     )
-    call = np.append(named, -1)[find_pairs(*of_calls, *of_rows)]
-    rows, call = rows[call >= 0], call[call >= 0]
-    time = gather_calls(api_calls["start_ns"], call)
+
+
+def _list_recorded(stream_calls: pl.DataFrame, ops: LaunchedOps) -> tuple[_Recorded, Int64s]:
+    """List the columns of `STREAM_CALLS`; also return the number of each operation's stream."""
+    process, context, stream, event = (
+        numbers(stream_calls[name]) for name in ("process_key", "context_id", "stream_id", "event_id")
+    )
+    of_ops = (numbers(ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
+    both = pack(*(np.append(*pair) for pair in zip((process, context, stream), of_ops, strict=True)))
+    recorded = _Recorded(
+        process=process,
+        correlation_id=numbers(stream_calls["correlation_id"]),
+        stream=both[: len(process)],
+        event=pack(process, event),
+        has_stream=stream != NEVER,
+        has_event=event != NEVER,
+    )
+    return recorded, both[len(process) :]
+
+
+def _find_calls(recorded: _Recorded, rows: Int64s, launched_ops: LaunchedOps, pattern: str) -> _Calls:
+    """Find the calls of some rows of `STREAM_CALLS` whose name contains a pattern, by time."""
+    api_calls = launched_ops.api_calls
+    named = launched_ops.calls.list_rows(pattern) if len(rows) else rows
+    process, correlation_id = (numbers(api_calls[name])[named] for name in ("process_key", "correlation_id"))
+    at = find_pairs(process, correlation_id, recorded.process[rows], recorded.correlation_id[rows])
+    rows, call = rows[at >= 0], named[at[at >= 0]]
+    time = numbers(api_calls["start_ns"])[call]
     order = np.argsort(time, kind="stable")
-    rows, call = rows[order], call[order]
-    process, event, stream_id = (
-        numbers(stream_calls[name]) for name in ("process_key", "event_id", "stream_id")
-    )
+    rows = rows[order]
     return _Calls(
-        call=call,
+        call=call[order],
         time=time[order],
-        stream=stream[rows],
-        event=pack(process, event)[rows],
-        has_stream=stream_id[rows] != NEVER,
-        has_event=event[rows] != NEVER,
+        stream=recorded.stream[rows],
+        event=recorded.event[rows],
+        has_stream=recorded.has_stream[rows],
+        has_event=recorded.has_event[rows],
     )
 
 

@@ -13,11 +13,12 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import count_below, has_marked_line
-from nsys_pp.arrays.columns import find_distinct, has_value, is_matched, list_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, has_value, list_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
 from nsys_pp.training.report.presets import Rule
+from nsys_pp.training.report.range_names import RangeNames
 
 _HINTS = (
     "(?i)fwd|forward|fprop|bwd|backward|bprop|back.?prop|optim|opt[^a-z]|opt$|sgd|adam|update|step|iter|batch|epoch"
@@ -32,7 +33,7 @@ _CERTAIN_SOURCE, _OTHER_SOURCE = "plain: words", "plain: words, one unknown"
 _MOST_UNCERTAIN = 3  # different uncertain names of a kind; layers have more
 _BATCHES, _EPOCH = (3, 4), 5  # levels of steps
 _MOST_IN_EPOCH = 2  # forwards and backwards in an epoch that is one step
-_CACHE_SIZE = 8_192  # names
+_CACHE_SIZE, _FEW, _MOST_NAMES = 8_192, 64, 5_000  # names; sets of names, and their largest
 _INSIDE = 0.5  # share of ranges in a part of the model that makes a name the name of a part
 
 
@@ -59,7 +60,7 @@ class _Candidates(Struct, frozen=True, kw_only=True):
     parent: Int64s  # row of the innermost candidate around it on its thread; -1 without one
     start: Int64s
     text: Int64s  # index of its name
-    texts: pl.Series  # all distinct names of the report
+    texts: tuple[str | None, ...]  # all distinct names of the report
 
 
 class HandNames(Struct, frozen=True, kw_only=True):
@@ -74,18 +75,18 @@ class HandNames(Struct, frozen=True, kw_only=True):
     parts: frozenset[str] = frozenset()
 
 
-def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> HandNames:
+def find_hand_names(names: RangeNames, *, is_requested: bool = False) -> HandNames:
     """Find the names of jobs and steps that are written by hand.
 
     Args:
-        ranges: `RANGES`, any order.
+        names: Names of the ranges.
         is_requested: The user asked for these names: one kind of job is enough, in any order.
 
     Returns:
         Names with their rules; none unless there are forwards, backwards and optimizers of two kinds at least (or both
         in one range), and the first forward comes before the first backward.
     """
-    candidates = _find_candidates(ranges)
+    candidates = _find_candidates(names)
     if candidates is None:
         return HandNames()
     is_part = _mark_parts(candidates)
@@ -105,7 +106,7 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
     if not (kinds & set(_TRAINING) if is_requested else is_certain):
         return HandNames()
     repeated = _find_repeated_numbers(candidates, accepted)
-    names = (
+    hand_names = (
         _build_name(candidates.folded[at], meaning, is_repeated=at in repeated)
         for at, meaning in accepted.items()
     )
@@ -114,9 +115,10 @@ def find_hand_names(ranges: pl.DataFrame, *, is_requested: bool = False) -> Hand
         for at, meaning in enumerate(candidates.meanings)
         if meaning.kind in _TRAINING and at not in accepted
     ]
-    parts = candidates.texts[list_distinct(candidates.text[np.isin(candidates.name, rejected)])].to_list()
+    parts = list_distinct(candidates.text[np.isin(candidates.name, rejected)]).tolist() if rejected else []
     return HandNames(
-        names=tuple(sorted(names, key=lambda name: (name.kind, name.folded))), parts=frozenset(parts)
+        names=tuple(sorted(hand_names, key=lambda name: (name.kind, name.folded))),
+        parts=frozenset(text for at in parts if (text := candidates.texts[at]) is not None),
     )
 
 
@@ -130,38 +132,46 @@ def _mark_parts(candidates: _Candidates) -> Bools:
     return np.asarray(is_part[candidates.name] & ~is_around)
 
 
-def _find_candidates(ranges: pl.DataFrame) -> _Candidates | None:
-    first, inverse = find_distinct(numbers(ranges["name"], null=-1))
-    distinct = ranges["name"][first]
-    texts = distinct.cast(pl.String)
-    likely = np.flatnonzero(is_matched(distinct, _HINTS))
-    likely = likely[~is_matched(distinct[likely], _NO_HAND)]  # some, so the second search is short
+def _find_candidates(names: RangeNames) -> _Candidates | None:
+    read = _read_hand_names if len(names.name.texts) <= _MOST_NAMES else _read_hand_names.__wrapped__
+    folded_of, meaning_of = read(names.name.texts)
+    folded_of = folded_of[names.name.row]
+    rows = np.flatnonzero(folded_of >= 0)
+    if not len(rows):
+        return None
+    rows = rows[~names.domain.match(f"^(?:{_LIBRARIES})$")[rows]]
+    if not len(rows):
+        return None
+    chosen = names.ranges["thread_key", "start_ns", "end_ns", "end_thread_key"][rows]
+    used, name = find_distinct(folded_of[rows])
+    all_names = list(meaning_of)
+    folded = [all_names[at] for at in folded_of[rows[used]].tolist()]
+    return _Candidates(
+        folded=folded,
+        meanings=[meaning_of[each] for each in folded],
+        name=name,
+        parent=find_parents(chosen, ~has_value(chosen["end_thread_key"])),
+        start=numbers(chosen["start_ns"]),
+        text=names.name.row[rows],
+        texts=names.name.texts,
+    )
+
+
+@lru_cache(_FEW)  # the reports of a run have the same names
+def _read_hand_names(texts: tuple[str | None, ...]) -> tuple[Int64s, dict[str, Meaning]]:
+    """Read names: by name, the index of its folded name, -1 without a meaning; and the meanings of folded names."""
+    column = pl.Series(texts, dtype=pl.String)
+    likely = np.flatnonzero(column.str.contains(_HINTS).fill_null(value=False).to_numpy())
+    likely = likely[~column[likely].str.contains(_NO_HAND).to_numpy()]  # some, so the second search is short
     meaning_of: dict[str, Meaning] = {}
     index_of: dict[str, int] = {}
-    folded_of = np.full(len(texts), -1)  # index in meaning_of, by distinct text
-    for at, text in zip(likely.tolist(), texts[likely].to_list(), strict=True):
+    folded_of = np.full(len(texts), -1)
+    for at, text in zip(likely.tolist(), column[likely].to_list(), strict=True):
         folded, meaning = _read_hand_name(text)
         if meaning is not None:
             meaning_of.setdefault(folded, meaning)
             folded_of[at] = index_of.setdefault(folded, len(index_of))
-    rows = np.flatnonzero(folded_of[inverse] >= 0)
-    rows = rows[~_mark_libraries(ranges["domain"][rows])]
-    if not len(rows):
-        return None
-    chosen = ranges["thread_key", "start_ns", "end_ns", "end_thread_key"][rows]
-    used, name = np.unique(folded_of[inverse[rows]], return_inverse=True)
-    all_names = list(meaning_of)
-    names = [all_names[at] for at in used.tolist()]
-    meanings = [meaning_of[each] for each in names]
-    return _Candidates(
-        folded=names,
-        meanings=meanings,
-        name=name,
-        parent=find_parents(chosen, ~has_value(chosen["end_thread_key"])),
-        start=numbers(chosen["start_ns"]),
-        text=inverse[rows],
-        texts=texts,
-    )
+    return folded_of, meaning_of
 
 
 @lru_cache(_CACHE_SIZE)
@@ -169,11 +179,6 @@ def _read_hand_name(text: str) -> tuple[str, Meaning | None]:
     """Fold and read a name; the reports of a run have the same names."""
     folded = fold_name(text)
     return folded, parse_hand_name(folded)
-
-
-def _mark_libraries(domains: pl.Series) -> Bools:
-    """Return the mask of the domains of libraries."""
-    return is_matched(domains, f"^(?:{_LIBRARIES})$")
 
 
 def _sum_by_name(candidates: _Candidates, values: np.ndarray | None = None) -> np.ndarray:
@@ -201,7 +206,9 @@ def _keep_frequent(accepted: dict[int, Meaning], count: Int64s) -> dict[int, Mea
 
 def _count_held(candidates: _Candidates, jobs: set[int]) -> Int64s:
     """Count the outermost ranges with these names inside each range."""
-    is_job = np.isin(candidates.name, list(jobs))
+    is_job_name = np.zeros(len(candidates.folded), dtype=np.bool_)
+    is_job_name[list(jobs)] = True
+    is_job = is_job_name[candidates.name]
     above = candidates.parent
     is_outermost = is_job & ~has_marked_line(above, is_job)[above] | (is_job & (above < 0))
     return count_below(above, is_outermost)

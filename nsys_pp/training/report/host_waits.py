@@ -8,15 +8,15 @@ stream 7                                        [ gemm )
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_named, list_distinct, numbers
+from nsys_pp.arrays.columns import NEVER, list_distinct, numbers, pick
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.training.report.event_waits import EventWaits
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.operations import COPY, Operations, find_last_ended
 
 _RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
@@ -42,7 +42,9 @@ class _Syncs(Struct, frozen=True, kw_only=True):
         )
 
 
-def find_host_needs(rows: Int64s, ops: Operations, *, events: EventWaits, api_calls: pl.DataFrame) -> Int64s:
+def find_host_needs(
+    rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, events: EventWaits
+) -> Int64s:
     """Find the operation that the host waited for before it launched each of some operations.
 
     The calls of the launching thread before the launch count, and those of other threads that it waited for: it makes no
@@ -52,23 +54,31 @@ def find_host_needs(rows: Int64s, ops: Operations, *, events: EventWaits, api_ca
     Args:
         rows: Rows of the operations in `GPU_OPS`.
         ops: All operations.
+        launched_ops: The same.
         events: Recorded waits.
-        api_calls: `API_CALLS`.
 
     Returns:
         Row of the operation that ended last among those waited for; -1 without one.
     """
-    syncs = _list_syncs(ops, events, api_calls)
-    thread, launch, process = ops.thread[rows], ops.launch[rows], ops.process[rows]
+    syncs = _list_syncs(ops, events, launched_ops)
     if not len(syncs.thread):
         return np.full(len(rows), -1)
+    thread, launch, process = ops.thread[rows], ops.launch[rows], ops.process[rows]
     own = find_last(thread, launch, syncs.thread, syncs.returned)
     own[launch == NEVER] = -1
-    need = np.append(_keep_latest(syncs, ops).need, -1)[own]
+    need = pick(_keep_latest(syncs, ops).need, own, -1)
+    launching = ops.thread[ops.need != COPY]  # threads that only copy do not train
+    others = [
+        thread_key
+        for thread_key in list_distinct(syncs.thread)
+        if (thread != thread_key).any() and (launching == thread_key).any()
+    ]
+    if not others:
+        return need
+    api_calls = launched_ops.api_calls
     calls = np.argsort(numbers(api_calls["start_ns"]), kind="stable")
     of_call, start, end = (numbers(api_calls[name])[calls] for name in ("thread_key", "start_ns", "end_ns"))
-    launching = list_distinct(ops.thread[ops.need != COPY])  # threads that only copy do not train
-    for other in np.intersect1d(list_distinct(syncs.thread), launching):
+    for other in others:
         theirs = syncs.select(np.flatnonzero(syncs.thread == other))
         at = find_last(process, launch, theirs.process, theirs.returned)
         at[(thread == other) | (launch == NEVER)] = -1
@@ -83,32 +93,33 @@ def find_host_needs(rows: Int64s, ops: Operations, *, events: EventWaits, api_ca
     return need
 
 
-def _list_syncs(ops: Operations, events: EventWaits, api_calls: pl.DataFrame) -> _Syncs:
+def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
     """List the synchronising calls with the operations that they waited for.
 
     A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event, where it is
     recorded, else for the last operation other than compute that ended while they waited: they return soon
     after it, unless they wait for the whole device. Calls rarely wait for sends.
     """
-    calls = np.flatnonzero(is_named(api_calls["name"], WAITING_CALL))
+    api_calls, calls = launched_ops.api_calls, launched_ops.calls.list_rows(WAITING_CALL)
     thread, process, begin, returned = (
         numbers(api_calls[name])[calls] for name in ("thread_key", "process_key", "start_ns", "end_ns")
     )
+    if not len(calls):
+        return _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=calls)
     of_call = np.full(len(api_calls) + 1, -1)
     of_call[ops.call] = np.arange(len(ops.call))
-    of_call[-1] = -1
     need = of_call[calls]
     recorded = np.full(len(api_calls), -1)
     recorded[events.sync_calls] = np.arange(len(events.sync_calls))
     is_recorded = recorded[calls] >= 0
-    need = np.where(is_recorded, np.append(events.sync_needs, -1)[recorded[calls]], need)
+    need = np.where(is_recorded, pick(events.sync_needs, recorded[calls], -1), need)
 
     is_guess = ~is_recorded & (need < 0)
     guess = np.full(len(calls), -1)
-    for among in (ops.is_send & (ops.need >= 0), ~ops.is_send & (ops.need >= 0)):
-        found = find_last_ended(process, returned, ops, np.flatnonzero(among), ops.process, launched_by=begin)
+    for among in (ops.is_send & (ops.need >= 0), ~ops.is_send & (ops.need >= 0)) if is_guess.any() else ():
+        found = find_last_ended(process, returned, ops, among, ops.process, launched_by=begin)
         guess = np.where(_end(found, ops) > begin, found, guess)
-    is_soon = is_named(api_calls["name"], _DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
+    is_soon = launched_ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
     need = np.where(is_guess & is_soon, guess, need)
     is_possible = (_end(need, ops) > begin) & (_end(need, ops) <= returned)
     syncs = _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=need)
@@ -127,4 +138,4 @@ def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
 
 def _end(row: Int64s, ops: Operations) -> Int64s:
     """Return the ends of operations; `NEVER` where the row is -1."""
-    return np.append(ops.end, NEVER)[row]
+    return pick(ops.end, row, NEVER)

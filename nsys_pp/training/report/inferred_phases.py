@@ -5,41 +5,40 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.phases import PHASE_KIND, PHASES
+from nsys_pp.frames.training import STEP_SOURCE
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.launch_order import order_operations
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.phase_spans import IterationPhases, Spans
 
+_REPETITION = STEP_SOURCE.categories.to_list().index("repetition")
 _DEVICE = ("process_key", "device_id")
 
 
-def find_inferred_phases(
-    steps: pl.DataFrame, *, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.DataFrame:
+def find_inferred_phases(steps: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
     """Find the phases of the steps that repetition found.
 
     Args:
         steps: `STEPS`.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        ops: Operations of the report.
 
     Returns:
         `PHASES`. Empty for other steps, and where launches show no phases.
     """
-    if not is_among(steps["source"], ("repetition",)).any():
+    if not (numbers(steps["source"]) == _REPETITION).any():
         return PHASES.to_frame()
     repeated = steps.filter(source="repetition")
     parts = [
         _find_phases(
             own,
-            gpu_ops.filter(process_key=process, device_id=device),
-            api_calls=api_calls,
-            launches=launches,
+            ops.gpu_ops.filter(process_key=process, device_id=device),
+            api_calls=ops.api_calls,
+            launches=ops.launches,
         )
         for (process, device), own in repeated.partition_by(
             *_DEVICE, as_dict=True, maintain_order=True

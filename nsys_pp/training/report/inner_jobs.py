@@ -6,13 +6,17 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.ancestors import find_unmarked, has_marked_line
-from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, is_among
+from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, keep_rows, mark_categories, numbers
 from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.training import MESSAGE_KINDS
+from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS
 
-_BACKWARDS = ("backward", "forward_backward")
-_BACKWARD_PARTS = ("recompute", "weight_gradient")  # often on threads of their own
+_DATA, _OTHER = map(JOB_KINDS.index, ("data", "other"))
+_IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
+_IS_BACKWARD = mark_categories(JOB_KIND, ("backward", "forward_backward"))
+_IS_BACKWARD_PART = mark_categories(
+    JOB_KIND, ("recompute", "weight_gradient")
+)  # often on threads of their own
 
 
 def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -32,21 +36,21 @@ def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     """
     if jobs.is_empty():
         return jobs.with_columns(outer_id=pl.lit(None, pl.Int64))
-    is_nestable = ~has_value(jobs["end_thread_key"]) & ~is_among(jobs["kind"], ("data",))
-    parent = find_parents(jobs, is_nestable)
-    kind = jobs["kind"].to_physical().to_numpy()
-    name = jobs["name"].to_physical().to_numpy()
+    kind = numbers(jobs["kind"])
+    parent = find_parents(jobs, ~has_value(jobs["end_thread_key"]) & (kind != _DATA))
     is_inner = parent >= 0
-    is_repeated = is_inner & (kind[parent] == kind)
-    is_repeated &= ~is_among(jobs["kind"], ("other",)) | (name[parent] == name)
-    in_message = is_inner & has_marked_line(parent, is_among(jobs["kind"], MESSAGE_KINDS))[parent]
-    is_dropped = is_repeated | in_message
+    is_dropped = is_inner & (kind[parent] == kind)
+    if (is_dropped & (kind == _OTHER)).any():
+        name = numbers(jobs["name"], null=-1)
+        is_dropped &= (kind != _OTHER) | (name[parent] == name)
+    if is_inner.any():
+        is_dropped |= is_inner & has_marked_line(parent, _IS_MESSAGE[kind])[parent]
 
     outer = find_unmarked(parent, is_dropped)
     range_id = jobs["range_id"].to_numpy()
     outer_id = as_numbers("outer_id", np.where(outer >= 0, range_id[outer], NEVER))
-    kept = jobs.hstack([outer_id])[np.flatnonzero(~is_dropped)]
-    return _nest_backward_parts(kept)
+    kept = keep_rows(jobs.hstack([outer_id]), ~is_dropped)
+    return _nest_backward_parts(kept, kind[~is_dropped])
 
 
 def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
@@ -66,11 +70,13 @@ def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
     return parent
 
 
-def _nest_backward_parts(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the backwards around recomputation and weight gradients on other threads."""
-    is_backward = is_among(jobs["kind"], _BACKWARDS)
-    is_part = is_among(jobs["kind"], _BACKWARD_PARTS) & ~has_value(jobs["outer_id"])
+def _nest_backward_parts(jobs: pl.DataFrame, kind: Int64s) -> pl.DataFrame:
+    """Find the backwards around recomputation and weight gradients on other threads; `kind`: code of each kind."""
+    is_backward, is_part = _IS_BACKWARD[kind], _IS_BACKWARD_PART[kind]
     if not is_backward.any() or not is_part.any():
+        return jobs
+    is_part &= ~has_value(jobs["outer_id"])
+    if not is_part.any():
         return jobs
     around = jobs.filter(pl.Series(is_backward)).select(
         "process_key",

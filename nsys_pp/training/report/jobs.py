@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, has_value, list_distinct, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct, numbers, pick, set_column
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -13,10 +15,21 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.training import JOBS
 from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.report.vocabulary import NAMED_JOBS
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
 """Kinds of jobs with work on several threads, as in PyTorch's autograd."""
-_MEASURED = ("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "op_count")
+_NAMED = {  # columns of `NAMED_JOBS` and of `JOBS`
+    **{name: name for name in NAMED_JOBS if name in JOBS and name not in ("start_ns", "end_ns")},
+    "start_ns": "host_start_ns",
+    "end_ns": "host_end_ns",
+}
+_MEASURED = {
+    "gpu_start_ns": "start_ns",
+    "gpu_end_ns": "end_ns",
+    **{name: name for name in ("busy_ns", "total_ns", "op_count")},
+}
 _COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
 _LATEST = np.int64(1 << 62)
 
@@ -26,9 +39,7 @@ def build_jobs(
     *,
     projections: pl.DataFrame,
     compute: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
+    ops: LaunchedOps,
 ) -> pl.DataFrame:
     """Build the jobs of a report: one row per job and device.
 
@@ -36,9 +47,7 @@ def build_jobs(
         named_jobs: `NAMED_JOBS`.
         projections: `PROJECTIONS` of at least these ranges, onto all operations that count.
         compute: `PROJECTIONS` of at least these ranges, onto kernels that are not communication.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        ops: Operations of the report.
 
     Returns:
         `JOBS`, with `step` null until `assign_steps`. A job without launches has one row without a device.
@@ -47,18 +56,22 @@ def build_jobs(
     if named_jobs.is_empty():  # projections of a million ranges need not be looked through
         return JOBS.to_frame()
     job, device_id, ran, computed = _pair_with_devices(named_jobs, projections, compute)
-    jobs = pl.concat(
-        [
-            named_jobs[job].rename({"start_ns": "host_start_ns", "end_ns": "host_end_ns"}),
-            gather_rows(projections, _MEASURED, ran).rename(
-                {"gpu_start_ns": "start_ns", "gpu_end_ns": "end_ns"}
-            ),
-            gather_rows(compute, tuple(_COMPUTED), computed).rename(_COMPUTED),
-        ],
-        how="horizontal",
-    ).hstack([as_numbers("device_id", device_id), as_numbers("step", np.full(len(job), NEVER))])
-    delays = _find_delays(jobs, gpu_ops, api_calls, launches)
+    columns = [
+        *_gather(named_jobs, _NAMED, job),
+        *_gather(projections, _MEASURED, ran),
+        *_gather(compute, _COMPUTED, computed),
+        as_numbers("device_id", device_id, dtype=pl.Int32),
+        pl.Series("step", [None], dtype=pl.Int64).new_from_index(0, len(job)),
+    ]
+    jobs = pl.DataFrame(columns)
+    delays = _find_delays(jobs, ops)
     return conform(jobs.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
+
+
+def _gather(frame: pl.DataFrame, names: Mapping[str, str], row: Int64s) -> list[pl.Series]:
+    """Gather rows of some columns under other names; all null where the row is -1."""
+    gathered = gather_rows(frame, tuple(names), row)
+    return [gathered[name].alias(of_job) for name, of_job in names.items()]
 
 
 def _pair_with_devices(
@@ -118,8 +131,8 @@ def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order with `step`, null outside all steps.
     """
-    number = np.append(numbers(steps["step"]), NEVER)
-    return frame.with_columns(as_numbers("step", number[find_step_rows(frame, steps)]))
+    step = pick(numbers(steps["step"]), find_step_rows(frame, steps), NEVER)
+    return set_column(frame, as_numbers("step", step))
 
 
 def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
@@ -132,7 +145,9 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
     at, began = numbers(frame["host_start_ns"]), numbers(steps["host_start_ns"])
     until = _end_on_host(of_device, began, numbers(steps["host_end_ns"]))
     step_row = _find_open(on_device, at, of_device, began, until)
-    without_device = np.flatnonzero(~has_value(frame["device_id"]))
+    if not frame["device_id"].null_count():
+        return step_row
+    without_device = np.flatnonzero(numbers(frame["device_id"]) == NEVER)
     process, of_process = (numbers(table["process_key"]) for table in (frame, steps))
     step_row[without_device] = _find_open(
         process[without_device], at[without_device], of_process, began, until
@@ -152,29 +167,26 @@ def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
 def _find_open(group: Int64s, at: Int64s, of_group: Int64s, began: Int64s, until: Int64s) -> Int64s:
     """Find the last span of the group started at or before each time; -1 without one, or if it has ended."""
     order = np.argsort(began, kind="stable")
-    step_row = np.append(order, -1)[find_last(group, at, of_group[order], began[order])]
-    return np.where(at < np.append(until, NEVER)[step_row], step_row, -1)
+    step_row = pick(order, find_last(group, at, of_group[order], began[order]), -1)
+    return np.where(at < pick(until, step_row, NEVER), step_row, -1)
 
 
-def _find_delays(
-    jobs: pl.DataFrame, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> Int64s:
+def _find_delays(jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     """Measure the delay from the launch to the start of the first operation of each job.
 
     Returns:
         Delays; `NEVER` where unknown, or impossible.
     """
-    devices = list_devices(gpu_ops)
-    of_op, of_job = number_devices(gpu_ops, devices), number_devices(jobs, devices)
-    op_start, start = numbers(gpu_ops["start_ns"]), numbers(jobs["start_ns"])
+    of_job, start = number_devices(jobs, ops.devices), numbers(jobs["start_ns"])
+    api_calls, launches = ops.api_calls, ops.launches
     parts = []
-    for device in range(len(devices)):
-        ops, rows = np.flatnonzero(of_op == device), np.flatnonzero(of_job == device)
-        ops = ops[np.argsort(op_start[ops], kind="stable")]
-        parts.append(_pair(rows, start[rows], ops, op_start[ops]))
+    for device in range(len(ops.devices)):
+        own, rows = np.flatnonzero(ops.device == device), np.flatnonzero(of_job == device)
+        own = own[np.argsort(ops.start[own], kind="stable")]
+        parts.append(_pair(rows, start[rows], own, ops.start[own]))
     row, op = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else (start[:0],) * 2
-    op_id, launched = numbers(gpu_ops["op_id"]), numbers(launches["op_id"])
-    pair, launch = _pair(np.arange(len(op)), op_id[op], np.arange(len(launched)), launched)
+    launched = numbers(launches["op_id"])
+    pair, launch = _pair(np.arange(len(op)), op, np.arange(len(launched)), launched)
     row, call = row[pair], numbers(launches["call_row"])[launch]
 
     began, ended = numbers(api_calls["start_ns"])[call], numbers(api_calls["end_ns"])[call]

@@ -7,41 +7,36 @@ import polars as pl
 
 from nsys_pp.arrays.columns import is_among, numbers
 from nsys_pp.arrays.innermost import find_innermost
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KIND
 from nsys_pp.training.report.jobs import THREADED_KINDS
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 
-def find_job_kinds(
-    gpu_ops: pl.DataFrame, jobs: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> pl.Series:
+def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
     """Find the kind of the innermost job around the launch of each operation.
 
     Jobs on the thread of the launch come first; launches outside these belong to a job of `THREADED_KINDS` on another thread of the
     process, as backwards run on threads of their own.
 
     Args:
-        gpu_ops: `GPU_OPS`.
+        ops: Operations of the report.
         jobs: `JOBS` of the same report.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
 
     Returns:
         `JOB_KIND` per operation, in order; null without a known launch, and outside all jobs.
     """
-    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    time, thread = (gather_calls(api_calls[name], call) for name in ("start_ns", "thread_key"))
+    time, thread = ops.launch, ops.thread
     jobs = jobs.unique(
         ["process_key", "thread_key", "host_start_ns", "host_end_ns", "kind"], maintain_order=True
     )
-    job = np.full(len(gpu_ops), -1)
-    has_call = call >= 0
+    job = np.full(len(time), -1)
+    has_call = ops.call >= 0
     job[has_call] = _find_jobs(
         thread[has_call], time[has_call], jobs, "thread_key", np.ones(len(jobs), np.bool_)
     )
     is_outside = has_call & (job < 0)
-    process, is_threaded = numbers(gpu_ops["process_key"]), is_among(jobs["kind"], THREADED_KINDS)
+    process, is_threaded = numbers(ops.gpu_ops["process_key"]), is_among(jobs["kind"], THREADED_KINDS)
     job[is_outside] = _find_jobs(process[is_outside], time[is_outside], jobs, "process_key", is_threaded)
     kinds = jobs["kind"].extend_constant(None, 1)
     return kinds.gather(np.where(job < 0, len(jobs), job)).cast(JOB_KIND).alias("job_kind")

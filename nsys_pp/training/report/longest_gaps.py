@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, is_among, numbers
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.columns import NEVER, as_numbers
+from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS, NAME
+from nsys_pp.frames.report import NAME
 from nsys_pp.training.report.compute_segments import Segments
-from nsys_pp.training.report.devices import list_devices, number_devices
 from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
 from nsys_pp.training.report.host_activities import find_activities
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _PER_DEVICE, _PER_STEP = 50, 3
 _PER_GAP = 3  # names of each kind of activity
@@ -24,29 +24,25 @@ _PER_GAP = 3  # names of each kind of activity
 def find_longest_gaps(
     segments: Segments,
     *,
+    ops: LaunchedOps,
     ranges: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
     os_calls: pl.DataFrame,
-    launches: pl.DataFrame,
 ) -> pl.DataFrame:
     """Find the longest gaps between compute segments, with the activities of the thread that launched the next kernel.
 
     Args:
         segments: Compute segments.
+        ops: Operations of the report.
         ranges: `RANGES`.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
         os_calls: `OS_CALLS`.
-        launches: `LAUNCHES`.
 
     Returns:
         `GAPS`: of each device the 50 longest gaps, and the 3 longest before segments of each step; of each gap the 3
         longest activities of each kind.
     """
     row = _select(segments)
-    devices = list_devices(gpu_ops)
-    call = _find_next_calls(segments, row, devices, gpu_ops, api_calls, launches)
+    devices, api_calls = ops.devices, ops.api_calls
+    call = _find_next_calls(segments, row, ops)
     thread = gather_calls(api_calls["thread_key"], call)
     gaps = devices[segments.group[row]].hstack(
         [
@@ -88,25 +84,11 @@ def _select(segments: Segments) -> Int64s:
     return after[is_selected]
 
 
-def _find_next_calls(
-    segments: Segments,
-    row: Int64s,
-    devices: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
-) -> Int64s:
+def _find_next_calls(segments: Segments, row: Int64s, ops: LaunchedOps) -> Int64s:
     """Find the call that launched the first kernel of each segment; -1 where unknown, or cut at a step."""
-    computes = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
-    rows = np.flatnonzero(computes)
-    group, start = number_devices(gpu_ops, devices)[rows], numbers(gpu_ops["start_ns"])[rows]
-    at = find_pairs(group, start, segments.group[row], segments.start[row])
-    op = rows[at.clip(0)] if len(rows) else at
-    call = np.full(len(row), -1)
-    found = np.flatnonzero(at >= 0)
-    call[found] = find_launch_calls(
-        gpu_ops["op_id"].gather(op[found]), gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
-    )
+    rows = np.flatnonzero(ops.is_compute)
+    at = find_pairs(ops.device[rows], ops.start[rows], segments.group[row], segments.start[row])
+    call: Int64s = np.append(ops.call, -1)[np.append(rows, -1)[at]]
     return call
 
 

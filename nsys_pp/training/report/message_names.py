@@ -10,12 +10,13 @@ import re
 from functools import lru_cache
 from itertools import product
 
+import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import list_names, numbers
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
-from nsys_pp.frames.training import DIRECTION
+from nsys_pp.frames.training import DIRECTION, JOB_KINDS
 from nsys_pp.training.report.presets import Rule, anchor_pattern, cast_numbers
 from nsys_pp.training.report.vocabulary import Rules
 
@@ -33,6 +34,7 @@ HALVES = build_schema(
     },
     name="HALVES",
 )
+_SEND_RECEIVE = JOB_KINDS.index("send_receive")
 _BETWEEN = r"[_;,+& ]*"  # characters between the joined names
 _GROUP = re.compile(r"\(\?P?<(\w+)>")
 _CACHE_SIZE = 64  # reports of a run mostly have the same names
@@ -48,8 +50,10 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Returns:
         `HALVES`; without the names that no pair of rules matches, or pairs of different directions.
     """
-    names = named_jobs["name"].filter(pl.Series(is_among(named_jobs["kind"], ("send_receive",))))
-    distinct = frozenset(names.unique().drop_nulls().to_list())
+    rows = np.flatnonzero(numbers(named_jobs["kind"]) == _SEND_RECEIVE)
+    if not len(rows):
+        return HALVES.to_frame()
+    distinct = frozenset(text for text in list_names(named_jobs["name"][rows]).texts if text is not None)
     return _split(distinct, rules.jobs) if distinct else HALVES.to_frame()
 
 

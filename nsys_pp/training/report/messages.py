@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.ancestors import check_forest, find_unmarked
@@ -12,31 +13,33 @@ from nsys_pp.arrays.columns import (
     find_distinct,
     gather,
     gather_rows,
-    has_value,
-    is_among,
-    is_named,
+    index_rows,
+    mark_categories,
     numbers,
+    pick,
+    set_column,
 )
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import MESSAGE_KINDS, MESSAGES
+from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
 from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _KERNEL = r"(?i)send_?recv"
+_OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
+_IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
+_RECEIVE, _SEND_RECEIVE = map(JOB_KINDS.index, ("receive", "send_receive"))
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
 _VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))
 
 
 def find_messages(
+    launched_ops: LaunchedOps,
     *,
-    gpu_ops: pl.DataFrame,
     requests: pl.DataFrame,
     jobs: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
     halves: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Find the sends and receives of each point-to-point kernel.
@@ -46,30 +49,27 @@ def find_messages(
     each half, which are unknown for a kernel with several sends or receives.
 
     Args:
-        gpu_ops: `GPU_OPS`.
+        launched_ops: Operations of the report.
         requests: `REQUESTS`.
         jobs: `JOBS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES`, at least of communication.
         halves: `HALVES`, of the names of jobs that both send and receive; None: these are unknown.
 
     Returns:
         `MESSAGES` by start; `step` is null. A kernel without a request and without a job has one row
         without a verb. Empty without point-to-point kernels.
     """
-    is_p2p = (requests["call"] == "Send") | (requests["call"] == "Recv")
-    p2p_requests = requests[np.flatnonzero(is_p2p)]
-    ops = _list_ops(gpu_ops, p2p_requests)
-    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=api_calls, launches=launches)
-    job = _find_jobs(call, jobs, api_calls)
-    is_both, receives = (
-        np.append(is_among(jobs["kind"], (kind,)), False)[job] for kind in ("send_receive", "receive")
-    )
+    is_receive, is_p2p = _list_requests(requests["call"])
+    p2p_requests = requests if is_p2p.all() else index_rows(requests, np.flatnonzero(is_p2p))
+    of_request = p2p_requests["op_id"].to_numpy()
+    ops = _list_ops(launched_ops, of_request)
+    if not len(ops):
+        return MESSAGES.to_frame()
+    kinds = numbers(jobs["kind"])
+    job = _find_jobs(ops, jobs, kinds, launched_ops)
+    kind = pick(kinds, job, -1)
+    is_both, receives = kind == _SEND_RECEIVE, kind == _RECEIVE
 
-    first, last = (
-        np.searchsorted(p2p_requests["op_id"].to_numpy(), ops["op_id"].to_numpy(), side=side)
-        for side in ("left", "right")
-    )
+    first, last = (np.searchsorted(of_request, ops, side=side) for side in ("left", "right"))
     is_requested = last > first
     count = np.where(is_requested, last - first, 1 + is_both)
     op = np.repeat(np.arange(len(ops)), count)
@@ -77,23 +77,23 @@ def find_messages(
     request = np.where(is_requested[op], first[op] + half, -1)
     by_name = np.where(job < 0, -1, receives)[op]
     by_name[is_both[op]] = half[is_both[op]]
-    by_request = np.append((p2p_requests["call"] == "Recv").to_numpy(), False)[request]
+    by_request = np.append(is_receive[is_p2p], False)[request]
     source = np.where(is_requested, 0, np.where(job < 0, -1, 1))[op]
     verb = np.where(is_requested[op], by_request, by_name)
     has_halves = is_both & (np.bincount(op, verb == 1, len(ops)) == 1) & (count == 2)
 
     parts = [
-        ops[["process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns"]][op],
+        gather_rows(launched_ops.gpu_ops, _OF_OPERATION, ops[op]),
         gather_rows(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
         _gather_names(jobs, np.where(is_both, -1, job)[op], np.where(has_halves, job, -1)[op], verb, halves),
     ]
-    named_columns = [
-        as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)[op]),
+    columns = [
+        as_numbers("launch_ns", launched_ops.launch[ops[op]]),
         gather(_VERBS, verb).alias("verb"),
         gather(_SOURCES, source).alias("source"),
-        as_numbers("step", np.full(len(op), NEVER)),
+        pl.Series("step", [None], dtype=pl.Int64).new_from_index(0, len(op)),
     ]
-    return conform(pl.concat(parts, how="horizontal").hstack(named_columns), MESSAGES)
+    return conform(pl.concat(parts, how="horizontal").hstack(columns), MESSAGES)
 
 
 def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -109,12 +109,13 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     Returns:
         The same rows in the same order with `step`, null outside all steps.
     """
-    by_start = find_step_rows(messages, steps)
-    by_launch = find_step_rows(messages.rename({"launch_ns": "host_start_ns"}), steps)
-    has_launch = has_value(messages["launch_ns"])
-    number = np.append(numbers(steps["step"]), NEVER)
-    row = np.where(has_launch & (by_launch >= 0), by_launch, by_start)
-    return messages.with_columns(as_numbers("step", number[row]))
+    if messages.is_empty():
+        return messages
+    row = find_step_rows(messages.hstack([messages["launch_ns"].alias("host_start_ns")]), steps)
+    row[numbers(messages["launch_ns"]) == NEVER] = -1
+    if (row < 0).any():
+        row = np.where(row < 0, find_step_rows(messages, steps), row)
+    return set_column(messages, as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
 def _gather_names(
@@ -147,20 +148,23 @@ def _gather_names(
     )
 
 
-def _list_ops(gpu_ops: pl.DataFrame, p2p_requests: pl.DataFrame) -> pl.DataFrame:
-    """List the point-to-point kernels, recognised by name or by NCCL request; by start."""
-    kernels = np.flatnonzero(gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ("memcpy",)))
-    is_message = is_named(gpu_ops["name"].gather(kernels), _KERNEL)
-    is_message |= np.isin(gpu_ops["op_id"].to_numpy()[kernels], p2p_requests["op_id"].to_numpy())
-    rows = kernels[is_message]
-    return gpu_ops[rows[np.argsort(gpu_ops["start_ns"].to_numpy()[rows], kind="stable")]]
+def _list_requests(calls: pl.Series) -> tuple[Bools, Bools]:
+    """Return the masks of requests to receive, and of requests to send or receive."""
+    is_receive, is_send = ((calls == name).to_numpy().astype(np.bool_) for name in ("Recv", "Send"))
+    return is_receive, is_receive | is_send
 
 
-def _find_jobs(call: Int64s, jobs: pl.DataFrame, api_calls: pl.DataFrame) -> Int64s:
-    """Find the innermost message job around each launch call: a row of `JOBS`, -1 without one."""
-    thread, launch, launch_end = (
-        gather_calls(api_calls[name], call) for name in ("thread_key", "start_ns", "end_ns")
-    )
+def _list_ops(ops: LaunchedOps, of_request: npt.NDArray[np.uint32]) -> Int64s:
+    """List the rows of point-to-point kernels, recognised by name or by NCCL request; by start."""
+    is_message = ops.names.contain(_KERNEL)
+    is_message[of_request] = True
+    rows = np.flatnonzero(is_message & ops.is_communication & (ops.is_kernel | ops.is_set))
+    return rows[np.argsort(ops.start[rows], kind="stable")]
+
+
+def _find_jobs(rows: Int64s, jobs: pl.DataFrame, kinds: Int64s, ops: LaunchedOps) -> Int64s:
+    """Find the innermost message job around the launch of each operation: a row of `JOBS`, -1 without one."""
+    thread, launch, launch_end = ops.thread[rows], ops.launch[rows], ops.launched[rows]
     range_id = numbers(jobs["range_id"])
     ranges = np.flatnonzero(
         np.diff(range_id, prepend=range_id[:1] - 1)
@@ -168,7 +172,7 @@ def _find_jobs(call: Int64s, jobs: pl.DataFrame, api_calls: pl.DataFrame) -> Int
     columns = ("thread_key", "host_start_ns", "host_end_ns", "outer_id")
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)
-    is_message = is_among(jobs["kind"], MESSAGE_KINDS)[ranges]
+    is_message = _IS_MESSAGE[kinds[ranges]]
     row = _find_message_ancestors(nearest, launch_end, end, is_message, find_rows(range_id[ranges], outer_id))
     return np.append(ranges, -1)[row]
 

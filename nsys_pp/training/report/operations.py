@@ -6,16 +6,14 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import is_among, is_named, numbers, pack
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.columns import numbers, pick
+from nsys_pp.arrays.nearest import find_launched
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import NEED
-from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import MESSAGES
-from nsys_pp.training.report.devices import number_devices
-from nsys_pp.training.report.main_streams import mark_main_streams
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _NAME = r"(?i)send_?recv"
@@ -40,50 +38,39 @@ class Operations(Struct, frozen=True, kw_only=True):
     need: Int64s  # index of `NEED`, `COPY` or `ASIDE`; -1: a kernel of a main stream
     is_on_main: Bools  # on a main stream
     is_send: Bools  # messages that are only sent
+    by_end: Int64s  # rows in order of `end`
 
 
-def list_operations(
-    gpu_ops: pl.DataFrame,
-    devices: pl.DataFrame,
-    *,
-    messages: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
-) -> Operations:
+def list_operations(ops: LaunchedOps, messages: pl.DataFrame) -> Operations:
     """List the operations of a report.
 
     Args:
-        gpu_ops: `GPU_OPS`.
-        devices: Devices of them (`list_devices`).
+        ops: The operations.
         messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
     """
-    group = number_devices(gpu_ops, devices)
-    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
-    is_compute = ~gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
-    is_message = is_named(gpu_ops["name"], _NAME)
+    is_message = ops.names.contain(_NAME)
     is_message[op_id] = True
     need = np.where(is_message, MESSAGE, COLLECTIVE)
-    need[is_among(gpu_ops["kind"], ("memcpy", "memset"))] = COPY
-    is_on_main = mark_main_streams(gpu_ops, group)
-    need[is_compute] = np.where(is_on_main[is_compute], -1, ASIDE)
-    only_sends = np.zeros(len(gpu_ops), dtype=np.bool_)
-    only_sends[np.setdiff1d(op_id[is_send], op_id[~is_send])] = True
+    need[ops.is_copy] = COPY
+    need[ops.is_compute] = np.where(ops.is_main[ops.is_compute], -1, ASIDE)
+    only_sends = np.zeros(len(need), dtype=np.bool_)
+    only_sends[op_id[is_send]] = True
+    only_sends[op_id[~is_send]] = False
     return Operations(
-        group=group,
-        process=numbers(gpu_ops["process_key"]),
-        stream=pack(group, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"])),
-        start=numbers(gpu_ops["start_ns"]),
-        end=numbers(gpu_ops["end_ns"]),
-        call=call,
-        launch=gather_calls(api_calls["start_ns"], call),
-        launched=gather_calls(api_calls["end_ns"], call),
-        thread=gather_calls(api_calls["thread_key"], call),
+        group=ops.device,
+        process=numbers(ops.gpu_ops["process_key"]),
+        stream=ops.stream,
+        start=ops.start,
+        end=ops.end,
+        call=ops.call,
+        launch=ops.launch,
+        launched=ops.launched,
+        thread=ops.thread,
         need=need,
-        is_on_main=is_on_main,
+        is_on_main=ops.is_main,
         is_send=only_sends,
+        by_end=np.argsort(ops.end, kind="stable"),
     )
 
 
@@ -91,7 +78,7 @@ def find_last_ended(
     group: Int64s,
     time: Int64s,
     ops: Operations,
-    among: Int64s,
+    among: Bools,
     key: Int64s,
     *,
     launched_by: Int64s,
@@ -102,13 +89,25 @@ def find_last_ended(
         group: Group of each time.
         time: Times to search for.
         ops: Operations.
-        among: Rows of the operations to choose from.
+        among: Mask of the operations to choose from.
         key: Group of each operation.
         launched_by: Latest launch of the operation, for each time; operations launched later do not count.
 
     Returns:
         Row of the operation; -1 without one among the last `_TRIES` that ended.
     """
+    rows = ops.by_end[among[ops.by_end]]
+    events = (key[rows], ops.end[rows], ops.launch[rows])
+    found = find_launched((group, time, launched_by), events, tries=_TRIES)
+    if found is None:
+        return _find_last_ended(group, time, ops, rows, key, launched_by)
+    return pick(rows, found, -1)
+
+
+def _find_last_ended(
+    group: Int64s, time: Int64s, ops: Operations, among: Int64s, key: Int64s, launched_by: Int64s
+) -> Int64s:
+    """Find the operations as above, among some rows, which are in order of their ends."""
     among = among[order_rows(_number(key[among]), ops.end[among])]
     at = find_last(group, time, key[among], ops.end[among])
     found = np.full(len(group), -1)

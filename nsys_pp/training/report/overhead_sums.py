@@ -11,6 +11,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.overheads import OVERHEAD_SUMS
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.overhead_waits import find_late_threads
 
 _FLUSH = r"(?i)flush"  # of buffers that all threads of a process share
@@ -22,9 +23,7 @@ def sum_overheads(
     steps: pl.DataFrame,
     *,
     waits: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
+    launched_ops: LaunchedOps,
 ) -> pl.DataFrame:
     """Sum the overhead of the threads that launch on each device, by step and name.
 
@@ -32,9 +31,7 @@ def sum_overheads(
         overheads: `OVERHEADS`.
         steps: `STEPS`.
         waits: `WAITS`, of which those with cause "host" are late launches.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        launched_ops: Operations of the report.
 
     Returns:
         `OVERHEAD_SUMS`; times of one name at once on several threads count once. Empty without overhead, or without steps.
@@ -42,6 +39,7 @@ def sum_overheads(
     parts = [OVERHEAD_SUMS.to_frame()]
     if overheads.is_empty():
         return parts[0]
+    gpu_ops, api_calls, launches = launched_ops.gpu_ops, launched_ops.api_calls, launched_ops.launches
     ops = gpu_ops.select(*_KEYS)[launches["op_id"].to_numpy()]
     threads = api_calls["thread_key"].gather(launches["call_row"])
     launching = ops.with_columns(threads.alias("thread_key")).unique(maintain_order=True)
@@ -51,9 +49,7 @@ def sum_overheads(
         whole = own.filter("is_of_profiler").with_columns(name=pl.lit(None, pl.String))
         sums = _sum_by_name(pl.concat([own.drop_nulls("name"), whole]), of_device)
         late = waits.filter(process_key=key[0], device_id=key[1], cause="host")
-        late = late.with_columns(
-            thread_key=find_late_threads(late, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-        )
+        late = late.with_columns(thread_key=find_late_threads(late, launched_ops))
         sums.append(_sum_beside(late, overheads, of_device, api_calls))
         device = {name: pl.lit(value, OVERHEAD_SUMS[name]) for name, value in zip(_KEYS, key, strict=True)}
         parts += [part.with_columns(**device).pipe(conform, OVERHEAD_SUMS) for part in sums]

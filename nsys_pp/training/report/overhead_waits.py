@@ -12,41 +12,34 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, numbers
 from nsys_pp.arrays.intervals import intersect, subtract, unite
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import CAUSE, WAITS
 from nsys_pp.frames.conform import conform
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.devices import number_devices
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _INTERVAL = ("thread_key", "start_ns", "end_ns")
 
 
-def cut_overheads(
-    waits: pl.DataFrame,
-    overheads: pl.DataFrame,
-    *,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
-) -> pl.DataFrame:
+def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps) -> pl.DataFrame:
     """Cut the time in which nsys held the launching thread out of the waits with cause "host"; its cause is "profiler".
 
     Args:
         waits: `WAITS`.
         overheads: `OVERHEADS`.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        ops: Operations of the report.
 
     Returns:
         `WAITS`. Without overhead of the profiler the same.
     """
+    if overheads.is_empty():
+        return waits
     held = overheads.filter("is_of_profiler")
     late = waits.filter(cause="host")
     if held.is_empty() or late.is_empty():
         return waits
-    thread = find_late_threads(late, gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
+    thread = find_late_threads(late, ops)
     start, end = numbers(late["start_ns"]), numbers(late["end_ns"])
     found = intersect(thread, start, end, unite(*(numbers(held[name]) for name in _INTERVAL)))
     if not len(found.row):
@@ -65,31 +58,15 @@ def _replace(waits: pl.DataFrame, start: Int64s, end: Int64s) -> pl.DataFrame:
     return waits.with_columns(pl.Series("start_ns", start), pl.Series("end_ns", end))
 
 
-def find_late_threads(
-    waits: pl.DataFrame, *, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> Int64s:
+def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     """Find the thread that launched the operation after each wait; `NEVER` without one.
 
     Args:
         waits: process_key, device_id, end_ns.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        ops: Operations of the report.
     """
-    devices = list_devices(gpu_ops)
-    ops = gpu_ops.select("process_key", "device_id", "op_id", "start_ns").sort("start_ns")
-    at = find_first(
-        number_devices(waits, devices),
-        numbers(waits["end_ns"]),
-        number_devices(ops, devices),
-        numbers(ops["start_ns"]),
-    )
-    call = np.full(len(waits), -1)
-    found = np.flatnonzero(at >= 0)
-    if len(found):
-        call[found] = find_launch_calls(
-            ops["op_id"].gather(at[found]), gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
-        )
-    threads = gather_calls(api_calls["thread_key"], call)
-    threads[call < 0] = NEVER
+    order = np.argsort(ops.start, kind="stable")
+    group, end = number_devices(waits, ops.devices), numbers(waits["end_ns"])
+    at = find_first(group, end, ops.device[order], ops.start[order])
+    threads: Int64s = np.append(ops.thread, NEVER)[np.append(order, -1)[at]]
     return threads

@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.columns import mark_categories, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform_part
-from nsys_pp.frames.training import SCHEDULED_KINDS
+from nsys_pp.frames.training import JOB_KIND, SCHEDULED_KINDS
 from nsys_pp.training.report.inner_jobs import find_parents
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
 
+_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
 _LEAST_SHARE = 0.5  # of the steps, that contain a name
 _MOST_PER_STEP = 64  # more ranges in a step are operators, not phases
 _NUMBER = r"[0-9]+"
@@ -36,7 +37,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
         backward, without steps, and for steps that contain more ranges than phases would be.
     """
     nothing = NAMED_JOBS.to_frame()
-    if step_ranges.is_empty() or is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
+    if step_ranges.is_empty() or _IS_SCHEDULED[numbers(named_jobs["kind"])].any():
         return nothing
     threads = step_ranges["thread_key"].unique()
     own = ranges.filter(pl.col("thread_key").is_in(threads.implode()), pl.col("end_thread_key").is_null())

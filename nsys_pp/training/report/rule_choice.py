@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import find_distinct, is_among, numbers
+from nsys_pp.arrays.columns import is_among, numbers
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (
@@ -22,6 +22,7 @@ from nsys_pp.training.report.presets import (
     parse_job_rule,
     parse_step_rule,
 )
+from nsys_pp.training.report.range_names import RangeNames
 from nsys_pp.training.report.vocabulary import (
     MOST_NAMES,
     Rules,
@@ -45,6 +46,7 @@ def choose_rules(
     preset: str | None = None,
     job_patterns: Sequence[str] = (),
     step_patterns: Sequence[str] = (),
+    names: RangeNames | None = None,
 ) -> Rules:
     """Choose the rules for a report: rules of the user first, then rules of a preset.
 
@@ -58,6 +60,7 @@ def choose_rules(
         job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`, else
             "other".
         step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
+        names: Names of the ranges; None: listed by this function.
 
     Raises:
         NsysPPError: The preset does not exist, or a rule is invalid.
@@ -69,10 +72,11 @@ def choose_rules(
         {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
         | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
     )
-    chosen, share = _detect(ranges["name"]) if preset is None else ([load_preset(preset)], None)
+    names = RangeNames(ranges) if names is None else names
+    chosen, share = _detect(names) if preset is None else ([load_preset(preset)], None)
     rules = _join_presets(chosen, share)
     if preset == _PLAIN or (preset is None and (chosen or not job_patterns)):
-        rules = _add_hand_names(rules, ranges, is_requested=preset == _PLAIN)
+        rules = _add_hand_names(rules, names, is_requested=preset == _PLAIN)
     return replace(rules, jobs=jobs + rules.jobs, steps=steps + rules.steps, unmatched=unmatched)
 
 
@@ -124,17 +128,17 @@ def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
     )
 
 
-def _add_hand_names(rules: Rules, ranges: pl.DataFrame, *, is_requested: bool) -> Rules:
+def _add_hand_names(rules: Rules, names: RangeNames, *, is_requested: bool) -> Rules:
     """Add rules for names that are written by hand, where presets read neither forwards nor backwards.
 
     Where they are read by the preset of plain names, kinds that it does not read are added; if it takes parts of the
     model for jobs, its rules for forwards and backwards are replaced.
     """
-    kinds = list_kinds(ranges, rules) if rules.jobs else frozenset()
+    kinds = list_kinds(names, rules) if rules.jobs else frozenset()
     is_plain = rules.name in ("", _PLAIN) and not rules.others
     if kinds & _PASSES and not is_plain:
         return rules
-    hand = find_hand_names(ranges, is_requested=is_requested)
+    hand = find_hand_names(names, is_requested=is_requested)
     if not hand.names:
         return rules
     passes = [rule.pattern for rule in rules.jobs if rule.kind in _PASSES]
@@ -172,17 +176,18 @@ def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, .
     return tuple(text for text, is_matched in zip(rules, matched.row(0), strict=True) if not is_matched)
 
 
-def _detect(names: pl.Series) -> tuple[list[Preset], float | None]:
+def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
     """Detect the presets of ranges, the preset with the most jobs first; without jobs, steps count.
 
     Returns:
         The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
     """
-    first, inverse = find_distinct(numbers(names, null=-1))
-    if len(first) > MOST_NAMES and not _find_fitting(names[first].to_frame("name")):
+    texts = names.name.texts
+    if len(texts) > MOST_NAMES and not _find_fitting(
+        pl.DataFrame({"name": texts}, schema={"name": pl.String})
+    ):
         return [], None  # most of the time for many names goes into their counts
-    count_of = dict(zip(names[first].to_list(), np.bincount(inverse).tolist(), strict=True))
-    count_of.pop(None, None)
+    count_of = names.counts
     find = _find_job_names if len(count_of) <= MOST_NAMES else _find_job_names.__wrapped__
     names_by_preset = _prefer_training(find(frozenset(count_of)))
     sum_of = {

@@ -13,18 +13,14 @@ something else (an evaluation, a checkpoint) or restarts, when its range and its
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_among, list_distinct, numbers
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.columns import NEVER, list_distinct
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS
-from nsys_pp.training.report.devices import number_devices
-from nsys_pp.training.report.main_streams import mark_main_streams
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
 
@@ -67,32 +63,22 @@ class StepEdges(Struct, frozen=True, kw_only=True):
     is_cut: Bools  # operations that were launched before the capture delayed its first operation
 
 
-def list_step_ops(
-    gpu_ops: pl.DataFrame, devices: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> StepOps:
-    """List the operations of a report.
-
-    Args:
-        gpu_ops: `GPU_OPS`.
-        devices: Devices of them (`list_devices`).
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
-    """
-    device = number_devices(gpu_ops, devices)
-    is_communication = gpu_ops["is_communication"].to_numpy()
-    is_main = mark_main_streams(gpu_ops, device) & ~is_communication
-    start = numbers(gpu_ops["start_ns"])
-    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    launch, launched = (gather_calls(api_calls[name], call) for name in ("start_ns", "end_ns"))
+def list_step_ops(ops: LaunchedOps) -> StepOps:
+    """List the operations of a report."""
+    is_unknown = ops.call < 0
+    launch, launched = ops.launch, ops.launched
+    if is_unknown.any():
+        launch, launched = (np.where(is_unknown, ops.start, times) for times in (launch, launched))
+    is_main = ops.is_main & ~ops.is_communication
     return StepOps(
-        device=device,
-        start=start,
-        end=numbers(gpu_ops["end_ns"]),
-        launch=np.where(call < 0, start, launch),
-        launched=np.where(call < 0, start, launched),
-        is_kernel=is_main & is_among(gpu_ops["kind"], KERNEL_KINDS),
-        is_communication=is_communication,
-        is_aside=~is_communication & ~is_main,
+        device=ops.device,
+        start=ops.start,
+        end=ops.end,
+        launch=launch,
+        launched=launched,
+        is_kernel=is_main & ops.is_kernel,
+        is_communication=ops.is_communication,
+        is_aside=~ops.is_communication & ~is_main,
     )
 
 

@@ -12,9 +12,8 @@ from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
     gather,
-    has_value,
-    is_among,
     list_distinct,
+    mark_categories,
     numbers,
     pack,
 )
@@ -23,14 +22,17 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import COMPUTE_KINDS, STEP_SOURCE, STEPS
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
+from nsys_pp.training.report.devices import find_device_numbers, number_devices, repeat_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.repeated_steps import RepeatedSteps, find_repeated_steps
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
 
+_IS_COMPUTE = mark_categories(JOB_KIND, COMPUTE_KINDS)
+_IS_OUTSIDE = mark_categories(JOB_KIND, ("data", "other"))
 _SOURCES = STEP_SOURCE.categories
 _RANGE, _JOBS, _REPETITION, _CAPTURE = range(4)  # indices of `_SOURCES`
 
@@ -53,9 +55,7 @@ def find_steps(
     *,
     compute: pl.DataFrame,
     jobs: pl.DataFrame,
-    gpu_ops: pl.DataFrame,
-    api_calls: pl.DataFrame,
-    launches: pl.DataFrame,
+    launched_ops: LaunchedOps,
 ) -> pl.DataFrame:
     """Find the steps of every device: by ranges, else by jobs, else by repetition, else one step for the whole capture.
 
@@ -66,9 +66,7 @@ def find_steps(
         step_ranges: `NAMED_STEPS`.
         compute: `PROJECTIONS` of these ranges onto kernels that are not communication.
         jobs: `JOBS`.
-        gpu_ops: `GPU_OPS`.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of both.
+        launched_ops: Operations of the report.
 
     Returns:
         `STEPS`. Devices without compute kernels have no steps, unless no device has any. A step is partial if
@@ -80,30 +78,27 @@ def find_steps(
         * it has no range, is the first or the last step, and has fewer jobs than the median step;
         * it and all later steps launched kernels that are not recorded: the capture ended before these.
     """
-    devices = list_devices(gpu_ops)
-    ops = list_step_ops(gpu_ops, devices, api_calls, launches)
+    devices, ops = launched_ops.devices, list_step_ops(launched_ops)
     on_device = number_devices(jobs, devices)
-    has_computed = has_value(jobs["compute_start_ns"])
+    has_computed = numbers(jobs["compute_start_ns"]) != NEVER
     by_range = _build_range_steps(step_ranges, compute, devices, ops)
-    is_compute_job = has_computed & is_among(jobs["kind"], COMPUTE_KINDS)
+    kind = numbers(jobs["kind"])
+    is_compute_job = has_computed & _IS_COMPUTE[kind]
     before = _build_steps_before_ranges(
         by_range, on_device[is_compute_job], numbers(jobs["host_start_ns"])[is_compute_job], ops
     )
-    is_without_range = has_computed & ~np.isin(on_device, by_range.device)
+    has_ranges = np.zeros(len(devices) + 1, dtype=np.bool_)  # the last: of jobs without a device
+    has_ranges[by_range.device] = True
+    is_without_range = has_computed & ~has_ranges[on_device]
     by_jobs = [_build_job_steps(jobs, is_without_range, devices)] if is_without_range.any() else []
     steps = join_rows(before, by_range, *by_jobs)
     rest = np.setdiff1d(np.arange(len(devices)), steps.device)
-    unnamed = np.setdiff1d(rest, on_device[is_compute_job])
-    repetitions = {
-        device: find_repeated_steps(
-            gpu_ops[np.flatnonzero(ops.device == device)], api_calls=api_calls, launches=launches
-        )
-        for device in np.intersect1d(unnamed, ops.device[ops.is_kernel]).tolist()
-    }
-    steps = join_rows(
-        steps, *(_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
-    )
-    steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
+    repetitions: dict[int, RepeatedSteps] = {}
+    if len(rest):
+        repetitions = _find_repetitions(np.setdiff1d(rest, on_device[is_compute_job]), launched_ops, ops)
+        repeated = (_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
+        steps = join_rows(steps, *repeated)
+        steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
 
     is_numbered, number, steps = _number_steps(steps)
     hosts = StepHosts(
@@ -117,26 +112,34 @@ def find_steps(
         has_end=(steps.row >= 0) | (steps.source == _REPETITION),
     )
     edges = find_step_edges(hosts, ops)
+    is_partial = steps.is_partial | edges.is_cut
     columns = [
+        *repeat_devices(devices, steps.device),
         as_numbers("step", number),
         as_numbers("host_start_ns", steps.host_start),
         as_numbers("host_end_ns", steps.host_end),
         gather(step_ranges["name"], steps.row).alias("name"),
-        _SOURCES.gather(steps.source).alias("source"),
-        *_describe_repetition(repetitions, len(devices))[steps.device],
+        gather(_SOURCES, steps.source).alias("source"),
+        *_describe_repetition(repetitions, steps.device),
         pl.Series("is_numbered", is_numbered),
         pl.Series("start_ns", edges.start),
         pl.Series("end_ns", edges.end),
     ]
-    frame = devices[steps.device].hstack(columns)
-    is_partial = steps.is_partial | edges.is_cut | _mark_cut_steps(frame, steps.device, jobs, steps.row >= 0)
-    is_partial |= ~hosts.is_capture & mark_unfinished_steps(
-        frame.with_columns(has_end=pl.Series(hosts.has_end)),
-        steps.device,
-        api_calls=api_calls,
-        launches=launches,
-    )
+    frame = pl.DataFrame(columns)
+    is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~_IS_OUTSIDE[kind], steps.row >= 0)
+    process = devices["process_key"].to_numpy()[steps.device]
+    is_partial |= ~hosts.is_capture & mark_unfinished_steps(hosts, process, launched_ops)
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
+
+
+def _find_repetitions(device: Int64s, ops: LaunchedOps, step_ops: StepOps) -> dict[int, RepeatedSteps]:
+    """Find the repeated steps of devices with kernels."""
+    return {
+        number: find_repeated_steps(
+            ops.gpu_ops[np.flatnonzero(ops.device == number)], api_calls=ops.api_calls, launches=ops.launches
+        )
+        for number in np.intersect1d(device, ops.device[step_ops.is_kernel]).tolist()
+    }
 
 
 def _build_range_steps(
@@ -144,9 +147,10 @@ def _build_range_steps(
 ) -> _StepBounds:
     """Build the steps of step ranges on each device; of repeated ranges only the first is kept."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
-    projected = compute[["device_id", "gpu_start_ns"]][np.flatnonzero(row >= 0)]
-    row = row[row >= 0]
-    device = number_devices(projected.with_columns(step_ranges["process_key"][row]), devices)
+    at = np.flatnonzero(row >= 0)
+    row = row[at]
+    process, device_id = numbers(step_ranges["process_key"])[row], numbers(compute["device_id"])[at]
+    device = find_device_numbers(process, device_id, devices)
     start, end = (numbers(step_ranges[name])[row] for name in ("start_ns", "end_ns"))
     order = np.lexsort((-end, start, device))
     row, device, start, end = row[order], device[order], start[order], end[order]
@@ -156,7 +160,7 @@ def _build_range_steps(
     until = np.where(follows, np.roll(running_maximum(device, end), 1), NEVER)
     is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
     kept = ~(follows & ((end <= until) | is_same))
-    first = numbers(projected["gpu_start_ns"])[order][kept]
+    first = numbers(compute["gpu_start_ns"])[at[order][kept]]
     return _StepBounds(
         device=device[kept],
         source=np.full(kept.sum(), _RANGE),
@@ -222,15 +226,17 @@ def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> 
     )
 
 
-def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], count: int) -> pl.DataFrame:
-    """List confidence and reason of the steps of each device; null for devices whose steps have names."""
-    rows = [
-        (repetitions[device].confidence, repetitions[device].reason)
-        if device in repetitions
-        else (None, None)
-        for device in range(count)
-    ]
-    return pl.DataFrame(rows, schema={"confidence": pl.Float64, "reason": pl.String}, orient="row")
+def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], device: Int64s) -> list[pl.Series]:
+    """List confidence and reason of steps by their device; null for devices whose steps have names."""
+    row, found = np.full(len(device), -1), [*repetitions.values()]
+    for at, number in enumerate(repetitions):
+        row[device == number] = at
+    if not found:
+        columns = (pl.Series(name, [None], dtype=STEPS[name]) for name in ("confidence", "reason"))
+        return [column.new_from_index(0, len(row)) for column in columns]
+    confidence = pl.Series("confidence", [each.confidence for each in found], dtype=pl.Float64)
+    reason = pl.Series("reason", [each.reason for each in found], dtype=pl.String)
+    return [gather(column, row) for column in (confidence, reason)]
 
 
 def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
@@ -296,21 +302,27 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
     return is_numbered, number, steps
 
 
-def _mark_cut_steps(steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, has_range: Bools) -> Bools:
+def _mark_cut_steps(
+    steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, counts: Bools, has_range: Bools
+) -> Bools:
     """Return the mask of steps with an open job, and of first and last steps without a range that have fewer jobs than usual.
 
     Args:
         steps: As `STEPS`.
         device: Index of each step's device.
         jobs: `JOBS`.
+        counts: Mask of the jobs that count.
         has_range: Mask of steps with a range: the whole range is recorded, and so are all jobs in it.
     """
-    row = np.where(is_among(jobs["kind"], ("data", "other")), -1, find_step_rows(jobs, steps))
-    counted = row[(row >= 0) & has_value(jobs["device_id"])]
+    row = np.where(counts, find_step_rows(jobs, steps), -1)
+    counted = row[(row >= 0) & (numbers(jobs["device_id"]) != NEVER)]
     count = np.bincount(counted, minlength=len(steps))
     # an open job cuts its step on all devices of the process: it may not have launched work on each one yet
     same = pack(numbers(steps["process_key"]), numbers(steps["step"]))
-    is_cut = np.isin(same, same[row[(row >= 0) & jobs["is_open"].to_numpy()]])
+    is_open = jobs["is_open"].to_numpy()
+    is_cut = (
+        np.isin(same, same[row[(row >= 0) & is_open]]) if is_open.any() else np.zeros(len(same), np.bool_)
+    )
     for number in list_distinct(device):
         own = np.flatnonzero(device == number)
         edges = own[[0, -1]]

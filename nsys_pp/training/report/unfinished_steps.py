@@ -12,41 +12,38 @@ real reports:
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, is_named, list_distinct, numbers
+from nsys_pp.arrays.columns import NEVER, list_distinct
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.report.step_edges import StepHosts
 
 _LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
 
 
-def mark_unfinished_steps(
-    steps: pl.DataFrame, device: Int64s, *, api_calls: pl.DataFrame, launches: pl.DataFrame
-) -> Bools:
+def mark_unfinished_steps(steps: StepHosts, process: Int64s, ops: LaunchedOps) -> Bools:
     """Mark the steps at the end of each device's capture that launched kernels without a record.
 
     Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked unless all later
     steps are. Of a process with several devices, it is not known where such a kernel would have run: it counts for all.
 
     Args:
-        steps: process_key, host_start_ns, host_end_ns (null: unknown) and has_end (calls after the end on the host are
-            of no step); by device and time.
-        device: Index of each step's device.
-        api_calls: `API_CALLS`.
-        launches: `LAUNCHES` of all operations.
+        steps: Steps, by device and time.
+        process: Process of each step.
+        ops: Operations of the report.
     """
-    is_unfinished = is_named(api_calls["name"], _LAUNCH)
-    is_unfinished[launches["call_row"].to_numpy()] = False
+    is_unfinished = ops.calls.contain(_LAUNCH)
+    is_unfinished[ops.launches["call_row"].to_numpy()] = False
     rows = np.flatnonzero(is_unfinished)
-    mark = np.zeros(len(steps), dtype=np.bool_)
+    mark = np.zeros(len(process), dtype=np.bool_)
     if not len(rows):
         return mark
-    process, called = (api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
-    owner, begin, end = (numbers(steps[name]) for name in ("process_key", "host_start_ns", "host_end_ns"))
-    has_end = steps["has_end"].to_numpy() & (end != NEVER)
-    for number in list_distinct(device).tolist():
-        own = np.flatnonzero(device == number)
-        mine = called[process == owner[own[0]]]
+    of_call, called = (ops.api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
+    begin, end = steps.begin, steps.end
+    has_end = steps.has_end & (end != NEVER)
+    for number in list_distinct(steps.device).tolist():
+        own = np.flatnonzero(steps.device == number)
+        mine = called[of_call == process[own[0]]]
         at = np.searchsorted(np.maximum.accumulate(begin[own]), mine, side="right") - 1
         mine, at = mine[at >= 0], at[at >= 0]
         is_inside = ~has_end[own[at]] | (mine <= end[own[at]])

@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, has_value, is_among, numbers, pack
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.columns import gather_rows, has_value, is_among
 from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
@@ -30,6 +29,7 @@ from nsys_pp.training.report.presets import (
     cast_numbers,
     join_patterns,
 )
+from nsys_pp.training.report.range_names import Keys, RangeNames
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
@@ -60,7 +60,7 @@ _CACHE_SIZE = 64  # results of each function; stages of a run may have different
 MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
-_Parser: TypeAlias = "_lru_cache_wrapper[pl.DataFrame]"
+_Parser: TypeAlias = "_lru_cache_wrapper[_Parsed]"
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         return f"preset `{self.name}` ({self.title}){share}{f'; then{others[1:]}' if others else ''}"
 
 
-def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
+def name_jobs(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = None) -> pl.DataFrame:
     """Find the ranges that are jobs, and parse their names.
 
     Left out are jobs directly inside a job of the same kind (for kind "other": of the same name), jobs inside sends
@@ -108,29 +108,32 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Args:
         ranges: `RANGES`, any order.
         rules: From `choose_rules`.
+        names: Names of the ranges; None: listed by this function.
 
     Returns:
         `NAMED_JOBS`. Empty without matching names.
     """
-    matched = _match(ranges, rules.jobs, _parse_job_names)
-    is_asynchronous = is_among(matched["kind"], ("data",)) & has_value(matched["end_thread_key"])
+    matched = _match(ranges, rules.jobs, _parse_job_names, names)
+    is_asynchronous = has_value(matched["end_thread_key"])
+    if is_asynchronous.any():
+        is_asynchronous &= is_among(matched["kind"], ("data",))
     synchronous = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
     return conform(nest_jobs(synchronous), NAMED_JOBS)
 
 
-def list_kinds(ranges: pl.DataFrame, rules: Rules) -> frozenset[str]:
+def list_kinds(names: RangeNames, rules: Rules) -> frozenset[str]:
     """List the kinds of jobs among the names of ranges, and "step" if one is a step."""
-    kinds = frozenset(_parse(ranges, rules.jobs, _parse_job_names).parsed["kind"].to_list())
-    has_steps = len(_parse(ranges, rules.steps, _parse_step_names).parsed) > 0
+    kinds = _parse(names, rules.jobs, _parse_job_names)[1].kinds
+    has_steps = len(_parse(names, rules.steps, _parse_step_names)[1].row_of) > 0
     return kinds | {"step"} if has_steps else kinds
 
 
 def match_rules(ranges: pl.DataFrame, rules: tuple[Rule, ...]) -> pl.DataFrame:
     """Find the first rule that matches each range: its range_id and the index of the rule, by range_id."""
-    return _match(ranges, rules, _find_rules).select("range_id", "rule")
+    return _match(ranges, rules, _find_rules, None).select("range_id", "rule")
 
 
-def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
+def name_steps(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = None) -> pl.DataFrame:
     """Find the ranges that are steps, and their numbers.
 
     Where no step rule matches, and there are job rules, ranges named by consecutive numbers are steps.
@@ -138,60 +141,70 @@ def name_steps(ranges: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     Args:
         ranges: `RANGES`, any order.
         rules: From `choose_rules`.
+        names: Names of the ranges; None: listed by this function.
 
     Returns:
         `NAMED_STEPS`; the same step may have rows of several threads and domains. Empty without steps.
     """
-    matched = _match(ranges, rules.steps, _parse_step_names)
+    matched = _match(ranges, rules.steps, _parse_step_names, names)
     if matched.is_empty() and rules.jobs:
-        matched = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names))
-    return conform(matched.with_columns(is_numbered=pl.col("step").is_not_null()), NAMED_STEPS)
+        matched = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names, names))
+    is_numbered = pl.Series("is_numbered", has_value(matched["step"]))
+    return conform(matched.hstack([is_numbered]), NAMED_STEPS)
 
 
-class _Names(Struct, frozen=True):
-    """Distinct names (and domains and categories) of ranges, and the values parsed from matching ones."""
+class _Parsed(Struct, frozen=True):
+    """Values parsed from the distinct names (and domains and categories) that match a rule."""
 
-    keys: tuple[str, ...]
-    rows: list[tuple[str | None, ...]]  # distinct, of `keys`
-    row: Int64s  # of each range, in `rows`
-    parsed: pl.DataFrame  # `keys` and the parsed values
+    values: pl.DataFrame
+    row_of: dict[tuple[str | None, ...], int]  # row of each name in `values`
+    kinds: frozenset[str]  # of jobs
 
 
-def _parse(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> _Names:
+def _parse(names: RangeNames, rules: tuple[Rule, ...], parser: _Parser) -> tuple[Keys, _Parsed]:
     """Parse the distinct names of ranges."""
-    keys = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
+    columns = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
+    keys = names.list_keys(columns)
     if not rules:
-        ranges = ranges.clear()
-    codes = [numbers(ranges[key], null=-1) for key in keys]
-    first, row = find_distinct(codes[0] if len(codes) == 1 else pack(*codes))
-    rows = [*zip(*(ranges[key][first].to_list() for key in keys), strict=True)]
-    parse = parser if len(rows) <= MOST_NAMES else parser.__wrapped__
-    return _Names(keys, rows, row, parse(frozenset(rows), keys, rules))
+        return keys, parser(frozenset(), columns, rules)
+    parse = parser if len(keys.rows) <= MOST_NAMES else parser.__wrapped__
+    return keys, parse(keys.distinct, columns, rules)
 
 
-def _match(ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser) -> pl.DataFrame:
+def _match(
+    ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser, names: RangeNames | None
+) -> pl.DataFrame:
     """Find the ranges that match a rule.
 
     Returns:
         `RANGES` by range_id, with the values parsed from names, which replace columns of the same name.
     """
     if not ranges["range_id"].is_sorted():
-        ranges = ranges.sort("range_id")
-    names = _parse(ranges, rules, parser)
-    keys, parsed = names.keys, names.parsed
-    others = [column for column in ranges.columns if column in keys or column not in parsed.columns]
-    values = parsed[[name for name in parsed.columns if name not in keys]]
-    if parsed.is_empty():
-        return ranges[others].clear().hstack(values)
-    row_of = {key: row for row, key in enumerate(zip(*(parsed[key].to_list() for key in keys), strict=True))}
-    row = np.array([row_of.get(key, -1) for key in names.rows], dtype=np.int64)[names.row]
+        ranges, names = ranges.sort("range_id"), None
+    keys, parsed = _parse(RangeNames(ranges) if names is None else names, rules, parser)
+    others = [column for column in ranges.columns if column not in parsed.values.columns]
+    if not parsed.row_of:
+        return ranges[others].clear().hstack(parsed.values)
+    row = np.array([parsed.row_of.get(key, -1) for key in keys.rows], dtype=np.int64)[keys.row]
     matched = np.flatnonzero(row >= 0)
-    return ranges[others][matched].hstack(values[row[matched]])
+    return gather_rows(ranges, others, matched).hstack(
+        gather_rows(parsed.values, parsed.values.columns, row[matched])
+    )
+
+
+def _index(parsed: pl.DataFrame, keys: tuple[str, ...]) -> _Parsed:
+    """Index parsed values by their names: `keys`."""
+    names = zip(*(parsed[key].to_list() for key in keys), strict=True)
+    return _Parsed(
+        values=parsed.drop(keys),
+        row_of={name: row for row, name in enumerate(names)},
+        kinds=frozenset(parsed["kind"].to_list()) if "kind" in parsed.columns else frozenset(),
+    )
 
 
 @lru_cache(_CACHE_SIZE)
-def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Parse job names: `keys`, kind, direction, numbers, role; names without a matching rule are left out."""
+def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
+    """Parse job names: kind, direction, numbers, role; names without a matching rule are left out."""
     matched = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
     fixed = pl.DataFrame(
         [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules)],
@@ -199,7 +212,7 @@ def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[R
         orient="row",
     )
     kind = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
-    return (
+    parsed = (
         matched.join(fixed, on="rule", how="left")
         .with_columns(
             kind=pl.coalesce("rule_kind", kind, pl.lit("other")).cast(JOB_KIND),
@@ -207,20 +220,21 @@ def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[R
         )
         .drop("rule", "rule_kind", "rule_role")
     )
+    return _index(parsed, keys)
 
 
 @lru_cache(_CACHE_SIZE)
-def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Find the rules of names: `keys`, rule; names without a matching rule are left out."""
-    return _match_names(name_keys, keys, rules, groups=())
+def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
+    """Find the rules of names; names without a matching rule are left out."""
+    return _index(_match_names(name_keys, keys, rules, groups=()), keys)
 
 
 @lru_cache(_CACHE_SIZE)
-def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Parse step names: `keys`, step, batch, counts; names without a matching rule are left out."""
+def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
+    """Parse step names: step, batch, counts; names without a matching rule are left out."""
     matched = _match_names(name_keys, keys, rules, groups=STEP_NUMBERS)
     batches = pl.Series([rule.batch for rule in rules], dtype=pl.String)
-    return matched.with_columns(batch=batches.gather(matched["rule"])).drop("rule")
+    return _index(matched.with_columns(batch=batches.gather(matched["rule"])).drop("rule"), keys)
 
 
 def _match_names(

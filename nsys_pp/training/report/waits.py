@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers, pick
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
@@ -18,8 +18,9 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
 from nsys_pp.frames.conform import conform
 from nsys_pp.training.report.compute_segments import Segments
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.report.devices import number_devices, repeat_devices
 from nsys_pp.training.report.event_waits import find_event_waits
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.operation_holders import find_holders
 from nsys_pp.training.report.operations import (
     ASIDE,
@@ -54,36 +55,32 @@ class _Links(Struct, frozen=True, kw_only=True):
 
 def build_waits(
     segments: Segments,
+    launched_ops: LaunchedOps,
     *,
-    gpu_ops: pl.DataFrame,
     steps: pl.DataFrame,
-    api_calls: pl.DataFrame,
     stream_calls: pl.DataFrame,
-    launches: pl.DataFrame,
     messages: pl.DataFrame,
 ) -> pl.DataFrame:
     """Find the operations that hold the gaps between the compute segments of each step.
 
     Args:
         segments: Compute segments.
-        gpu_ops: `GPU_OPS`.
+        launched_ops: Operations of the report.
         steps: `STEPS`.
-        api_calls: `API_CALLS`.
         stream_calls: `STREAM_CALLS`.
-        launches: `LAUNCHES`.
         messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
 
     Returns:
         `WAITS`; empty without steps.
     """
-    devices = list_devices(gpu_ops)
-    ops = list_operations(gpu_ops, devices, messages=messages, api_calls=api_calls, launches=launches)
+    devices, ops = launched_ops.devices, list_operations(launched_ops, messages)
     gaps = _list_gaps(segments, steps, number_devices(steps, devices), ops)
-    others = np.flatnonzero(ops.need >= 0)
-    rows = np.union1d(others, gaps.op[gaps.op >= 0])
-    events = find_event_waits(ops, gpu_ops, stream_calls=stream_calls, api_calls=api_calls)
-    found = find_holders(rows, ops, events=events, api_calls=api_calls, launches=launches)
-    holder, since = np.full(len(gpu_ops) + 1, -1), np.full(len(gpu_ops) + 1, NEVER)
+    is_held = ops.need >= 0
+    is_held[gaps.op[gaps.op >= 0]] = True
+    rows = np.flatnonzero(is_held)
+    events = find_event_waits(ops, launched_ops, stream_calls=stream_calls)
+    found = find_holders(rows, ops, launched_ops, events=events)
+    holder, since = np.full(len(ops.start) + 1, -1), np.full(len(ops.start) + 1, NEVER)
     holder[rows], since[rows] = found.op, found.since
     return _build_frame(gaps, _follow(gaps, holder, ops), since, ops, devices)
 
@@ -94,21 +91,21 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     group = group[order]
     number, start, end = (numbers(steps[name])[order] for name in ("step", "start_ns", "end_ns"))
     of_segment = find_last(segments.group, segments.start, group, start)
-    inside = np.flatnonzero((of_segment >= 0) & (segments.start < np.append(end, NEVER)[of_segment]))
+    inside = np.flatnonzero((of_segment >= 0) & (segments.start < pick(end, of_segment, NEVER)))
     step = of_segment[inside]
     before = np.maximum(segments.previous_end[inside], start[step])
 
     last = find_last(group, end, segments.group, segments.start, is_before=True)
-    latest = np.append(running_maximum(segments.group, segments.end), NEVER)[last]
+    latest = pick(running_maximum(segments.group, segments.end), last, NEVER)
     after = np.minimum(np.maximum(latest, start), end)
     gap_step = np.append(step, np.arange(len(group)))
     gap_end = np.append(segments.start[inside], end)
     mains = np.flatnonzero(ops.need < 0)
     mains = mains[np.argsort(ops.start[mains], kind="stable")]
-    kernel = np.append(mains, -1)[find_first(group[gap_step], gap_end, ops.group[mains], ops.start[mains])]
+    kernel = pick(mains, find_first(group[gap_step], gap_end, ops.group[mains], ops.start[mains]), -1)
     is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
-    finals = np.flatnonzero(np.isin(ops.need, (MESSAGE, COLLECTIVE)) | ((ops.need == COPY) & ops.is_on_main))
-    final = find_last_ended(group, end, ops, finals, ops.group, launched_by=end)
+    is_final = (ops.need == MESSAGE) | (ops.need == COLLECTIVE) | ((ops.need == COPY) & ops.is_on_main)
+    final = find_last_ended(group, end, ops, is_final, ops.group, launched_by=end)
 
     gaps = _Gaps(
         group=group[gap_step],
@@ -136,8 +133,8 @@ def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
     """
 
     def select(gap: Int64s, op: Int64s) -> tuple[Int64s, Int64s]:
-        is_link = (op >= 0) & (np.append(ops.end, NEVER)[op] > gaps.start[gap])
-        is_link &= np.append(ops.need, -1)[op] >= 0
+        is_link = (op >= 0) & (pick(ops.end, op, NEVER) > gaps.start[gap])
+        is_link &= pick(ops.need, op, -1) >= 0
         return gap[is_link], op[is_link]
 
     first = np.where(gaps.is_tail, gaps.op, holder[gaps.op])
@@ -167,7 +164,7 @@ def _build_frame(
     gap = np.append(links.gap, np.arange(len(gaps.op)))
     op = np.append(links.op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
     is_rest = op < 0
-    op_start, op_end = np.append(ops.start, NEVER)[op], np.append(ops.end, NEVER)[op]
+    op_start, op_end = pick(ops.start, op, NEVER), pick(ops.end, op, NEVER)
     order = np.lexsort((op_end, is_rest, gap))
     gap, op, is_rest = gap[order], op[order], is_rest[order]
     op_start, op_end = op_start[order], op_end[order]
@@ -178,7 +175,7 @@ def _build_frame(
 
     is_idle = is_rest & gaps.is_tail[gap]
     unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
-    need = np.append(ops.need, -1)[op]
+    need = pick(ops.need, op, -1)
     run = np.select([need == COPY, need == ASIDE], [_COPY, _HOST], -1)  # kernels aside run in no gap
     parts = (
         (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
@@ -192,8 +189,9 @@ def _build_frame(
     kept = kept[np.lexsort((part[kept], row))]
     row = np.tile(np.arange(len(gap)), 3)[kept]
     is_run = (part[kept] == 2) & (run[row] < 0)
-    frame = devices[gaps.group[gap[row]]].hstack(
+    frame = pl.DataFrame(
         [
+            *repeat_devices(devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),
             pl.Series("start_ns", columns[0][kept]),
             pl.Series("end_ns", columns[1][kept]),

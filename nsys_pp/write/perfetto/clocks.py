@@ -18,6 +18,8 @@ https://github.com/google/perfetto/blob/v52.0.
 
 from __future__ import annotations
 
+from functools import cache
+
 import deflate
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +78,7 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
     )
 
 
+@cache
 def restart_subtrack_clock() -> Parts:
     """Encode the snapshot that resets the subtrack clock to the report's base."""
     own = message(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from typing import Protocol
@@ -24,8 +24,8 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind, Track
 from nsys_pp.stages import report_stage
 from nsys_pp.write.perfetto.packed_blocks import pack_block
-from nsys_pp.write.perfetto.packets import PacketBlock, compress_block
-from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, block_tasks, prepare_batch
+from nsys_pp.write.perfetto.row_blocks import encode_block, prepare_rows
+from nsys_pp.write.perfetto.subtracks import BLOCK_ROWS, PacketBatch, build_block, list_blocks, prepare_batch
 from nsys_pp.write.trace.drawing import (
     ArrangedSlices,
     CounterSubtrack,
@@ -35,7 +35,7 @@ from nsys_pp.write.trace.drawing import (
     Subtrack,
     sequence_id,
 )
-from nsys_pp.write.trace.subtrack_columns import prepare_columns
+from nsys_pp.write.trace.subtrack_columns import Source, prepare_columns
 from nsys_pp.write.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
@@ -91,6 +91,7 @@ def encode_drawing(
     is_packed: bool = False,
     threads: int | None = None,
     early: Early | None = None,
+    sources: dict[int, Source] | None = None,
 ) -> Encoded:
     """Encode a drawing as blocks.
 
@@ -102,6 +103,7 @@ def encode_drawing(
             processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
         early: Other tracks of the same report, encoded alike, whose first event is not after those of this drawing. The
             bytes are those of one drawing with all tracks.
+        sources: Frames that other drawings share with this one, as for `prepare_columns`. Default: none.
 
     Returns:
         The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped.
@@ -112,11 +114,10 @@ def encode_drawing(
     tracks, drawn, batches = _list_batches(drawing, early)
     fresh = [batch for batch in batches if not isinstance(batch, _Ready)]
     base_ns = _find_base_ns(fresh, early)
-    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in fresh]))
+    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in fresh], sources))
     del fresh
     row_count = sum(columns.height for columns in prepared)
     count = threads or thread_count()
-    finish = pack_block if is_packed else compress_block
     writer = _BlockWriter(sink, row_count)
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
         while batches:
@@ -139,11 +140,15 @@ def encode_drawing(
             number = writer.add(
                 _describe(batch, packets)
             )  # the first subtrack of a batch has the bytes of all
-            for task in block_tasks(packets):
-                writer.put(number, pool.submit(_finish, task, finish))
+            rows = None if is_packed else prepare_rows(packets)
+            for block in list_blocks(packets):
+                if is_packed:
+                    writer.put(number, pool.submit(_pack, packets, *block))
+                else:
+                    writer.put(number, pool.submit(encode_block, packets, rows, *block))
                 writer.write_until(2 * count)
             if len(packets.events.begin_index) > _LARGE_ROWS:
-                del batch, packets, task  # its last blocks have what they need
+                del batch, packets, rows  # its last blocks have what they need
                 return_freed()
                 drop_pages()
         writer.write_until(0)
@@ -299,5 +304,5 @@ def thread_count() -> int:
     return min(MAX_THREADS, os.cpu_count() or 1)
 
 
-def _finish(build: Callable[[], PacketBlock], encode: Callable[[PacketBlock], bytes]) -> bytes:
-    return encode(build())
+def _pack(batch: PacketBatch, first: int, stop: int) -> bytes:
+    return pack_block(build_block(batch, first, stop))

@@ -22,8 +22,12 @@ from numpy.typing import NDArray
 from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.plane_packets import PlaneColumn, PlaneGroup, write_planes
+from nsys_pp.arrays.types import Bytes
 from nsys_pp.write.deflate import deflate, measure_deflated
-from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
+from nsys_pp.write.perfetto.clocks import compress
+from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block, join_block
 from nsys_pp.write.perfetto.texts import decompress_packet, read_packets
 from nsys_pp.write.perfetto.wire import Column, Part, varint_column
 
@@ -92,8 +96,8 @@ def unpack_block(data: bytes) -> bytes:
     Raises:
         ValueError: It is damaged, or larger than any block.
     """
-    block = _read_block(data)
-    return block if isinstance(block, bytes) else compress_block(block)
+    _check_form(data)
+    return data[1:] if data[0] == _AS_PACKET else compress(_unpack_columns(data[1:]))
 
 
 def check_contents(data: bytes) -> None:
@@ -102,20 +106,18 @@ def check_contents(data: bytes) -> None:
     Raises:
         ValueError: It is damaged, or larger than any block.
     """
-    _read_block(data)
+    _check_form(data)
+    if data[0] == _AS_COLUMNS:
+        _unpack_columns(data[1:])
 
 
-def _read_block(data: bytes) -> bytes | PacketBlock:
-    """Return the compressed packet of a block of form 0, or the packets of one of form 1."""
+def _check_form(data: bytes) -> None:
     if not data:
         raise ValueError("a block is empty")
-    if data[0] == _AS_PACKET:
-        if len(list(read_packets(BytesIO(data[1:])))) != 1:
-            raise ValueError("a block is not one packet")
-        return data[1:]
-    if data[0] != _AS_COLUMNS:
+    if data[0] not in (_AS_PACKET, _AS_COLUMNS):
         raise ValueError("a block has an unknown form")
-    return _unpack_columns(data[1:])
+    if data[0] == _AS_PACKET and len(list(read_packets(BytesIO(data[1:])))) != 1:
+        raise ValueError("a block is not one packet")
 
 
 def iterate_plain(blocks: IO[bytes]) -> Iterator[bytes]:
@@ -176,7 +178,8 @@ def _pack_positions(groups: list[PacketGroup]) -> bytes:
     return numbers.tobytes()
 
 
-def _unpack_columns(packed: bytes) -> PacketBlock:
+def _unpack_columns(packed: bytes) -> bytes | Bytes:
+    """Return the packets of a block of form 1."""
     data = memoryview(_inflate(packed))
     size = int.from_bytes(data[: _LENGTH.size], "little")
     try:
@@ -187,6 +190,38 @@ def _unpack_columns(packed: bytes) -> PacketBlock:
     at = _LENGTH.size + size
     head = bytes(data[at : at + description.head_bytes])
     at += description.head_bytes
+    core = load_core()
+    if core is None:
+        return join_block(PacketBlock(head=head, groups=_unpack_groups(description, data, at)))
+    group_of = None
+    if len(description.groups) > 1:
+        rows = sum(group.rows for group in description.groups)
+        group_of = np.frombuffer(data, dtype=np.uint8, count=rows, offset=at)
+        at += rows
+    groups = []
+    for group in description.groups:
+        own, at = _lay_out(group, at)
+        groups.append(own)
+    return write_planes(core, data, groups, group_of, head=head, stop=at)
+
+
+def _lay_out(group: _GroupCode, at: int) -> tuple[PlaneGroup, int]:
+    """Lay out the packets of a group whose planes begin at an offset; return the offset behind them, too."""
+    columns, packet, offset = [], [], 0
+    for part in group.parts:
+        if isinstance(part, bytes):
+            packet.append(part)
+            offset += len(part)
+            continue
+        columns.append(PlaneColumn(part.code, at, offset, part.width, part.is_raw))
+        packet.append(bytes(part.width))
+        offset += part.width
+        at += part.code.width * part.code.length
+    return PlaneGroup(group.rows, b"".join(packet), columns), at
+
+
+def _unpack_groups(description: _Description, data: memoryview, at: int) -> list[PacketGroup]:
+    """Decode the groups of a block by numpy."""
     positions, at = _unpack_positions(description, data, at)
     groups = []
     for group, own in zip(description.groups, positions, strict=True):
@@ -194,7 +229,7 @@ def _unpack_columns(packed: bytes) -> PacketBlock:
         groups.append(PacketGroup(positions=own, parts=parts))
     if at != len(data):
         raise ValueError("a block has another length than its columns")
-    return PacketBlock(head=head, groups=groups)
+    return groups
 
 
 def _inflate(packed: bytes) -> bytes:

@@ -36,9 +36,14 @@ class PacketBlock(Struct, frozen=True, kw_only=True):
 
 def compress_block(block: PacketBlock) -> bytes:
     """Encode a block as one compressed packet: bytes of a trace. They depend on the values of the block only."""
+    return compress(join_block(block))
+
+
+def join_block(block: PacketBlock) -> bytes | NDArray[np.uint8]:
+    """Return the packets of a block, in order, behind its head."""
     core = load_core()
     packets = _join_in_numpy(block) if core is None else _join(core, block)
-    return compress(block.head + packets.tobytes() if block.head else packets)
+    return block.head + packets.tobytes() if block.head else packets
 
 
 def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
@@ -47,12 +52,21 @@ def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:
 
 def lay_out_group(group: PacketGroup) -> RecordGroup:
     """Find the bytes that the packets of a group share, and the offsets of its columns."""
-    columns, at = [], 0
-    for part in group.parts:
+    template, offsets, widths = lay_out_parts(group.parts)
+    values = [part.values for part in group.parts if not isinstance(part, bytes)]
+    columns = [RecordColumn(*column) for column in zip(values, offsets, widths, strict=True)]
+    return RecordGroup(group.positions, template, columns)
+
+
+def lay_out_parts(parts: Parts) -> tuple[bytes, list[int], list[int]]:
+    """Return the bytes that packets share, with zeros for their columns, and the offsets and widths of these."""
+    offsets, widths, at = [], [], 0
+    for part in parts:
         if not isinstance(part, bytes):
-            columns.append(RecordColumn(part.values, at, part.width))
+            offsets.append(at)
+            widths.append(part.width)
         at += len(part)
-    return RecordGroup(group.positions, join_template(group.parts), columns)
+    return join_template(parts), offsets, widths
 
 
 def _join_in_numpy(block: PacketBlock) -> NDArray[np.uint8]:

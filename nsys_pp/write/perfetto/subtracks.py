@@ -12,8 +12,8 @@ https://github.com/google/perfetto/blob/v52.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.row_packets import RowColumn
+from nsys_pp.arrays.types import Bools
 from nsys_pp.write.perfetto.clocks import restart_subtrack_clock
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
 from nsys_pp.write.perfetto.protobuf import (
@@ -38,6 +39,7 @@ from nsys_pp.write.perfetto.protobuf import (
 )
 from nsys_pp.write.perfetto.wire import (
     Array,
+    Column,
     Parts,
     constant,
     encode_strings,
@@ -56,21 +58,53 @@ from nsys_pp.write.trace.drawing import (
     is_flow,
 )
 from nsys_pp.write.trace.events import Events, order_events
-from nsys_pp.write.trace.strings import WORDS, intern
+from nsys_pp.write.trace.strings import WORDS
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
 from nsys_pp.write.trace.tree import count_rows
 
+_FEW_STRINGS, _CACHE_SIZE = 127, 256  # tables of a run that repeat
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 
 
-class RowField(Struct, frozen=True, kw_only=True):
-    """A field of the events of a subtrack: one value per row, and the mask of rows with a value."""
+class FieldKind(Struct, frozen=True):
+    """Kind of a field of events: a number, and the number of the name for an argument."""
 
-    encode: Callable[[Array], Parts]
-    values: Array
-    present: Bools | None  # None: all rows have a value
-    rows: Int64s | None = None  # of the values, in order; None: values are in order
+    number: int
+    is_raw: bool = False  # 8 bytes as they are
+    argument: int = 0  # number of the argument's name; 0: the field is no argument
+
+    def encode(self, values: Array | Column) -> Parts:
+        """Encode the field for rows that all have it."""
+        value = fixed64(self.number, values) if self.is_raw else field(self.number, values)
+        if not self.argument:
+            return value
+        return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, self.argument), value)
+
+
+class RowField(Struct, frozen=True, kw_only=True):
+    """A field of the events of a subtrack."""
+
+    kind: FieldKind
+    column: RowColumn
+
+    def present(self, first: int, stop: int) -> Bools | None:
+        """Return the mask of the rows [first, stop) that have the field; None: all of them."""
+        column = self.column
+        if column.is_number:
+            mask = column.values[first:stop] != 0
+        elif column.present is None:
+            return None
+        else:
+            mask = (
+                column.present[first:stop] if column.rows is None else column.present[column.rows[first:stop]]
+            )
+        return None if mask.all() else mask
+
+    def gather(self, first: int, stop: int) -> Array:
+        """Return the values of the rows [first, stop)."""
+        values, rows = self.column.values, self.column.rows
+        return values[first:stop] if rows is None else values.take(rows[first:stop])
 
 
 class PacketBatch(Struct, frozen=True, kw_only=True):
@@ -85,7 +119,9 @@ class PacketBatch(Struct, frozen=True, kw_only=True):
         np.int64
     ]  # since the previous event; of the first one of a subtrack, since the report's base
     fields: list[RowField]
-    interned: list[tuple[int, pl.Series]]  # tables of strings, each with its field of InternedData
+    interned: list[
+        tuple[int, pl.Series | list[str]]
+    ]  # tables of strings, each with its field of InternedData
 
 
 def prepare_batch(
@@ -114,13 +150,11 @@ def prepare_batch(
     heights = np.array([count_rows(subtrack) for subtrack in subtracks])
     first_rows = np.cumsum(heights) - heights
     event_type, events = _events(subtracks[0], columns, first_rows)
-    interned: list[tuple[int, pl.Series]] = []
+    interned: list[tuple[int, pl.Series | list[str]]] = []
     fields: list[RowField] = []
     if isinstance(subtracks[0], CounterSubtrack):
-        values = columns.gather("value")
-        fields.append(
-            RowField(encode=partial(fixed64, TrackEvent.COUNTER_DOUBLE), values=values, present=None)
-        )
+        kind, values = FieldKind(TrackEvent.COUNTER_DOUBLE, is_raw=True), columns.gather("value")
+        fields.append(RowField(kind=kind, column=RowColumn(values=values, is_raw=True)))
     else:
         fields, interned = _collect_fields(
             columns, SLICES if isinstance(subtracks[0], SliceSubtrack) else MARK_POINTS
@@ -140,11 +174,11 @@ def prepare_batch(
     )
 
 
-def block_tasks(batch: PacketBatch) -> Iterator[Callable[[], PacketBlock]]:
-    """Yield one task per block of a batch; a task builds its block. Tasks may run in any order and in any thread."""
+def list_blocks(batch: PacketBatch) -> Iterator[tuple[int, int]]:
+    """Yield the first and the end row of each block of a batch. Blocks may be built in any order and in any thread."""
     rows = len(batch.events.begin_index)
     for first in range(0, rows, BLOCK_ROWS):
-        yield partial(_build_block, batch, first, min(first + BLOCK_ROWS, rows))
+        yield first, min(first + BLOCK_ROWS, rows)
 
 
 def _events(kind: Subtrack, columns: SubtrackColumns, first_rows: NDArray[np.int64]) -> tuple[int, Events]:
@@ -160,69 +194,55 @@ def _events(kind: Subtrack, columns: SubtrackColumns, first_rows: NDArray[np.int
 
 def _collect_fields(
     columns: SubtrackColumns, schema: pl.Schema
-) -> tuple[list[RowField], list[tuple[int, pl.Series]]]:
+) -> tuple[list[RowField], list[tuple[int, pl.Series | list[str]]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
-    frame = columns.source.frame
-    arguments = [column for column in frame.columns if column not in schema and not is_flow(column)]
-    empty = pl.Series([], dtype=pl.String)
-    strings, texts = [empty], {"name": empty, "color": empty}
-    encoders: dict[str, Callable[[Array], Parts]] = {
-        "name": partial(field, TrackEvent.NAME_IID),
-        "color": partial(field, TrackEvent.CORRELATION_STRING_IID),
-    }
-    values: dict[str, Array] = {}
-    for column in texts:
-        if columns.has_values(column):
-            texts[column], values[column] = intern(frame[column], columns.gather(column), columns.rows)
-    for column in filter(is_flow, frame.columns):
-        if columns.has_values(column):
-            encoders[column] = partial(fixed64, TrackEvent.FLOW_IDS)
-            values[column] = columns.source.array(column)
-    for i, column in enumerate(arguments):
-        if columns.has_values(column):
-            number, values[column] = _argument(columns, column, strings)
-            encoders[column] = partial(_annotation, i + 1, number)
-    fields = [
-        RowField(
-            encode=encoders[column],
-            values=of_rows,
-            present=columns.present(column),
-            rows=None if isinstance(frame[column].dtype, WORDS) else columns.rows,
-        )
-        for column, of_rows in values.items()
-    ]
-    return fields, [
-        (InternedData.EVENT_NAMES, texts["name"]),
-        (InternedData.CORRELATION_STRINGS, perfetto_seeds(texts["color"])),
-        (InternedData.ANNOTATION_NAMES, pl.Series(arguments, dtype=pl.String)),
-        (InternedData.ANNOTATION_STRINGS, pl.concat(strings)),
-    ]
-
-
-def _argument(columns: SubtrackColumns, column: str, strings: list[pl.Series]) -> tuple[int, Array]:
-    """Return the field number of an argument, and its values: of all rows of the source, or numbers of the strings of each row.
-
-    The strings are appended to `strings` and numbered on.
-    """
     source = columns.source
-    dtype = source.frame[column].dtype
-    if dtype.is_integer():
-        return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, source.array(column)
+    names = source.frame.columns
+    dtypes = dict(zip(names, source.frame.dtypes, strict=True))
+    arguments = [column for column in names if column not in schema and not is_flow(column)]
+    words = [column for column in arguments if isinstance(dtypes[column], WORDS)]
+    groups = [
+        [column for column in group if source.has_values(column)] for group in (["name"], ["color"], words)
+    ]
+    numbers, (event_names, colors, texts) = columns.number(groups)
+    kinds = {"name": FieldKind(TrackEvent.NAME_IID), "color": FieldKind(TrackEvent.CORRELATION_STRING_IID)}
+    kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in names if is_flow(column)}
+    kinds |= {column: _argument(dtypes[column], number) for number, column in enumerate(arguments, 1)}
+    fields = []
+    for column, kind in kinds.items():
+        if column in numbers:
+            values = RowColumn(values=numbers[column], is_number=True)
+        elif source.has_values(column):
+            values = RowColumn(
+                values=source.array(column),
+                rows=columns.rows,
+                present=source.present(column),
+                is_raw=kind.is_raw,
+            )
+        else:
+            continue
+        fields.append(RowField(kind=kind, column=values))
+    return fields, [
+        (InternedData.EVENT_NAMES, event_names),
+        (InternedData.CORRELATION_STRINGS, perfetto_seeds(colors)),
+        (InternedData.ANNOTATION_NAMES, arguments),
+        (InternedData.ANNOTATION_STRINGS, texts),
+    ]
+
+
+@cache
+def _argument(dtype: pl.DataType, number: int) -> FieldKind:
+    """Return the kind of the field of an argument, whose name has a number."""
+    if isinstance(dtype, WORDS):
+        return FieldKind(Annotation.STRING_IID, argument=number)
     if dtype.is_float():
-        return Annotation.DOUBLE, source.array(column)
+        return FieldKind(Annotation.DOUBLE, is_raw=True, argument=number)
     if dtype == pl.Boolean:
-        return Annotation.BOOL, source.array(column)
-    texts, ids = intern(source.frame[column], columns.gather(column), columns.rows)
-    ids += np.uint32(sum(map(len, strings)))
-    strings.append(texts)
-    return Annotation.STRING_IID, ids
+        return FieldKind(Annotation.BOOL, argument=number)
+    return FieldKind(Annotation.INT if dtype.is_signed_integer() else Annotation.UINT, argument=number)
 
 
-def _annotation(name_id: int, number: int, values: Array) -> Parts:
-    return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, name_id), field(number, values))
-
-
-def _build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
+def build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
     """Build the packets of the rows [first, stop), with all ends of slices before row `stop` begins."""
     begin = batch.events.begin_index
     low = int(begin[first])
@@ -245,70 +265,81 @@ def _build_block(batch: PacketBatch, first: int, stop: int) -> PacketBlock:
         is_end = np.ones(len(deltas), dtype=bool)
         is_end[begins] = False
         ends = np.flatnonzero(is_end)
-        closing = _packets(batch, deltas[ends], field(TrackEvent.TYPE, EventType.SLICE_END))
-        groups.append(PacketGroup(positions=place[ends], parts=closing))
+        groups.append(PacketGroup(positions=place[ends], parts=end_packets(batch.sequence, deltas[ends])))
     if len(before):
-        openings = _openings(batch, batch.track_uuids[1:][slice(*opened)])
+        openings = opening_packets(batch.sequence, batch.track_uuids[1:][slice(*opened)])
         groups.append(PacketGroup(positions=place[before] - 1, parts=openings))
-    return PacketBlock(head=_encode_first_packet(batch) if first == 0 else b"", groups=groups)
+    return PacketBlock(head=encode_first_packet(batch) if first == 0 else b"", groups=groups)
 
 
 def _shapes(fields: list[RowField], first: int, stop: int) -> Iterator[tuple[Array | slice, list[RowField]]]:
     """Group rows by the set of fields that they have; yield the rows and the fields of each group."""
-    nullable = [(row_field, row_field.present) for row_field in fields if row_field.present is not None]
+    masks = [(row_field, row_field.present(first, stop)) for row_field in fields]
+    used = [(row_field, mask) for row_field, mask in masks if mask is None or mask.any()]
+    nullable = [(row_field, mask) for row_field, mask in used if mask is not None]
     if len(nullable) > MAX_NULLABLE:
         raise ValueError(f"more than {MAX_NULLABLE} arguments of a subtrack have nulls")
     if not nullable:
-        yield slice(None), fields
+        yield slice(None), [row_field for row_field, _ in used]
         return
     key = np.zeros(stop - first, dtype=np.uint64)
-    for bit, (_, present) in enumerate(nullable):
-        key |= present[first:stop].astype(np.uint64) << np.uint64(bit)
+    for bit, (_, mask) in enumerate(nullable):
+        key |= mask.astype(np.uint64) << np.uint64(bit)
     for shape in list_distinct(key):
         has = {id(row_field): bool(int(shape) >> bit & 1) for bit, (row_field, _) in enumerate(nullable)}
-        yield np.flatnonzero(key == shape), [f for f in fields if has.get(id(f), True)]
+        yield np.flatnonzero(key == shape), [f for f, _ in used if has.get(id(f), True)]
 
 
 def _begins(
     batch: PacketBatch, deltas: Array, first: int, rows: Array | slice, fields: list[RowField]
 ) -> Parts:
-    span = slice(first, first + BLOCK_ROWS)
-    encoded = []
-    for row_field in fields:
-        if row_field.rows is None:
-            values = row_field.values[span][rows]
-        else:
-            values = row_field.values.take(row_field.rows[span][rows])
-        encoded.append(row_field.encode(values))
-    return _packets(batch, deltas, field(TrackEvent.TYPE, batch.event_type), *encoded)
+    stop = min(first + BLOCK_ROWS, len(batch.events.begin_index))
+    values = [row_field.gather(first, stop)[rows] for row_field in fields]
+    kinds = [row_field.kind for row_field in fields]
+    return begin_packets(batch.sequence, batch.event_type, deltas, kinds, values)
 
 
-def _packets(batch: PacketBatch, deltas: Array, *event: Parts) -> Parts:
+def begin_packets(
+    sequence: int | Column,
+    event_type: int,
+    deltas: Array | Column,
+    kinds: Sequence[FieldKind],
+    values: Sequence[Array | Column],
+) -> Parts:
+    """Build packets of events with the same fields: begins of slices, marks or samples."""
+    encoded = [kind.encode(column) for kind, column in zip(kinds, values, strict=True)]
+    return _packets(sequence, deltas, field(TrackEvent.TYPE, event_type), *encoded)
+
+
+def end_packets(sequence: int | Column, deltas: Array | Column) -> Parts:
+    """Build packets of ends of slices."""
+    return _packets(sequence, deltas, field(TrackEvent.TYPE, EventType.SLICE_END))
+
+
+def _packets(sequence: int | Column, deltas: Array | Column, *event: Parts) -> Parts:
     return message(
         Trace.PACKET,
         field(TracePacket.TIMESTAMP, deltas),
-        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_ID, sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         message(TracePacket.TRACK_EVENT, *event),
     )
 
 
-def _openings(batch: PacketBatch, track_uuids: NDArray[np.uint64]) -> Parts:
+def opening_packets(sequence: int | Column, track_uuids: NDArray[np.uint64] | Column) -> Parts:
     """Build the packets that begin further subtracks: they set the track, and restart the clock; strings stay."""
     return message(
         Trace.PACKET,
-        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_ID, sequence),
         field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
         _defaults(track_uuids),
         restart_subtrack_clock(),
     )
 
 
-def _encode_first_packet(batch: PacketBatch) -> bytes:
+def encode_first_packet(batch: PacketBatch) -> bytes:
     """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
-    tables = b"".join(
-        encode_strings(number, Interned.IID, Interned.TEXT, strings) for number, strings in batch.interned
-    )
+    tables = b"".join([_encode_table(number, strings) for number, strings in batch.interned])
     return constant(
         message(
             Trace.PACKET,
@@ -321,7 +352,19 @@ def _encode_first_packet(batch: PacketBatch) -> bytes:
     )
 
 
-def _defaults(track_uuid: int | NDArray[np.uint64]) -> Parts:
+def _encode_table(number: int, strings: pl.Series | list[str]) -> bytes:
+    if isinstance(strings, list) and len(strings) <= _FEW_STRINGS:
+        return _encode_few(number, tuple(strings))
+    return encode_strings(number, Interned.IID, Interned.TEXT, strings)
+
+
+@lru_cache(_CACHE_SIZE)
+def _encode_few(number: int, strings: tuple[str, ...]) -> bytes:
+    """Encode a table as others of the run that have the same strings."""
+    return encode_strings(number, Interned.IID, Interned.TEXT, strings)
+
+
+def _defaults(track_uuid: int | NDArray[np.uint64] | Column) -> Parts:
     return message(
         TracePacket.DEFAULTS,
         field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_SUBTRACK),

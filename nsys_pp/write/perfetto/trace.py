@@ -20,6 +20,7 @@ from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack
@@ -112,6 +113,28 @@ def check_packed(encoded: Encoded, source: Source) -> None:
     for subtrack in encoded.subtracks:
         for block in _read_packed(source, subtrack.size_bytes, is_drawn=True):
             check_contents(block)
+
+
+def unpack_blocks(encoded: Encoded, source: Source) -> tuple[Encoded, list[bytes]]:
+    """Unpack the blocks of a part.
+
+    Args:
+        encoded: The part, packed.
+        source: Its blocks.
+
+    Returns:
+        The same report with blocks of a trace, and these.
+
+    Raises:
+        ValueError: A block is damaged, or longer than its subtrack.
+        EOFError: The blocks end early.
+    """
+    subtracks, blocks = [], []
+    for subtrack in encoded.subtracks:
+        own = [unpack_block(block) for block in _read_packed(source, subtrack.size_bytes, is_drawn=True)]
+        subtracks.append(replace(subtrack, size_bytes=sum(map(len, own))))
+        blocks += own
+    return replace(encoded, subtracks=subtracks, is_packed=False), blocks
 
 
 def _encode_header(reports: Sequence[PlacedReport], zero_ns: int) -> bytes:

@@ -26,6 +26,7 @@ from nsys_pp.arrays.packet_writer import join_tails
 
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
+_BYTES = tuple(bytes((number,)) for number in range(128))
 _FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
 
 
@@ -72,18 +73,20 @@ def tag(number: int, wire_type: int) -> bytes:
     return varint(number << 3 | wire_type)
 
 
-def field(number: int, value: int | float | str | bytes | Array) -> Parts:
+def field(number: int, value: int | float | str | bytes | Array | Column) -> Parts:
     """Encode one field: a constant, or a column.
 
     Args:
         number: The field's number.
         value: An int or bool (varint), float (double), str or bytes; or an array with one value per row:
             integers or booleans (varint; ten bytes wide if any is negative), float64 (double), or a
-            matrix of uint8 (bytes, one row per message).
+            matrix of uint8 (bytes, one row per message). Or a column of varints as it is.
 
     Returns:
         The field's parts.
     """
+    if isinstance(value, Column):
+        return (tag(number, VARINT), value)
     if isinstance(value, np.ndarray):
         if value.ndim == 2:
             return (tag(number, DELIMITED) + varint(value.shape[1]), Column(value, value.shape[1]))
@@ -98,8 +101,10 @@ def field(number: int, value: int | float | str | bytes | Array) -> Parts:
     return (tag(number, DELIMITED) + varint(len(data)) + data,)
 
 
-def fixed64(number: int, values: Array) -> Parts:
+def fixed64(number: int, values: Array | Column) -> Parts:
     """Encode a column of 64-bit values with their little-endian bytes: fixed64, sfixed64 or double."""
+    if isinstance(values, Column):
+        return (tag(number, FIXED64), values)
     raw = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return (tag(number, FIXED64), Column(raw.view(np.uint8).reshape(-1, 8), 8))
 
@@ -178,7 +183,9 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     return joined
 
 
-def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Series) -> bytes:
+def encode_strings(
+    number: int, id_number: int, text_number: int, strings: pl.Series | Sequence[str]
+) -> bytes:
     """Encode a table of strings: one message per string, with ids 1, 2, ... in order.
 
     Args:
@@ -193,12 +200,14 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
     >>> encode_strings(1, 1, 2, pl.Series(["a", "bc"])).hex()
     '0a0508011201610a06080212026263'
     """
-    if strings.is_empty():
+    if not len(strings):
         return b""
     if len(strings) <= _FEW_STRINGS:
-        texts = [text.encode() for text in strings.to_list()]
+        texts = [text.encode() for text in strings]
         if max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
             return _encode_short_strings(number, id_number, text_number, texts)
+    if not isinstance(strings, pl.Series):
+        strings = pl.Series(strings, dtype=pl.String)
     lengths = strings.str.len_bytes().to_numpy().astype(np.int64)
     text = strings.str.join("").item().encode()
     inner = (
@@ -213,13 +222,12 @@ def encode_strings(number: int, id_number: int, text_number: int, strings: pl.Se
 
 
 def _encode_short_strings(number: int, id_number: int, text_number: int, texts: Sequence[bytes]) -> bytes:
-    id_tag, text_tag = tag(id_number, VARINT), tag(text_number, DELIMITED)
-    fields = [
-        b"".join((id_tag, bytes((at,)), text_tag, bytes((len(text),)), text))
-        for at, text in enumerate(texts, 1)
-    ]
-    outer = tag(number, DELIMITED)
-    return b"".join(outer + bytes((len(inner),)) + inner for inner in fields)
+    id_tag, text_tag, outer = tag(id_number, VARINT), tag(text_number, DELIMITED), tag(number, DELIMITED)
+    others = len(id_tag) + 1 + len(text_tag) + 1
+    heads = [outer + _BYTES[others + len(text)] + id_tag + _BYTES[at] for at, text in enumerate(texts, 1)]
+    return b"".join(
+        [head + text_tag + _BYTES[len(text)] + text for head, text in zip(heads, texts, strict=True)]
+    )
 
 
 def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from rich.cells import cell_len, set_cell_size
-
 _LEAST_ARGUMENTS = 8  # cells that shortened template arguments keep
 
 
@@ -23,6 +21,8 @@ def shorten_symbol(name: str, cells: int) -> str:
     >>> shorten_symbol("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 32)
     'at::fill<(int)4, at::FillFu…>(…)'
     """
+    from rich.cells import cell_len, set_cell_size  # a table in a file needs no rich
+
     if cell_len(name) <= cells:
         return name
     start = _find_parameters(name)

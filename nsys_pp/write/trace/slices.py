@@ -124,6 +124,18 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def mark_points(marks: pl.DataFrame) -> pl.DataFrame:
+    """Build the instants of marks (`MARKS`), as `MARK_POINTS` with arguments."""
+    return marks.select(
+        "time_ns",
+        name=pl.col("name").fill_null("(no name)"),
+        color=_no_color(),
+        domain="domain",
+        category="category",
+        payload=pl.col("payload").cast(pl.Categorical()),
+    )
+
+
 def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, ArrangedSlices]]:
     """Split slices into subtracks without overlap.
 

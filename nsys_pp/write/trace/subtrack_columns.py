@@ -1,12 +1,12 @@
-"""Columns of subtracks, prepared for encoding: strings as codes, and nulls as masks.
+"""Columns of subtracks, prepared for encoding: strings as numbers, and nulls as masks.
 
-The subtracks of many tracks are rows of the same frame, so its columns are prepared once. The frame of a small one has a
-few rows, and a query has a fixed cost, so the columns of all frames are prepared together.
+The subtracks of many tracks are rows of the same frame, so its columns are prepared once. A query of polars has a fixed cost,
+so the columns of large frames are prepared together, and small ones mostly without a query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,14 +15,16 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.columns import split_nulls
 from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
-from nsys_pp.write.trace.strings import NULL, WORDS, number_words
+from nsys_pp.write.trace.strings import WORDS, Words, number_columns, number_words
 from nsys_pp.write.trace.tree import subtrack_rows
 
 _PRESENT = "\0present "  # not the name of any column
+_FEW_ROWS = 20_000  # of a frame whose columns are prepared without a query
 
 
 class Source:
@@ -30,7 +32,8 @@ class Source:
 
     Args:
         frame: The frame.
-        prepared: The codes of each string column, unless it is all null. For each other column that is partly null: its values with 0 for null, and the mask of rows with a value.
+        prepared: The codes of string columns, unless they are all null; for each other column that is partly null: its
+            values with 0 for null, and the mask of rows with a value. Without columns for a small frame.
     """
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
@@ -38,28 +41,43 @@ class Source:
         self.null_count = {column.name: column.null_count() for column in frame.iter_columns()}
         self._prepared = prepared
         self._arrays: dict[str, NDArray[Any]] = {}
+        self._words: dict[str, Words] = {}
 
     def array(self, column: str) -> NDArray[Any]:
-        """Return the values of a column, with codes for strings and 0 for other nulls."""
+        """Return the values of a column other than strings; any value for null."""
         if column not in self._arrays:
-            is_prepared = column in self._prepared.columns
-            values = (self._prepared if is_prepared else self.frame).get_column(column)
+            values = self.frame.get_column(column)
+            mask = None
+            if _PRESENT + column in self._prepared.columns:
+                values, mask = self._prepared.get_column(column), self._prepared.get_column(_PRESENT + column)
             if values.dtype.is_float():
                 values = values.cast(pl.Float64)
-            self._arrays[column] = values.to_numpy()
+            if mask is None:
+                self._arrays[column], is_present = split_nulls(values)
+            else:
+                self._arrays[column], is_present = values.to_numpy(), mask.to_numpy()
+            if is_present is not None:
+                self._arrays[_PRESENT + column] = is_present
         return self._arrays[column]
 
-    def mask(self, column: str) -> Bools:
-        """Return the mask of the rows with a value, of a column with nulls."""
-        name = _PRESENT + column
-        if name not in self._arrays:
-            if name in self._prepared.columns:
-                self._arrays[name] = self._prepared[name].to_numpy()
-            elif self.null_count[column] == len(self.frame):
-                self._arrays[name] = np.zeros(len(self.frame), dtype=bool)
-            else:
-                self._arrays[name] = self._prepared[column].to_numpy() != NULL
-        return self._arrays[name]
+    def present(self, column: str) -> Bools | None:
+        """Return the mask of the rows with a value, of a column other than strings; None if all have one."""
+        self.array(column)
+        return self._arrays.get(_PRESENT + column)
+
+    def words(self, column: str) -> Words:
+        """Return a column of strings."""
+        if column not in self._words:
+            if column not in self._prepared.columns:  # one query for all columns
+                self._prepared = self.frame.select(_number_words(self.frame))
+            self._words[column] = Words(
+                self.frame.get_column(column), self._prepared.get_column(column).to_numpy()
+            )
+        return self._words[column]
+
+    def has_values(self, column: str) -> bool:
+        """Return whether a column has a value in any row."""
+        return self.null_count[column] < self.frame.height
 
 
 class SubtrackColumns(Struct, frozen=True, kw_only=True):
@@ -81,44 +99,64 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
         return len(self.source.frame) if self.rows is None else len(self.rows)
 
     def gather(self, column: str) -> NDArray[Any]:
-        """Return the values of a column: codes for strings, 0 for other nulls."""
+        """Return the values of a column of numbers without nulls."""
         values = self.source.array(column)
         return values if self.rows is None else values.take(self.rows)
 
-    def has_values(self, column: str) -> bool:
-        """Return whether a column has a value in any row."""
-        null_count, height = self.source.null_count[column], self.source.frame.height
-        if self.rows is None or null_count in (0, height):
-            return null_count < height
-        return bool(self._mask(column).any())
+    def number(
+        self, groups: Sequence[Sequence[str]]
+    ) -> tuple[dict[str, NDArray[np.uint32]], list[pl.Series | list[str]]]:
+        """Number the strings of groups of columns 1, 2, ... in order of appearance, the columns of a group one after the other.
 
-    def present(self, column: str) -> Bools | None:
-        """Return the mask of rows with a value; None if all have one."""
-        if not self.source.null_count[column]:
-            return None
-        mask = self._mask(column)
-        return None if mask.all() else mask
+        Returns:
+            The number of each row by column, 0 for null; and per group its strings in order of their numbers.
+        """
+        columns = [(column, number) for number, group in enumerate(groups) for column in group]
+        words = [self.source.words(column) for column, _ in columns]
+        numbers, used = number_columns(words, self.rows, [group for _, group in columns])
+        texts: list[pl.Series | list[str]] = []
+        for number in range(len(groups)):
+            of_group = [
+                own.list_texts(codes)
+                for own, codes, (_, group) in zip(words, used, columns, strict=True)
+                if group == number
+            ]
+            texts.append(_join_texts(of_group))
+        return {column: own for (column, _), own in zip(columns, numbers, strict=True)}, texts
 
-    def _mask(self, column: str) -> Bools:
-        mask = self.source.mask(column)
-        return mask if self.rows is None else mask.take(self.rows)
+
+def _join_texts(texts: Iterable[pl.Series | list[str]]) -> pl.Series | list[str]:
+    texts = [some for some in texts if len(some)]
+    if not texts:
+        return []
+    if len(texts) == 1:
+        return texts[0]
+    if all(isinstance(some, list) for some in texts):
+        return [text for some in texts for text in some]
+    return pl.concat([pl.Series(some, dtype=pl.String) for some in texts])
 
 
-def prepare_columns(batches: Sequence[Sequence[Subtrack]]) -> list[SubtrackColumns]:
+def prepare_columns(
+    batches: Sequence[Sequence[Subtrack]], sources: dict[int, Source] | None = None
+) -> list[SubtrackColumns]:
     """Prepare the columns of subtracks for encoding.
 
     Args:
         batches: Batches of subtracks with the same columns.
+        sources: Frames that were prepared before, by id; receives further ones. Default: none.
 
     Returns:
         One `SubtrackColumns` per batch, in order.
     """
     joined = [_join(batch) for batch in batches]
     frames = {id(frame): frame for frame, _, _ in joined}
-    prepared = _prepare_frames(list(frames.values()))
-    sources = {
-        key: Source(frame, columns) for (key, frame), columns in zip(frames.items(), prepared, strict=True)
-    }
+    sources = {} if sources is None else sources
+    fresh = {key: frame for key, frame in frames.items() if key not in sources}
+    large = {key: frame for key, frame in fresh.items() if frame.height > _FEW_ROWS}
+    prepared = dict(zip(large, _prepare_frames(list(large.values())), strict=True))
+    nothing = pl.DataFrame()
+    for key, frame in fresh.items():
+        sources[key] = Source(frame, prepared.get(key, nothing))
     return [
         SubtrackColumns(source=sources[id(frame)], rows=rows, depth=depth) for frame, rows, depth in joined
     ]
@@ -148,21 +186,30 @@ def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArr
             return arranged[0].source, arranged[0].rows, arranged[0].depth
         rows = np.concatenate([part.rows for part in arranged])
         return arranged[0].source, rows, np.concatenate([part.depth for part in arranged])
-    frame = pl.concat((subtrack_rows(subtrack) for subtrack in batch), rechunk=True)
+    if len(batch) == 1:
+        frame = subtrack_rows(batch[0]).rechunk()
+    else:
+        frame = pl.concat((subtrack_rows(subtrack) for subtrack in batch), rechunk=True)
     return frame, None, frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
+
+
+def _number_words(frame: pl.DataFrame) -> list[pl.Expr]:
+    """Build the expressions of the codes of string columns with values (`number_words`)."""
+    exprs = []
+    for column in frame.iter_columns():
+        if isinstance(column.dtype, WORDS) and column.null_count() < len(column):
+            is_plain = not column.null_count() and isinstance(column.dtype, pl.Categorical)
+            values = pl.col(column.name)
+            exprs.append(values.to_physical() if is_plain else number_words(values))
+    return exprs
 
 
 def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
     """Build the expressions of codes, filled values and masks, for columns that cannot be encoded as they are."""
-    queries = []
+    queries = _number_words(rows)
     for values in rows.iter_columns():
         column, nulls = pl.col(values.name), values.null_count()
-        if nulls == rows.height:
-            continue
-        if isinstance(values.dtype, WORDS):
-            is_plain = not nulls and isinstance(values.dtype, pl.Categorical)
-            queries.append(column.to_physical() if is_plain else number_words(column))
-        elif nulls:
+        if 0 < nulls < rows.height and not isinstance(values.dtype, WORDS):
             empty = pl.lit(0).cast(values.dtype)
             queries += [column.fill_null(empty), column.is_not_null().alias(_PRESENT + values.name)]
     return queries

@@ -47,6 +47,7 @@ from nsys_pp.write.trace.slices import (
     api_call_slices,
     cpu_range_slices,
     flat_subtracks,
+    mark_points,
     nested_subtracks,
     operation_slices,
     range_slices,
@@ -192,11 +193,16 @@ def _draw_operations(
     metrics = list_metrics(_list_metrics(view, devices))
     _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
-    shared = keep_rows(ops, ops["is_communication"].to_numpy())
-    slices = operation_slices(shared.with_columns(_NO_FLOW), view.report.op_details)
-    subtracks += _subtracks(view, [communication], flat_subtracks(slices))
+    is_communication, details = ops["is_communication"].to_numpy(), view.report.op_details
+    slices = move_columns(operation_slices(ops, details)) if detail != "ranges" else ops.clear()
+    if detail == "ranges" or ops["flow_id"].null_count() < len(ops):  # arrows are drawn on streams alone
+        shared = keep_rows(ops, is_communication).with_columns(_NO_FLOW)
+        drawn = flat_subtracks(operation_slices(shared, details))
+    else:
+        drawn = flat_subtracks(slices, [np.flatnonzero(is_communication)] if is_communication.any() else [])
+    subtracks += _subtracks(view, [communication], drawn)
     if detail != "ranges":
-        _draw_streams(view, ops, path, tracks, subtracks)
+        _draw_streams(view, ops, slices, path, tracks, subtracks)
 
 
 def _list_metrics(view: View, devices: pl.DataFrame) -> list[SampledMetric]:
@@ -246,7 +252,12 @@ def _draw_ranges(
 
 
 def _draw_streams(
-    view: View, ops: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
+    view: View,
+    ops: pl.DataFrame,
+    slices: pl.DataFrame,
+    path: Path,
+    tracks: dict[Path, Track],
+    subtracks: list[Subtrack],
 ) -> None:
     keys = ["process_key", "context_id", "stream_id"]
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
@@ -280,7 +291,6 @@ def _draw_streams(
             label += f", pid {pids.get(process, '?')}"
         paths.append(_add_track(tracks, (*path, label), 30, order=order))
     rows = list_groups(stream, len(first))
-    slices = move_columns(operation_slices(ops, view.report.op_details))
     subtracks += _subtracks(view, paths, flat_subtracks(slices, [rows[row] for row in order_of.tolist()]))
 
 
@@ -312,7 +322,7 @@ def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) 
                 )
             if (key,) in marks:
                 track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
-                subtracks.append(MarkSubtrack(track=track, marks=_mark_points(marks[key,])))
+                subtracks.append(MarkSubtrack(track=track, marks=mark_points(marks[key,])))
             if (key,) in calls:
                 track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
                 subtracks += _subtracks(view, [track], flat_subtracks(api_call_slices(calls[key,])))
@@ -346,17 +356,6 @@ def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack
     for row in split_by_process(view.report.activities).get(None, []):
         track = _add_track(tracks, (*path, row.title), 10)
         subtracks += draw_activities(row, track)
-
-
-def _mark_points(marks: pl.DataFrame) -> pl.DataFrame:
-    return marks.select(
-        "time_ns",
-        name=pl.col("name").fill_null("(no name)"),
-        color=pl.lit(None, dtype=pl.Categorical()),
-        domain="domain",
-        category="category",
-        payload=pl.col("payload").cast(pl.Categorical()),
-    )
 
 
 def _subtracks(

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -28,8 +27,15 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
-from nsys_pp.write.trace.drawing import SAMPLES, CounterSubtrack, Drawing, SliceSubtrack, sequence_id
-from nsys_pp.write.trace.packing import nest_order, pack_nested
+from nsys_pp.write.trace.drawing import (
+    SAMPLES,
+    ArrangedSlices,
+    CounterSubtrack,
+    Drawing,
+    SliceSubtrack,
+    sequence_id,
+)
+from nsys_pp.write.trace.lane_nests import nest_lanes
 from nsys_pp.write.trace.slices import flat_subtracks
 
 RUN = "pipeline"
@@ -109,54 +115,11 @@ def _empty(machine: str) -> Drawing:
     return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], subtracks=[])
 
 
-def _arrange(slices: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
+def _arrange(slices: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
     """Split slices with `lane` and `parent` into subtracks of nested slices, by lane."""
-    nest = _nest(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
+    nest = nest_lanes(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
     kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
     return nest.split(kept[nest.order])
-
-
-class _Nest(Struct, frozen=True, kw_only=True):
-    """Slices of all lanes, assigned to subtracks of nested slices.
-
-    Attributes:
-        order: Rows of the slices, in order of writing.
-        depth: Depth of each slice, in order of writing.
-        rows: Per subtrack: its lane, and the first and the end position of its slices in `order`.
-    """
-
-    order: Int64s
-    depth: Int64s
-    rows: list[tuple[int, int, int]]
-
-    def split(self, ordered: pl.DataFrame) -> dict[int, list[pl.DataFrame]]:
-        """Split slices, in order of writing, into the subtracks of each lane."""
-        nested = ordered.hstack([pl.Series("depth", self.depth, dtype=pl.Int32)])
-        by_lane: dict[int, list[pl.DataFrame]] = {}
-        for lane, first, last in self.rows:
-            by_lane.setdefault(lane, []).append(nested[first:last])
-        return by_lane
-
-
-def _nest(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Nest:
-    """Pack the slices of all lanes in one call: lanes are shifted in time, so that slices of different lanes never overlap.
-
-    A call per lane takes three times as long, since most lanes have few slices.
-    """
-    if not len(lane):
-        return _Nest(order=parent, depth=parent, rows=[])
-    lane = lane.astype(np.int64)
-    if (int(end.max()) - int(start.min()) + 2) * (
-        int(lane.max()) + 1
-    ) >= 1 << 62:  # shifted times could overflow: replace times by their ranks
-        start, end = np.split(np.unique(np.concatenate([start, end]), return_inverse=True)[1], 2)
-    shift = lane * (int(end.max()) - int(start.min()) + 2) - int(start.min())
-    subtrack, above = pack_nested(start + shift, end + shift, parent)
-    row = lane * (int(subtrack.max()) + 1) + subtrack
-    order, depth = nest_order(start, end, row, above)
-    bounds = np.flatnonzero(np.diff(row[order], prepend=-1, append=-1)).tolist()
-    rows = [(int(lane[order[first]]), first, last) for first, last in pairwise(bounds)]
-    return _Nest(order=order, depth=depth[order], rows=rows)
 
 
 def _lane_steps(training: Training) -> pl.DataFrame:
@@ -263,7 +226,7 @@ def _job_name(training: Training) -> pl.Expr:
     )
 
 
-def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFrame]]:
+def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedSlices]]:
     """Build the slices of messages by lane: the kernels of sends and receives, and inside each receive its transfer.
 
     An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before the send, and
@@ -296,7 +259,7 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[pl.DataFr
     at[drawn] = np.arange(len(drawn))
     parent = np.where(kind == _TRANSFER, at[2 * transfer + 1], -1)
     lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[index]
-    nest = _nest(lane[drawn], start[drawn], end[drawn], parent[drawn])
+    nest = nest_lanes(lane[drawn], start[drawn], end[drawn], parent[drawn])
     order = drawn[nest.order]
     start, end, transfer, kind, index = (column[order] for column in (start, end, transfer, kind, index))
     shared = transfers.select(

@@ -15,6 +15,7 @@ from nsys_pp.frames.training import STEPS as STEP_SCHEMA
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.overhead_sums import sum_overheads
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, strings, write_export
@@ -54,13 +55,13 @@ def test_times_are_those_of_the_definition(
         report = build_report(read_report(path, need=frozenset({"ops", "os_calls"})))
     columns = ("process_key", "device_id", "step", "start_ns", "end_ns")
     frame = pl.DataFrame([dict(zip(columns, step, strict=True)) for step in steps], schema=STEP_SCHEMA)
-    causes = {"gpu_ops": report.gpu_ops, "api_calls": report.api_calls}
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
     sums = sum_overheads(
         report.overheads,
         frame,
         waits=WAITS.to_frame(),
-        launches=match_launches(report.api_calls, report.gpu_ops),
-        **causes,
+        launched_ops=ops,
     )
     found = {
         (row["step"], row["name"]): (row["time_ns"], row["step_ns"]) for row in sums.iter_rows(named=True)

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import GPU_OPS
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, STEPS
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 Span = tuple[int, int]
 
@@ -33,8 +34,8 @@ def steps_of(spans: list[Span]) -> pl.DataFrame:
 
 
 def compute_segments_of(ops: list[Span], steps: list[Span]) -> pl.DataFrame:
-    gpu_ops = ops_of(ops)
-    return build_compute_segments(find_segments(gpu_ops, steps_of(steps)), gpu_ops)
+    launched = LaunchedOps(gpu_ops=ops_of(ops), api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
+    return build_compute_segments(find_segments(launched, steps_of(steps)), launched.devices)
 
 
 def defined(ops: list[Span], steps: list[Span]) -> list[tuple[int | None, int, int, int]]:

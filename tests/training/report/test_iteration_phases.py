@@ -17,6 +17,7 @@ from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.iterations import Iterations, find_iterations
 from nsys_pp.training.report.launch_order import order_operations
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.phase_spans import IterationPhases, Spans, keep_regular, number_iterations
 from nsys_pp.training.report.repetition import Launches
 from tests.training.report.phase_programs import AUTOGRAD, MAIN, PhasedProgram, draw_phased_program
@@ -249,7 +250,8 @@ def test_phases_have_the_times_of_their_operations() -> None:
         },
         STEPS,
     )
-    phases = find_inferred_phases(steps, gpu_ops=ops, api_calls=calls, launches=launches)
+    launched = LaunchedOps(gpu_ops=ops, api_calls=calls, launches=launches)
+    phases = find_inferred_phases(steps, launched)
     assert dict(phases.schema) == dict(PHASES)
     assert phases["kind"].to_list() == [phase for phase, _, _ in blocks] * 4
     assert phases["number"].to_list() == [0, 1, 2] * 4
@@ -265,4 +267,4 @@ def test_phases_have_the_times_of_their_operations() -> None:
         assert (row["start_ns"], row["end_ns"]) == (min(covered), max(covered) + 1)
         assert (row["busy_ns"], row["op_count"]) == (len(covered), len(at))
     named = steps.with_columns(source=pl.lit("range", STEPS["source"]))
-    assert find_inferred_phases(named, gpu_ops=ops, api_calls=calls, launches=launches).is_empty()
+    assert find_inferred_phases(named, launched).is_empty()

@@ -12,6 +12,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.training.report.jobs import assign_steps, build_jobs, widen_projections
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.vocabulary import NAMED_JOBS
 from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
 from tests.training.expected_training import expected_training
@@ -170,14 +171,12 @@ def test_the_hull_of_a_job_has_its_communication(tmp_path: Path) -> None:
     assert (jobs["busy_ns"] <= jobs["end_ns"] - jobs["start_ns"]).all()
 
 
+NO_OPS = LaunchedOps(gpu_ops=GPU_OPS.to_frame(), api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
+
+
 def test_no_jobs_make_no_jobs() -> None:
-    caused = {
-        "gpu_ops": GPU_OPS.to_frame(),
-        "api_calls": API_CALLS.to_frame(),
-        "launches": LAUNCHES.to_frame(),
-    }
     empty = PROJECTIONS.to_frame()
-    jobs = build_jobs(NAMED_JOBS.to_frame(), projections=empty, compute=empty, **caused)
+    jobs = build_jobs(NAMED_JOBS.to_frame(), projections=empty, compute=empty, ops=NO_OPS)
     assert jobs.schema == JOBS
     assert jobs.is_empty()
     assert assign_steps(jobs, STEPS.to_frame()).schema == JOBS
@@ -196,14 +195,7 @@ def test_a_job_that_launches_nothing_has_one_row_without_a_device() -> None:
         NAMED_JOBS,
     )
     empty = PROJECTIONS.to_frame()
-    jobs = build_jobs(
-        named,
-        projections=empty,
-        compute=empty,
-        gpu_ops=GPU_OPS.to_frame(),
-        api_calls=API_CALLS.to_frame(),
-        launches=LAUNCHES.to_frame(),
-    )
+    jobs = build_jobs(named, projections=empty, compute=empty, ops=NO_OPS)
     assert jobs.select(
         "range_id", "device_id", "host_start_ns", "start_ns", "compute_ns", "launch_delay_ns"
     ).rows() == [(7, None, 5, None, None, None)]
@@ -255,9 +247,7 @@ def test_a_job_has_a_row_for_each_device() -> None:
         named,
         projections=ran,
         compute=ran.filter(device_id=1),
-        gpu_ops=ops,
-        api_calls=calls,
-        launches=launches,
+        ops=LaunchedOps(gpu_ops=ops, api_calls=calls, launches=launches),
     )
     columns = [
         "device_id",

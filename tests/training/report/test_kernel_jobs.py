@@ -10,6 +10,7 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.jobs import THREADED_KINDS
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from tests.training.report.test_kernel_aggregates import steps
 
 Job = tuple[int, str, int, int]
@@ -54,7 +55,8 @@ def _find(jobs: list[Job], calls: list[Call]) -> list[str | None]:
         schema=GPU_OPS,
     )
     launches = match_launches(api_calls, ops)
-    return find_job_kinds(ops, _jobs(jobs), api_calls=api_calls, launches=launches).to_list()
+    launched = LaunchedOps(gpu_ops=ops, api_calls=api_calls, launches=launches)
+    return find_job_kinds(launched, _jobs(jobs)).to_list()
 
 
 def _expect(jobs: list[Job], call: Call) -> str | None:

@@ -9,11 +9,12 @@ import pytest
 
 from fixtures import simulate
 from fixtures.recording.export import write_report
-from nsys_pp.frames.report import REQUESTS
+from nsys_pp.frames.report import REQUESTS, Report
 from nsys_pp.frames.training import JOBS, MESSAGES
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.messages import find_messages
 from tests.training.simulated_reports import (
     SimulatedReport,
@@ -26,13 +27,17 @@ SMALL = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
 
 
 def messages_of(known: SimulatedReport, *, with_requests: bool = True) -> pl.DataFrame:
+    report = known.report
     return find_messages(
-        gpu_ops=known.report.gpu_ops,
+        LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.launches),
         requests=known.requests if with_requests else REQUESTS.to_frame(),
         jobs=known.jobs,
-        api_calls=known.report.api_calls,
-        launches=known.launches,
     )
+
+
+def launched_ops_of(report: Report) -> LaunchedOps:
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    return LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
 
 
 def true_messages(truth: dict[str, pl.DataFrame], report: str) -> pl.DataFrame:
@@ -122,13 +127,7 @@ def test_the_innermost_message_around_a_launch_names_it(tmp_path: Path) -> None:
             keys["send_forward_7"]
         )
     )
-    found = find_messages(
-        gpu_ops=report.gpu_ops,
-        requests=REQUESTS.to_frame(),
-        jobs=jobs,
-        api_calls=report.api_calls,
-        launches=match_launches(report.api_calls, report.gpu_ops),
-    )
+    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
     told = zip(found["start_ns"] - 2000, found["verb"].cast(pl.String), found["micro_batch"], strict=True)
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
 
@@ -137,11 +136,5 @@ def test_a_kernel_that_nothing_names_has_one_row_without_a_verb(tmp_path: Path) 
     kernels = [{"start": 0, "end": 5, "name": "ncclKernel_SendRecv"}, {"start": 9, "end": 11, "name": "gemm"}]
     path = write_report(tmp_path / "r.sqlite", kernels=kernels)
     report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    found = find_messages(
-        gpu_ops=report.gpu_ops,
-        requests=REQUESTS.to_frame(),
-        jobs=JOBS.to_frame(),
-        api_calls=report.api_calls,
-        launches=match_launches(report.api_calls, report.gpu_ops),
-    )
+    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=JOBS.to_frame())
     assert found.select("start_ns", "verb", "source").rows() == [(0, None, None)]

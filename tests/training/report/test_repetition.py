@@ -20,6 +20,7 @@ from nsys_pp.frames.training import JOBS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.iterations import Iterations, find_iterations
 from nsys_pp.training.report.launch_order import order_launches
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.repeated_steps import find_repeated_steps
 from nsys_pp.training.report.repetition import Launches, cut_at, list_candidates
 from nsys_pp.training.report.steps import find_steps
@@ -174,13 +175,12 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
     clocks = pl.read_parquet(tmp_path / "truth" / "clocks.parquet")
     name, zero_ns = clocks.select("report", "capture_utc_ns").row(0)
     report = read_events(tmp_path / name)
+    launches = match_launches(report.api_calls, report.gpu_ops)
     steps = find_steps(
         NAMED_STEPS.to_frame(),
         compute=PROJECTIONS.to_frame(),
         jobs=JOBS.to_frame(),
-        gpu_ops=report.gpu_ops,
-        api_calls=report.api_calls,
-        launches=match_launches(report.api_calls, report.gpu_ops),
+        launched_ops=LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches),
     )
     truth = true_steps(tmp_path)
     assert set(steps["source"]) == {"repetition"}

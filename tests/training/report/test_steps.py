@@ -9,6 +9,7 @@ import pytest
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.steps import find_steps
 from nsys_pp.training.report.vocabulary import NAMED_STEPS
 from tests.training.analysed_reports import APART, AnalysedReport, analyse_reports, simulate_reports
@@ -167,7 +168,9 @@ def step_ranges(*rows: tuple[int, int, int | None, int]) -> tuple[pl.DataFrame, 
 def found_steps(*rows: tuple[int, int, int | None, int]) -> list[tuple[object, ...]]:
     named, placed = step_ranges(*rows)
     ops = kernels(*((row[3], row[3] + 50) for row in rows))
-    steps = find_steps(named, compute=placed, jobs=JOBS.to_frame(), gpu_ops=ops, **NOTHING)
+    steps = find_steps(
+        named, compute=placed, jobs=JOBS.to_frame(), launched_ops=LaunchedOps(gpu_ops=ops, **NOTHING)
+    )
     assert steps.schema == STEPS
     return steps.select("step", "is_numbered", "start_ns", "end_ns").rows()
 
@@ -196,14 +199,18 @@ def test_steps_without_numbers_are_counted() -> None:
 def test_a_step_that_computes_nothing_has_no_row() -> None:
     named, placed = step_ranges((0, 100, 3, 20), (100, 200, 4, 120))
     ops = kernels((20, 70))
-    steps = find_steps(named, compute=placed[:1], jobs=JOBS.to_frame(), gpu_ops=ops, **NOTHING)
+    steps = find_steps(
+        named, compute=placed[:1], jobs=JOBS.to_frame(), launched_ops=LaunchedOps(gpu_ops=ops, **NOTHING)
+    )
     assert steps.select("step", "start_ns", "end_ns").rows() == [(3, 0, 100)]
 
 
 def test_kernels_after_the_last_step_do_not_belong_to_it() -> None:
     named, placed = step_ranges((0, 100, 3, 20))
     ops = kernels((20, 70), (300, 400))
-    steps = find_steps(named, compute=placed, jobs=JOBS.to_frame(), gpu_ops=ops, **NOTHING)
+    steps = find_steps(
+        named, compute=placed, jobs=JOBS.to_frame(), launched_ops=LaunchedOps(gpu_ops=ops, **NOTHING)
+    )
     assert steps["end_ns"].to_list() == [100]
 
 
@@ -212,8 +219,7 @@ def test_a_report_without_kernels_has_no_steps() -> None:
         NAMED_STEPS.to_frame(),
         compute=PROJECTIONS.to_frame(),
         jobs=JOBS.to_frame(),
-        gpu_ops=GPU_OPS.to_frame(),
-        **NOTHING,
+        launched_ops=LaunchedOps(gpu_ops=GPU_OPS.to_frame(), **NOTHING),
     )
     assert steps.schema == STEPS
     assert steps.is_empty()

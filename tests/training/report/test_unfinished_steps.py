@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import API_CALLS, LAUNCHES
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
+from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.report.step_edges import StepHosts
 from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
 from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
 
@@ -49,17 +52,9 @@ def test_marks_equal_their_definition(
     drawn: tuple[list[tuple[int, int]], list[tuple[int, str, bool]]], has_end: bool
 ) -> None:
     ranges, calls = drawn
-    steps = pl.DataFrame(
-        {
-            "process_key": [1] * len(ranges),
-            "host_start_ns": [start for start, _ in ranges],
-            "host_end_ns": [end for _, end in ranges],
-            "has_end": [has_end] * len(ranges),
-        }
-    )
-    found = mark_unfinished_steps(
-        steps, np.zeros(len(ranges), dtype=np.int64), api_calls=calls_of(calls), launches=launches_of(calls)
-    )
+    begin, end = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
+    steps = steps_of(np.zeros(len(ranges), dtype=np.int64), begin, end, has_end=has_end)
+    found = mark_unfinished_steps(steps, np.ones(len(ranges), dtype=np.int64), launched_ops_of(calls))
 
     def is_missing(number: int) -> bool:
         start, end = ranges[number]
@@ -74,13 +69,27 @@ def test_marks_equal_their_definition(
 
 def test_calls_of_other_processes_do_not_count() -> None:
     calls = [(5, "cudaLaunchKernel", False)]
-    steps = pl.DataFrame(
-        {"process_key": [1, 2], "host_start_ns": [0, 0], "host_end_ns": [9, 9], "has_end": [True, True]}
-    )
-    found = mark_unfinished_steps(
-        steps, np.array([0, 1]), api_calls=calls_of(calls), launches=launches_of(calls)
-    )
+    steps = steps_of(np.array([0, 1]), np.array([0, 0]), np.array([9, 9]), has_end=True)
+    found = mark_unfinished_steps(steps, np.array([1, 2]), launched_ops_of(calls))
     assert found.tolist() == [True, False]
+
+
+def steps_of(device: Int64s, begin: Int64s, end: Int64s, *, has_end: bool) -> StepHosts:
+    no = np.zeros(len(device), dtype=np.bool_)
+    return StepHosts(
+        device=device,
+        number=device,
+        first=begin,
+        begin=begin,
+        end=end,
+        is_open=no,
+        is_capture=no,
+        has_end=no | has_end,
+    )
+
+
+def launched_ops_of(calls: list[tuple[int, str, bool]]) -> LaunchedOps:
+    return LaunchedOps(gpu_ops=GPU_OPS.to_frame(), api_calls=calls_of(calls), launches=launches_of(calls))
 
 
 def calls_of(calls: list[tuple[int, str, bool]]) -> pl.DataFrame:

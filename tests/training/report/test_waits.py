@@ -16,6 +16,7 @@ from nsys_pp.frames.report import API_CALLS, GPU_OPS, STREAM_CALLS
 from nsys_pp.frames.training import MESSAGES, PAUSE_NS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.compute_segments import find_segments
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.waits import build_waits
 
 COMPUTE, COPIES, REDUCE, RECEIVE = 7, 13, 20, 21
@@ -140,11 +141,14 @@ def waits_of(program: Program, **changed: pl.DataFrame) -> pl.DataFrame:
     steps = pl.DataFrame([step]).with_columns(
         *(pl.lit(None).alias(name) for name in STEPS if name not in step)
     ).with_columns(step=0).pipe(conform, STEPS)  # fmt: skip
+    stream_calls = recorded.pop("stream_calls")
+    launches = match_launches(recorded["api_calls"], recorded["gpu_ops"])
+    ops = LaunchedOps(**recorded, launches=launches)
     found = build_waits(
-        find_segments(recorded["gpu_ops"], steps),
-        **recorded,
+        find_segments(ops, steps),
+        ops,
         steps=steps,
-        launches=match_launches(recorded["api_calls"], recorded["gpu_ops"]),
+        stream_calls=stream_calls,
         messages=MESSAGES.to_frame(),
     )
     assert found.schema == WAITS
@@ -328,9 +332,8 @@ def test_a_thread_that_waits_for_another_one_waits_for_its_operation(is_alone: b
 
 
 def test_no_operations_no_waits() -> None:
-    empty = {"gpu_ops": GPU_OPS.to_frame(), "api_calls": API_CALLS.to_frame(), **WITHOUT_EVENTS}
-    steps = STEPS.to_frame()
-    segments = find_segments(empty["gpu_ops"], steps)
-    launches = match_launches(empty["api_calls"], empty["gpu_ops"])
-    found = build_waits(segments, **empty, steps=steps, launches=launches, messages=MESSAGES.to_frame())
+    gpu_ops, api_calls, steps = GPU_OPS.to_frame(), API_CALLS.to_frame(), STEPS.to_frame()
+    ops = LaunchedOps(gpu_ops=gpu_ops, api_calls=api_calls, launches=match_launches(api_calls, gpu_ops))
+    segments = find_segments(ops, steps)
+    found = build_waits(segments, ops, **WITHOUT_EVENTS, steps=steps, messages=MESSAGES.to_frame())
     assert found.equals(WAITS.to_frame())

@@ -17,6 +17,7 @@ from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, pack_b
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup, compress_block
 from nsys_pp.write.perfetto.trace import encode_drawing, write_perfetto
 from nsys_pp.write.perfetto.wire import field, fixed64, message
+from tests.arrays.ways import use_numpy
 from tests.write.drawings import encode, random_drawing
 
 WORDS = st.integers(0, 300) | st.integers(0, 2**64 - 1) | st.just(0)
@@ -59,6 +60,18 @@ def there_and_back(block: PacketBlock) -> bytes:
 def test_a_block_comes_back_to_the_byte(rows: list[tuple[int, int, int, float, int]], head: bytes) -> None:
     block = build_block(rows, head)
     assert there_and_back(block) == compress_block(block)
+
+
+@checked
+@given(rows=ROWS, head=st.binary(max_size=20))
+def test_compiled_functions_and_numpy_unpack_alike(
+    rows: list[tuple[int, int, int, float, int]], head: bytes
+) -> None:
+    block = build_block(rows, head)
+    compiled = there_and_back(block)
+    with pytest.MonkeyPatch.context() as patch:
+        use_numpy(patch)
+        assert there_and_back(block) == compiled
 
 
 @settings(deadline=None, max_examples=30)

@@ -64,6 +64,18 @@ def test_parquet_has_no_category_without_a_row(tmp_path: Path) -> None:
     assert pl.read_parquet(path)["name"].to_list() == ["used", "used"]
 
 
+@pytest.mark.parametrize(
+    "texts", [["node7"] * 3, ["node7", "node8", "node7"], ["a", None, "a"], [None] * 3, ["", "", ""], ["a"]]
+)
+def test_a_string_of_all_rows_is_read_as_the_others(tmp_path: Path, texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"count": range(len(texts)), "label": pl.Series(texts, dtype=pl.String)})
+    path = written(tmp_path, "parquet", frame)
+    assert pl.read_parquet(path).equals(frame)
+    assert pl.read_parquet(path).schema == pl.read_parquet_schema(path) == frame.schema
+    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
+    assert parquet.read_table(path)["label"].to_pylist() == texts
+
+
 def test_the_registry_has_the_names_and_extensions_of_its_formats() -> None:
     assert {name: format.name for name, format in FORMATS.items()} == {name: name for name in FORMATS}
     assert {suffix: format.name for format in FORMATS.values() for suffix in format.suffixes} == SUFFIXES

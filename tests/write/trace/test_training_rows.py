@@ -15,9 +15,10 @@ from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, Training
 from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
+from nsys_pp.write.trace.lane_nests import nest_lanes
 from nsys_pp.write.trace.packing import nest_order, pack_nested
 from nsys_pp.write.trace.placement import Placement, Row
-from nsys_pp.write.trace.training_rows import RUN, GpuRow, _nest, draw_training
+from nsys_pp.write.trace.training_rows import RUN, GpuRow, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.training.expected_training import expected_training
 from tests.write.drawings import PlacedDrawings, encode
@@ -196,7 +197,7 @@ def test_slices_of_all_gpus_nest_as_those_of_each_do(
         line, above = pack_nested(start[rows], end[rows], own)
         order, depth = nest_order(start[rows], end[rows], line, above)
         expected += [(one, line[row], rows[row], depth[row]) for row in order]
-    nest = _nest(lane, start, end, parent)
+    nest = nest_lanes(lane, start, end, parent)
     lines: dict[int, int] = {}
     found = []
     for one, first, last in nest.rows:
