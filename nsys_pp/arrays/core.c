@@ -238,6 +238,9 @@ API int64_t core_drop_pages(void) {
 /* Return whether an address is the begin of an array in a file. */
 API int64_t core_is_paged(const void *address) { return find_map(address) > 0; }
 
+/* Memory of `allocate` is freed by `release`. */
+#pragma GCC poison free
+
 /* ---- Order of rows by several keys: a merge sort of the runs that are in order, which are long in most reports. ---- */
 
 typedef struct {
@@ -810,10 +813,10 @@ typedef struct {
 
 static void grouped_close(Grouped *of) {
     owners_close(&of->owners);
-    free(of->begin);
-    free(of->row);
-    free(of->time);
-    free(of->near);
+    release(of->begin);
+    release(of->row);
+    release(of->time);
+    release(of->near);
 }
 
 /* Return 0; 1 where the groups are too many. */
@@ -845,7 +848,7 @@ static int64_t grouped_open(Grouped *of, int64_t count, const int64_t *group, co
         }
         memcpy(of->near, of->begin, (size_t)of->owners.count * sizeof(int64_t));
     }
-    free(number_of);
+    release(number_of);
     return result;
 }
 

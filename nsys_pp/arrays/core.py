@@ -35,7 +35,7 @@ class Core:
     """The functions of a library. Each checks its arguments: C does not."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        count, array, result = ctypes.c_int64, _ARRAY, _RESULT
+        self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
@@ -72,11 +72,6 @@ class Core:
         self.find_line = _declare(
             library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
         )
-        # for `paged.py`
-        self.open_paged = _declare(library.core_open_paged, ctypes.c_char_p, count)
-        self.drop_pages = _declare(library.core_drop_pages)
-        self.is_paged = _declare(library.core_is_paged, pointer)
-        self.paged_handler = _declare(library.core_paged_handler)
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = _declare(
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3

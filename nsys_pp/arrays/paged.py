@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.core import load_core
 
 _SET_HANDLER = 304  # index of PyDataMem_SetHandler in numpy's table of C functions, which is only appended to
 _NAME = b"mem_handler"  # of a capsule with a handler
@@ -34,16 +34,18 @@ class PagedMemory:
     """
 
     def __init__(self, folder: Path, least_bytes: int) -> None:
-        self._core: Core | None = None
+        self._library: ctypes.CDLL | None = None
         self._handler: Any = None
-        core, setter = load_core(), _find_setter()
-        if core is not None and setter is not None and not core.open_paged(os.fsencode(folder), least_bytes):
-            self._core, self._handler = core, _build_handler(core.paged_handler())
+        library = _load_library()
+        if library is None or _find_setter() is None:
+            return
+        if not library.core_open_paged(os.fsencode(folder), least_bytes):
+            self._library, self._handler = library, _build_handler(library.core_paged_handler())
 
     @property
     def is_open(self) -> bool:
         """Whether there is paged memory on this machine."""
-        return self._core is not None
+        return self._library is not None
 
     def use(self) -> Callable[[], None]:
         """Have this thread allocate its arrays in paged memory; the returned function ends that."""
@@ -59,17 +61,32 @@ class PagedMemory:
 
     def has(self, values: np.ndarray[Any, Any]) -> bool:
         """Return whether an array begins a file."""
-        return self._core is not None and bool(self._core.is_paged(values.ctypes.data))
+        return self._library is not None and bool(self._library.core_is_paged(values.ctypes.data))
 
     def drop_pages(self) -> None:
         """Drop all pages from memory."""
-        if self._core is not None:
-            self._core.drop_pages()
+        if self._library is not None:
+            self._library.core_drop_pages()
 
     def close(self) -> None:
         """End it: new arrays are in memory, and existing ones stay valid."""
-        if self._core is not None:
-            self._core.open_paged(b"", 0)
+        if self._library is not None:
+            self._library.core_open_paged(b"", 0)
+
+
+@cache
+def _load_library() -> ctypes.CDLL | None:
+    """Load the compiled functions of paged memory; None without them."""
+    core = load_core()
+    if core is None:
+        return None
+    library = core.library
+    library.core_open_paged.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    library.core_is_paged.argtypes = [ctypes.c_void_p]
+    library.core_paged_handler.restype = ctypes.c_void_p
+    for function in (library.core_open_paged, library.core_is_paged, library.core_drop_pages):
+        function.restype = ctypes.c_int64
+    return library
 
 
 def _build_handler(address: int) -> object:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_pp.arrays import paged as paged_module
 from nsys_pp.arrays import scratch
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.paged import PagedMemory
@@ -100,10 +101,10 @@ def test_it_ends_with_the_scratch(tmp_path: Path) -> None:
         page_arrays(least_bytes=1 << 20)
         inside = np.arange(COUNT)
     assert not is_paged()
-    core = load_core()
-    assert core is not None
-    assert core.is_paged(inside.ctypes.data)
-    assert not core.is_paged(np.arange(COUNT).ctypes.data)
+    library = paged_module._load_library()
+    assert library is not None
+    assert library.core_is_paged(inside.ctypes.data)
+    assert not library.core_is_paged(np.arange(COUNT).ctypes.data)
     assert int(inside[-1]) == COUNT - 1
     assert not [*tmp_path.iterdir()]
 
