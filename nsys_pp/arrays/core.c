@@ -2503,3 +2503,90 @@ API int64_t core_join_slices(
     }
     return 0;
 }
+
+/* ---- Columns of packed frames (`byte_planes.py`, `packed_frames.py`). ---- */
+
+typedef struct {
+    int64_t place;     /* of the column in the result */
+    int64_t has_nulls; /* a mask precedes the planes */
+    int64_t method;    /* -1: all rows are null */
+    int64_t width, length;
+    int64_t other; /* place of the column that TO_OTHER and BY_OTHER refer to */
+} ColumnCode;
+
+static inline uint64_t load_planes(const uint8_t *planes, int64_t width, int64_t length, int64_t at) {
+    uint64_t word = 0;
+    for (int64_t plane = 0; plane < width; plane++) word |= (uint64_t)planes[plane * length + at] << 8 * plane;
+    return word;
+}
+
+/* Restore a column from its planes, 0 for null. Return 1 where the planes contradict its rows or the other column. */
+static int restore_column(
+    const ColumnCode *code, const uint8_t *planes, int64_t rows, const uint8_t *valid, const uint64_t *other, uint64_t *words
+) {
+    int64_t at = 0;
+    uint64_t sum = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        if (!valid[row]) {
+            words[row] = 0;
+            continue;
+        }
+        if (code->method == BY_OTHER) {
+            if (other[row] >= (uint64_t)code->length) return 1;
+            words[row] = load_planes(planes, code->width, code->length, (int64_t)other[row]);
+            continue;
+        }
+        if (at == code->length) return 1;
+        uint64_t word = load_planes(planes, code->width, code->length, at++);
+        if (code->method != PLAIN) word = from_magnitude(word);
+        if (code->method == DIFFERENCES) word = sum += word;
+        if (code->method == TO_OTHER) word += other[row];
+        words[row] = word;
+    }
+    return code->method != BY_OTHER && at != code->length;
+}
+
+/* Restore the columns of a frame, which lie one after the other in `size` bytes; column `place` begins at `place * stride` of
+   `words` and of `valid`. most: receives the greatest word of each column as a signed number, -1 without one. Return the
+   number of bytes that they have, -1 where these contradict the codes. */
+API int64_t core_restore_columns(
+    int64_t size, const uint8_t *bytes, int64_t rows, int64_t count, const ColumnCode *codes, int64_t stride,
+    uint64_t *words, uint8_t *valid, int64_t *most
+) {
+    int64_t at = 0;
+    for (int64_t place = 0; place < count; place++) most[place] = -1;
+    for (const ColumnCode *code = codes; code < codes + count; code++) {
+        if (code->place < 0 || code->place >= count) return -1;
+        uint64_t *own = words + code->place * stride;
+        uint8_t *is_valid = valid + code->place * stride;
+        if (code->method < 0) {
+            memset(own, 0, (size_t)rows * sizeof *own);
+            memset(is_valid, 0, (size_t)rows);
+            continue;
+        }
+        if (code->has_nulls) {
+            if (size - at < (rows + 7) / 8) return -1;
+            for (int64_t row = 0; row < rows; row++) is_valid[row] = bytes[at + row / 8] >> (7 - row % 8) & 1;
+            at += (rows + 7) / 8;
+        } else memset(is_valid, 1, (size_t)rows);
+        const uint64_t *other = NULL;
+        if (code->method >= TO_OTHER) {
+            int is_earlier = 0;
+            for (const ColumnCode *before = codes; before < code; before++)
+                is_earlier |= before->place == code->other && before->method >= 0;
+            if (!is_earlier) return -1;
+            other = words + code->other * stride;
+        }
+        if (code->width < 0 || code->width > 8 || code->length < 0) return -1;
+        if (code->width && code->length > (size - at) / code->width) return -1;
+        if (restore_column(code, bytes + at, rows, is_valid, other, own)) return -1;
+        at += code->width * code->length;
+        int64_t greatest = -1;
+        for (int64_t row = 0; row < rows; row++) {
+            int64_t word = own[row] > INT64_MAX ? INT64_MAX : (int64_t)own[row];
+            if (is_valid[row] && word > greatest) greatest = word;
+        }
+        most[code->place] = greatest;
+    }
+    return at;
+}

@@ -61,9 +61,8 @@ class Core:
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
         pointer, number = ctypes.c_void_p, ctypes.c_double
-        self.compare = _declare(
-            library.core_compare, pointer
-        )  # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
+        self.compare = _declare(library.core_compare, pointer)
         self.weigh = _declare(library.core_weigh, pointer, pointer)
         self.vote = _declare(library.core_vote, pointer)  # the same, `votes.py`
         self.fit_line = _declare(
@@ -77,15 +76,14 @@ class Core:
             library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
         )
         self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
-        # of arrays that `plane_packets.py` checks and holds
+        # of arrays that `plane_packets.py` and `row_packets.py` check and hold
         self.write_planes = _declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
-        # of arrays that `row_packets.py` checks and holds
         self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
         self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
         self.number_columns = _declare(
             library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
         )
-        # of arrays that `byte_rows.py` checks and holds
+        # of arrays that `byte_rows.py` and `frame_columns.py` check and hold
         self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
         self.read_number_rows = _declare(
             library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
@@ -94,9 +92,8 @@ class Core:
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
         self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
-        self.join_slices = _declare(
-            library.core_join_slices, count, pointer, count, *[pointer] * 2, count, pointer
-        )
+        self.join_slices = _declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
+        self.restore = _declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""

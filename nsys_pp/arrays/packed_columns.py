@@ -76,7 +76,8 @@ def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.S
             ]
         )
     if isinstance(dtype, TEXTS):
-        return _join_texts(pieces, words, valid, name, dtype)
+        texts, sizes = [piece.texts or [] for piece in pieces], [len(piece.words) for piece in pieces]
+        return build_texts(words, texts, sizes, valid, name, dtype)
     values = pl.Series(name, as_type(words, dtype), dtype=dtype)
     return values if valid is None else values.set(pl.Series(~valid), None)
 
@@ -86,19 +87,32 @@ def _lengths_of(piece: DecodedColumn) -> Values:
     return piece.lengths
 
 
-def _join_texts(
-    pieces: Sequence[DecodedColumn], words: Values, valid: Mask | None, name: str, dtype: Any
+def build_texts(
+    words: Values, texts: Sequence[list[str]], sizes: Sequence[int], valid: Mask | None, name: str, dtype: Any
 ) -> pl.Series:
-    """Return the text of each word; the words of each piece are positions in its texts."""
+    """Build a column of texts.
+
+    Args:
+        words: Positions in the texts.
+        texts: Of each piece of the column.
+        sizes: Rows of each piece.
+        valid: As in `DecodedColumn`.
+        name: Of the series.
+        dtype: Its type.
+    """
     choices: dict[str, int] = {}
     positions = np.empty(len(words), dtype=np.uint32)
-    at = 0
-    for piece in pieces:
-        texts = piece.texts or []
-        own = np.array([choices.setdefault(text, len(choices)) for text in texts], dtype=np.uint32)
-        if texts:
-            positions[at : at + len(piece.words)] = own[piece.words.astype(np.int64)]
-        at += len(piece.words)
+    used = [own for own, size in zip(texts, sizes, strict=True) if size and own]
+    if all(own == used[0] for own in used[1:]):  # as in most runs
+        choices = {text: position for position, text in enumerate(used[0])} if used else {}
+        positions[:] = words
+    else:
+        at = 0
+        for own_texts, size in zip(texts, sizes, strict=True):
+            own = np.array([choices.setdefault(text, len(choices)) for text in own_texts], dtype=np.uint32)
+            if own_texts:
+                positions[at : at + size] = own[words[at : at + size].astype(np.int64)]
+            at += size
     if valid is not None:
         positions[~valid] = len(choices)
     if len(words) <= _FEW_ROWS:

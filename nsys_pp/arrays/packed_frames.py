@@ -9,7 +9,6 @@ as differences to those that their values have, which are 0 unless values were r
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -20,28 +19,23 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.arrays.byte_planes import Values, as_words, choose_planes, restore_planes, size_of
 from nsys_pp.arrays.distributions import compute_moments
+from nsys_pp.arrays.frame_codes import (
+    FEW_VALUES,
+    LAYOUTS,
+    LENGTH,
+    ColumnCode,
+    FrameCode,
+    Layout,
+    identify_schema,
+    order_columns,
+    read_code,
+)
 from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, as_type, join_columns, list_empty
 
-_FEW_VALUES = 1 << 16
 _MOST_BASES = 6
-_LENGTH = struct.Struct("<I")
 _VALUES, _COUNTS = "values", "value_counts"  # columns of a distribution
-
-
-class _ColumnCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    has_nulls: bool  # partly null: a mask precedes the planes
-    code: PlaneCode | None  # of the values that are not null; None: all are null
-    texts: list[str] | None = None  # of strings and categories
-    inner: PlaneCode | None = None  # of the values of lists; `code` is that of their lengths
-
-
-class _FrameCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    rows: int
-    columns: list[_ColumnCode]  # in the order of `_storage_order`
-    schema_id: int  # of `_schema_id`
-    padding: int  # zeros at the end: no column has more values than the frame has bytes, or `_FEW_VALUES`
 
 
 class _Earlier(Struct):
@@ -68,39 +62,6 @@ class _Earlier(Struct):
         return self.words.get(other)
 
 
-class _Layout(Struct, frozen=True, kw_only=True):
-    """Facts of a schema for decoding, kept between frames."""
-
-    schema: pl.Schema
-    schema_id: int
-    order: list[int]  # of `_storage_order`
-    types: list[pl.DataType]
-    names: list[str]
-    lists: list[bool]  # whether each column is one of lists
-    texts: list[bool]  # the same, of texts
-
-
-_LAYOUTS: dict[int, _Layout] = {}  # by identity of the schema, which the layout keeps alive
-_MOST_LAYOUTS = 1_000
-
-
-def _find_layout(schema: pl.Schema) -> _Layout:
-    layout = _LAYOUTS.get(id(schema))
-    if layout is None:
-        if len(_LAYOUTS) >= _MOST_LAYOUTS:
-            _LAYOUTS.clear()
-        layout = _LAYOUTS[id(schema)] = _Layout(
-            schema=schema,
-            schema_id=_schema_id(schema),
-            order=_storage_order(schema),
-            types=schema.dtypes(),
-            names=schema.names(),
-            lists=[isinstance(dtype, pl.List) for dtype in schema.dtypes()],
-            texts=[isinstance(dtype, TEXTS) for dtype in schema.dtypes()],
-        )
-    return layout
-
-
 def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[bytes], int]) -> bytes:
     """Pack a frame.
 
@@ -116,7 +77,7 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
         ValueError: A list contains null.
     """
     earlier, columns, data = _Earlier({}, set(), {}), [], []
-    for position in _storage_order(schema):
+    for position in order_columns(schema):
         column = frame.to_series(position)
         if isinstance(column.dtype, pl.List):
             code, pieces = _pack_lists(column, earlier, measure)
@@ -126,9 +87,9 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
     most = max([len(frame), *(code.length for code in codes)])
-    padding = max(0, most - sum(map(len, data))) if most > _FEW_VALUES else 0
-    description = msgspec.msgpack.encode(_FrameCode(len(frame), columns, _schema_id(schema), padding))
-    return b"".join([_LENGTH.pack(len(description)), description, *data, bytes(padding)])
+    padding = max(0, most - sum(map(len, data))) if most > FEW_VALUES else 0
+    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, identify_schema(schema), padding))
+    return b"".join([LENGTH.pack(len(description)), description, *data, bytes(padding)])
 
 
 class DecodedFrame(Struct, frozen=True, kw_only=True):
@@ -181,22 +142,14 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     Raises:
         ValueError: The bytes are damaged, or of another schema.
     """
-    data = memoryview(packed)
+    data, layout = memoryview(packed), LAYOUTS.find(schema)
     try:
-        (size,) = _LENGTH.unpack_from(data)
-        code = msgspec.msgpack.decode(data[_LENGTH.size : _LENGTH.size + size], type=_FrameCode)
+        code, start = read_code(packed, layout)
     except (struct.error, msgspec.MsgspecError) as error:
         raise ValueError("the description of a frame is damaged") from error
-    limit = max(len(data), _FEW_VALUES)
-    lengths = [one.length for column in code.columns for one in (column.code, column.inner) if one]
-    layout = _find_layout(schema)
-    if len(code.columns) != len(layout.types) or code.schema_id != layout.schema_id:
-        raise ValueError("a frame has another schema")
-    if code.rows < 0 or max(code.rows, *lengths, 0) > limit:
-        raise ValueError("a frame has more rows than bytes")
-    if code.rows == 0 and len(data) == _LENGTH.size + size and _is_empty(code, layout):
+    if code.rows == 0 and len(data) == start and _is_empty(code, layout):
         return DecodedFrame(rows=0, columns=list_empty(layout.types))
-    reader = _Reader(data, _LENGTH.size + size)
+    reader = _Reader(data, start)
     earlier = _Earlier({}, set(), {})
     columns: dict[int, DecodedColumn] = {}
     for position, column in zip(layout.order, code.columns, strict=True):
@@ -211,7 +164,7 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
 
 
-def _is_empty(code: _FrameCode, layout: _Layout) -> bool:
+def _is_empty(code: FrameCode, layout: Layout) -> bool:
     """Return whether no column has a value; most frames of reports without a training have none."""
     return not code.padding and all(
         column.code is not None
@@ -245,28 +198,16 @@ class _Reader:
             raise ValueError("a frame has more bytes than columns")
 
 
-def _schema_id(schema: pl.Schema) -> int:
-    """Hash the names and types of columns: a file has neither."""
-    columns = [f"{name} {dtype.base_type().__name__}" for name, dtype in schema.items()]
-    return zlib.crc32("\n".join(columns).encode())
-
-
-def _storage_order(schema: pl.Schema) -> list[int]:
-    """Return the positions of the columns as they are stored: lists first, because moments follow from them."""
-    types = schema.dtypes()
-    return sorted(range(len(types)), key=lambda position: not isinstance(types[position], pl.List))
-
-
 def _is_time(schema: pl.Schema, position: int) -> bool:
     return schema.names()[position].endswith("_ns")
 
 
 def _pack_column(
     column: pl.Series, schema: pl.Schema, position: int, earlier: _Earlier, measure: Callable[[bytes], int]
-) -> tuple[_ColumnCode, list[bytes]]:
+) -> tuple[ColumnCode, list[bytes]]:
     nulls = column.null_count()
     if len(column) and nulls == len(column):
-        return _ColumnCode(False, None), []
+        return ColumnCode(False, None), []
     valid = column.is_not_null().to_numpy() if nulls else None
     kept = column.drop_nulls() if nulls else column
     texts = None
@@ -286,11 +227,11 @@ def _pack_column(
     )
     _remember(earlier, position, words, valid, is_text=texts is not None)
     mask = [] if valid is None else [np.packbits(valid).tobytes()]
-    return _ColumnCode(valid is not None, code, texts), [*mask, planes]
+    return ColumnCode(valid is not None, code, texts), [*mask, planes]
 
 
 def _decode_column(
-    column: _ColumnCode, names: list[str], position: int, rows: int, reader: _Reader, earlier: _Earlier
+    column: ColumnCode, names: list[str], position: int, rows: int, reader: _Reader, earlier: _Earlier
 ) -> DecodedColumn:
     if column.code is None:
         nothing = np.zeros(rows, dtype=np.uint64)
@@ -306,7 +247,7 @@ def _decode_column(
     return DecodedColumn(words=full, valid=valid, texts=column.texts)
 
 
-def _read_mask(column: _ColumnCode, rows: int, reader: _Reader) -> NDArray[np.bool_] | None:
+def _read_mask(column: ColumnCode, rows: int, reader: _Reader) -> NDArray[np.bool_] | None:
     if not column.has_nulls:
         return None
     mask = np.frombuffer(reader.read(-(-rows // 8)), dtype=np.uint8)
@@ -319,18 +260,19 @@ def _check_texts(column: DecodedColumn, dtype: Any) -> None:
     has_rows = len(column.words) and (column.valid is None or column.valid.any())
     if has_rows and int(column.words.max()) >= len(texts):
         raise ValueError("a text is missing")
-    if isinstance(dtype, pl.Enum) and not _list_categories(dtype).issuperset(texts):
+    if isinstance(dtype, pl.Enum) and not list_categories(dtype).issuperset(texts):
         raise ValueError("a category has an unknown text")
 
 
 @cache
-def _list_categories(dtype: pl.Enum) -> frozenset[str]:
+def list_categories(dtype: pl.Enum) -> frozenset[str]:
+    """List the categories of a type, once."""
     return frozenset(dtype.categories)
 
 
 def _pack_lists(
     column: pl.Series, earlier: _Earlier, measure: Callable[[bytes], int]
-) -> tuple[_ColumnCode, list[bytes]]:
+) -> tuple[ColumnCode, list[bytes]]:
     flat = column.explode(empty_as_null=False, keep_nulls=False)
     if flat.null_count():
         raise ValueError(f"a list of `{column.name}` contains null")
@@ -343,11 +285,11 @@ def _pack_lists(
     if valid is None:
         _remember_moments(earlier, column.name, lengths, words)
     mask = [] if valid is None else [np.packbits(valid).tobytes()]
-    return _ColumnCode(valid is not None, lengths_code, None, inner), [*mask, lengths_planes, planes]
+    return ColumnCode(valid is not None, lengths_code, None, inner), [*mask, lengths_planes, planes]
 
 
 def _decode_lists(
-    column: _ColumnCode, name: str, rows: int, reader: _Reader, earlier: _Earlier
+    column: ColumnCode, name: str, rows: int, reader: _Reader, earlier: _Earlier
 ) -> DecodedColumn:
     if rows and column.code is None:
         nothing = np.empty(0, dtype=np.uint64)

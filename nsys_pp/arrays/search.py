@@ -136,18 +136,36 @@ def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
     >>> find_rows(np.array([7, 5, 7]), np.array([5, 6, 7]))
     array([ 1, -1,  0])
     """
-    if not len(ids):
-        return np.full(len(wanted), -1)
-    least = int(ids.min())
-    span = int(ids.max()) - least + 1
-    if span <= _SPARSEST * len(ids):  # a table by id
-        row_of = np.full(span + 1, -1)
-        row_of[ids[::-1] - least] = np.arange(len(ids))[::-1]  # the last assignment stays
-        is_within = (wanted >= least) & (wanted < least + span)
-        return row_of[np.where(is_within, wanted - least, span)]
-    order = np.append(np.argsort(ids, kind="stable"), -1)
-    at = order[np.searchsorted(ids[order[:-1]], wanted)]
-    return np.where(np.append(ids, NEVER)[at] == wanted, at, -1)
+    return RowIndex(ids).find(wanted)
+
+
+class RowIndex:
+    """Rows by id, for several searches.
+
+    Args:
+        ids: Id of each row.
+    """
+
+    def __init__(self, ids: Int64s) -> None:
+        self._ids = ids
+        self._least = int(ids.min()) if len(ids) else 0
+        self._row_of: Int64s | None = None  # a table by id
+        span = int(ids.max()) - self._least + 1 if len(ids) else 0
+        if span <= _SPARSEST * len(ids):
+            self._row_of = np.full(span + 1, -1)
+            self._row_of[ids[::-1] - self._least] = np.arange(len(ids))[::-1]  # the last assignment stays
+        else:
+            self._order = np.argsort(ids, kind="stable")
+            self._ordered = ids[self._order]
+
+    def find(self, wanted: Int64s) -> Int64s:
+        """Find the row of each wanted id, the first of several; -1 without one."""
+        if self._row_of is not None:
+            span = len(self._row_of) - 1
+            is_within = (wanted >= self._least) & (wanted < self._least + span)
+            return self._row_of[np.where(is_within, wanted - self._least, span)]
+        at = np.append(self._order, -1)[np.searchsorted(self._ordered, wanted)]
+        return np.where(np.append(self._ids, NEVER)[at] == wanted, at, -1)
 
 
 def find_pairs(group: Int64s, ids: Int64s, wanted_group: Int64s, wanted_id: Int64s) -> Int64s:

@@ -60,3 +60,22 @@ def expand_windows(first: Int64s, last: Int64s) -> Int64s:
     ends = np.cumsum(count)
     shift = np.repeat(first - ends + count, count)
     return shift + np.arange(len(shift))
+
+
+def divide_groups(group: Int64s, weight: Int64s, most: int) -> list[slice]:
+    """Divide rows into blocks of whole groups, each with a weight of about `most`, or one group.
+
+    Args:
+        group: Rows of a group follow each other.
+        weight: Of each row, as the memory of what is computed for it.
+        most: Greatest weight of a block.
+
+    >>> divide_groups(np.array([0, 0, 1, 2]), np.array([1, 2, 2, 9]), 4)
+    [slice(0, 3, None), slice(3, 4, None)]
+    """
+    if not len(group):
+        return []
+    begins = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    number = np.append(0, np.cumsum(weight))[begins] // most
+    edges = begins[np.append(True, number[1:] != number[:-1])].tolist()
+    return [slice(*edge) for edge in zip(edges, [*edges[1:], len(group)], strict=True)]

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
+from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identities, build_identity
 from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.compose.recordings import skip_repeated
 from nsys_pp.errors import ReportError
@@ -64,14 +64,7 @@ def read_part_input(
     Raises:
         ReportError: It cannot be read, or another version made it.
     """
-    frames = (
-        *IDENTITY_FRAMES,
-        "anchors",
-        "row_counts",
-        *REPORT_FRAMES,
-        *(AGGREGATE_FRAMES if with_aggregates else ()),
-    )
-    part = read_part(path, frames, version=_own_version(), optional=[FRAME])
+    part = _read_part(path, with_aggregates=with_aggregates)
     if checks_frames:
         for name in part.frames:
             part.frames[name]  # raises an error where it is damaged
@@ -83,6 +76,22 @@ def read_part_input(
         identity = build_identity(part)
     except (KeyError, TypeError):
         raise damaged_error(path) from None
+    return _build_input(path, part, identity)
+
+
+def _read_part(path: Path, *, with_aggregates: bool) -> Part:
+    """Read a part with the frames of a run; arguments and errors as in `read_part_input`."""
+    frames = (
+        *IDENTITY_FRAMES,
+        "anchors",
+        "row_counts",
+        *REPORT_FRAMES,
+        *(AGGREGATE_FRAMES if with_aggregates else ()),
+    )
+    return read_part(path, frames, version=_own_version(), optional=[FRAME])
+
+
+def _build_input(path: Path, part: Part, identity: Identity) -> Input:
     return Input(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
 
 
@@ -163,14 +172,22 @@ def read_parts(
     Raises:
         ReportError: One cannot be read.
     """
-    checks = batch.keeps_going
+    checks, paths = batch.keeps_going, [path for path in batch.paths if is_part(path)]
+    if not checks:
+        parts = batch.map_locally("reading", paths, partial(_read_part, with_aggregates=with_aggregates))
+        identities = build_identities([*parts.values()])
+        if identities is not None:
+            return {
+                path: _build_input(path, part, identity)
+                for (path, part), identity in zip(parts.items(), identities, strict=True)
+            }
     read = partial(
         read_part_input,
         with_aggregates=with_aggregates,
         checks_frames=checks,
         checks_blocks=writes_blocks and checks,
     )
-    return batch.map_locally("reading", [path for path in batch.paths if is_part(path)], read)
+    return batch.map_locally("reading", paths, read)
 
 
 def order_inputs(batch: Batch, parts: Mapping[Path, Input], reports: Mapping[Path, Input]) -> list[Input]:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import fill_null, numbers
 from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
@@ -197,6 +197,8 @@ def _choose_jobs(jobs: pl.DataFrame, *, infer_jobs: bool) -> tuple[pl.DataFrame,
     Returns:
         `GATHERED_FRAMES`: jobs; whether some are inferred.
     """
+    if not jobs["range_id"].null_count():
+        return jobs, False
     is_inferred = pl.col("range_id").is_null()
     ran = jobs.filter(pl.col("device_id").is_not_null())
     lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
@@ -272,9 +274,10 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """
     thread = ["report", "process_key", "thread_key"]
     is_data = pl.col("kind") == "data"
-    loading = jobs.select(*thread, *_HOST, is_data=is_data).unique()
-    working = loading.filter(~pl.col("is_data"))
-    loading = loading.filter("is_data").join(working, on=thread, how="semi")
+    loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data)
+    if len(loading):
+        working = jobs[[*thread, "kind"]].filter(~is_data).unique(thread)
+        loading = loading.unique().join(working, on=thread, how="semi")
     return (
         lanes.select("lane", "report", "process_key")
         .join(loading, on=["report", "process_key"])
@@ -328,9 +331,12 @@ def _list_losses(inputs: Sequence[Input]) -> tuple[Loss, ...]:
 
 def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
     """Map times of reports, one report after the other, to the trace's clock; null stays null."""
-    by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
-    moved = pl.Series(
-        times.name,
-        np.concatenate([clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]),
-    )
-    return moved.set(times.is_null(), None) if times.null_count() else moved
+    report_ns = fill_null(times, 0).to_numpy()
+    if all(len(clock.offset_ns) == 1 for clock in clocks):
+        trace_ns = report_ns + np.repeat([clock.offset_ns[0] for clock in clocks], sizes)
+    else:
+        by_report = np.split(report_ns, np.cumsum(sizes)[:-1])
+        moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
+        trace_ns = np.concatenate(moved)
+    moved_times = pl.Series(times.name, trace_ns)
+    return moved_times.set(times.is_null(), None) if times.null_count() else moved_times

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,7 +55,9 @@ class TraceLayout:
         self._run = run
         self._devices = devices
         self._roster = run.staged_roster
-        self._roster_of = self._roster.partition_by("report", as_dict=True)
+        self._gpus_of = list_run_gpus([recorded.identity for recorded in run.inputs], self._roster)
+        machines = self._roster.select("report", "machine", "machine_order").unique("report", keep="first")
+        self._machine_of = {report: machine for report, *machine in machines.iter_rows()}
         self._titles_of: dict[int, dict[str, Title]] = {}
         for (report, gpu), title in build_titles(self._roster).items():
             self._titles_of.setdefault(report, {})[gpu] = title
@@ -117,12 +120,14 @@ class TraceLayout:
         """Name and order the rows of a report that has these tracks in addition to its GPUs."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
-        roster = self._roster_of[report,]
-        machine = roster["machine"][0]
+        machine, machine_order = self._machine_of[report]
+        gpus = self._gpus_of.get(report, [])
         return Placement(
             machine=machine,
-            machine_order=roster["machine_order"][0],
-            rows=_list_rows(recorded.identity, roster, self._titles_of.get(report, {}), tracks, self._devices)
+            machine_order=machine_order,
+            rows=_list_rows(
+                recorded.identity.path.name, gpus, self._titles_of.get(report, {}), tracks, self._devices
+            )
             | self._list_rows_elsewhere(machine, tracks),
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,
@@ -150,8 +155,7 @@ class TraceLayout:
                 user = users.row(0, named=True)
                 at = user["report"]
                 identity = self._run.inputs[at].identity
-                gpus = list_gpus(identity, self._roster.filter(pl.col("report") == at))
-                gpu = gpus.filter(gpu=user["gpu"]).row(0, named=True)
+                gpu = next(gpu for gpu in self._gpus_of[at] if gpu["gpu"] == user["gpu"])
                 if self._devices is not None and gpu["gpu_number"] not in self._devices:
                     continue
                 row = _build_gpu_row(gpu, identity.path.name, self._titles_of[at][user["gpu"]])
@@ -218,19 +222,15 @@ def count_events(shown: Sequence[Shown]) -> int:
 
 
 def _list_rows(
-    identity: Identity,
-    roster: pl.DataFrame,
+    report: str,
+    gpus: Sequence[Mapping[str, Any]],
     titles: Mapping[str, Title],
     tracks: Iterable[Track],
     devices: frozenset[int] | None,
 ) -> dict[str, Row]:
     """List the rows of a report by their names there: GPUs, then the other outermost tracks."""
-    gpus = list_gpus(identity, roster)
-    numbers = dict(zip(gpus["local"], gpus["gpu_number"], strict=True))
-    named = {
-        gpu["local"]: _build_gpu_row(gpu, identity.path.name, titles[gpu["gpu"]])
-        for gpu in gpus.iter_rows(named=True)
-    }
+    numbers = {gpu["local"]: gpu["gpu_number"] for gpu in gpus}
+    named = {gpu["local"]: _build_gpu_row(gpu, report, titles[gpu["gpu"]]) for gpu in gpus}
     rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
     for track in tracks:
         is_elsewhere = track.name.startswith(GPU_AT)
@@ -249,25 +249,32 @@ def build_system_row(track: Track) -> Row:
     return Row(name=SYSTEM, order=_CPU_ORDER + track.rank)
 
 
-def list_gpus(identity: Identity, roster: pl.DataFrame) -> pl.DataFrame:
-    """List the GPUs of a report, one row each: the name in the report, and the facts of the roster.
+def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[dict[str, Any]]]:
+    """List the GPUs of each report: the name in the report, and the facts of the roster.
 
     Args:
-        identity: Of the report.
-        roster: Rows of the report in `ROSTER`.
+        identities: Of the reports.
+        roster: `ROSTER` of them.
 
     Returns:
-        `local`, `machine`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists `rank`, `rank_source`, `stage`,
-        `stage_source`; empty without GPUs.
+        By report, for each of its GPUs: `local`, `machine`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists
+        `rank`, `rank_source`, `stage`, `stage_source`; reports without GPUs are left out.
     """
-    local = identity.devices.select("process_key", "device_id", local="gpu")
+    devices = [identity.devices for identity in identities]
+    report = np.repeat(np.arange(len(devices), dtype=np.uint32), [len(of_report) for of_report in devices])
+    columns = ["process_key", "device_id", "gpu"]
+    local = pl.concat(devices)[columns].rename({"gpu": "local"}).hstack([pl.Series("report", report)])
     facts = ("machine", "gpu", "gpu_number", "gpu_name", "uuid", "bus_location")
     several = ("rank", "rank_source", "stage", "stage_source")  # processes of several ranks may share a GPU
-    return (
-        roster.join(local, on=["process_key", "device_id"], how="inner", maintain_order="left")
-        .group_by("local", maintain_order=True)
+    gpus = (
+        roster.join(local, on=["report", "process_key", "device_id"], how="inner", maintain_order="left")
+        .group_by("report", "local", maintain_order=True)
         .agg(pl.col(facts).first(), pl.col(several).drop_nulls().unique().sort())
     )
+    listed: dict[int, list[dict[str, Any]]] = {}
+    for gpu in gpus.iter_rows(named=True):
+        listed.setdefault(gpu.pop("report"), []).append(gpu)
+    return listed
 
 
 def _build_gpu_row(gpu: Mapping[str, Any], report: str, title: Title) -> Row:

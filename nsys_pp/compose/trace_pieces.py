@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.run import Run
-from nsys_pp.compose.trace_layout import count_events, list_gpus
+from nsys_pp.compose.trace_layout import count_events, list_run_gpus
 from nsys_pp.frames.choices import Split
 from nsys_pp.write.perfetto.trace import PlacedReport
 from nsys_pp.write.trace.tracks import is_busy_track, is_range_track
@@ -190,15 +190,14 @@ def list_owners(run: Run, reports: Mapping[Path, PlacedReport]) -> dict[RowKey, 
         reports: Some of its reports, by path.
     """
     owners: dict[RowKey, RowOwner] = {}
+    gpus_of = list_run_gpus([recorded.identity for recorded in run.inputs], run.staged_roster)
     for index, recorded in enumerate(run.inputs):
         report = reports.get(recorded.path)
         if report is None:
             continue
         machine, rows = report.placement.machine, report.placement.rows
         roster = run.staged_roster.filter(pl.col("report") == index)
-        ranks: dict[str, list[int]] = dict(
-            list_gpus(recorded.identity, roster).select("local", "rank").iter_rows()
-        )
+        ranks: dict[str, list[int]] = {gpu["local"]: gpu["rank"] for gpu in gpus_of.get(index, [])}
         local_of_pid = _list_first_gpus(recorded, roster)
         for local, row in rows.items():
             gpu = local if local in ranks else local_of_pid.get(local.rsplit(" ", 1)[-1], "")

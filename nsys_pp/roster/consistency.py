@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.frames.roster import FILE_ORDER, Identity
@@ -52,11 +53,10 @@ def find_inconsistencies(
 def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[int]]:
     """Find the numbers of ranks in the sources of ranks of the roster, with the reports of each."""
     sources = roster.select(pl.col("report").cast(pl.Int64), "rank_source").drop_nulls().unique()
-    ranks = [
-        identity.ranks.select("rank_source", "world_size", report=pl.lit(report, dtype=pl.Int64))
-        for report, identity in enumerate(identities)
-    ]
-    sizes = pl.concat(ranks).drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
+    ranks = [identity.ranks for identity in identities]
+    report = np.repeat(np.arange(len(ranks)), [len(of_report) for of_report in ranks])
+    joined = pl.concat(ranks)[["rank_source", "world_size"]].hstack([pl.Series("report", report)])
+    sizes = joined.drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
     sizes = sizes.group_by("world_size").agg(pl.col("report").unique().sort()).sort("world_size")
     return dict(sizes.rows())
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -141,21 +141,30 @@ def _lanes(lane_states: pl.DataFrame, jobs: pl.DataFrame, lanes: pl.DataFrame) -
         is_message | (pl.col("cause") == "collective_wait"), pl.col("waits_for").is_in(numbers)
     ).with_columns(needs_job=is_message & (own != peer).fill_null(True))
     jobs = jobs.with_columns(is_whole=pl.col("kind") != "forward_backward")
-    waits_of = waits.partition_by("lane", as_dict=True)
-    jobs_of = jobs.partition_by("lane", as_dict=True)
+    waits_of = _split_lists(waits, numbers, ["start_ns", "end_ns", "waits_for", "needs_job"])
+    jobs_of = _split_lists(jobs, numbers, ["compute_start_ns", "compute_end_ns", "is_whole"])
     return {
         number: _Lane(
-            wait_starts=of["start_ns"].to_list(),
-            wait_ends=of["end_ns"].to_list(),
-            waits_for=of["waits_for"].to_list(),
-            needs_job=of["needs_job"].to_list(),
-            job_starts=own["compute_start_ns"].to_list(),
-            job_ends=own["compute_end_ns"].to_list(),
-            is_whole=own["is_whole"].to_list(),
+            wait_starts=starts,
+            wait_ends=ends,
+            waits_for=waits_for,
+            needs_job=needs_job,
+            job_starts=job_starts,
+            job_ends=job_ends,
+            is_whole=is_whole,
         )
-        for number in numbers
-        for of, own in [(waits_of.get((number,), waits.clear()), jobs_of.get((number,), jobs.clear()))]
+        for number, (starts, ends, waits_for, needs_job), (job_starts, job_ends, is_whole) in zip(
+            numbers, waits_of, jobs_of, strict=True
+        )
     }
+
+
+def _split_lists(frame: pl.DataFrame, lanes: Sequence[int], columns: Sequence[str]) -> list[list[list[Any]]]:
+    """List the values of some columns of each lane; rows are by lane."""
+    lane = frame["lane"].to_numpy()
+    bounds = zip(np.searchsorted(lane, lanes), np.searchsorted(lane, lanes, side="right"), strict=True)
+    values = [frame[name].to_list() for name in columns]
+    return [[column[first:last] for column in values] for first, last in bounds]
 
 
 def _walk(lanes: dict[int, _Lane], *, step: int, lane: int, start_ns: int, now_ns: int) -> Iterator[_Stay]:

@@ -25,6 +25,8 @@ OWN_COMPUTE = build_schema(
 def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
     """Select the jobs of these kinds that compute; only the outer one of nested jobs."""
     chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
+    if chosen["outer"].null_count() == len(chosen):
+        return chosen
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
 
 

@@ -59,6 +59,8 @@ def may_be_waiting(
     evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> bool:
     """Return whether half of the excess or more is in CUDA graphs that were traced as a whole."""
+    if not (evidence.training.kernels["kind"] == "graph").any():
+        return False
     return _is_mostly_of_graphs(_compare_families(evidence, members, peers, steps))
 
 

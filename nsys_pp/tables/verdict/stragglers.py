@@ -159,10 +159,11 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     subject = name_stage(evidence, slow.member)
     staged = evidence.training.lanes.drop_nulls("stage")
     others = staged.filter(pl.col("stage") != slow.member)["lane"].to_list()
-    why = describe_families(evidence, lanes, others, slow.steps)
     if more >= _LEAST_MORE_KERNELS:
         why = f", with {format_share(more)} more kernels"
-    elif evidence.share(gain_ns) >= LEAST_GAIN * share:
+    else:
+        why = describe_families(evidence, lanes, others, slow.steps)
+    if more < _LEAST_MORE_KERNELS and evidence.share(gain_ns) >= LEAST_GAIN * share:
         why += describe_low_clock(evidence, lanes, others, slow.steps, slow.excess_fraction)
     compared = _compare(slow, "the other stages")
     return Finding(

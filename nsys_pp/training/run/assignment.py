@@ -103,7 +103,9 @@ def _choose_clear(scored: pl.DataFrame) -> pl.DataFrame:
 
     The evidence of two pairs is compared for as many messages as both have.
     """
-    rivals = _list_rivals(scored)
+    # most pairs of many lanes are clear against no rival
+    is_likely = pl.min_horizontal("score", "contrast") >= CLEAR
+    rivals = _list_rivals(scored, scored.filter(is_likely))
     chosen, rest = [scored.clear()], scored
     while len(rest):
         least = rivals.group_by("pair").agg(pl.col("margin").min())
@@ -118,8 +120,8 @@ def _choose_clear(scored: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(chosen)
 
 
-def _list_rivals(scored: pl.DataFrame) -> pl.DataFrame:
-    """List the rivals of each pair, of the same near or far: pair, rival, margin (evidence for the pair).
+def _list_rivals(scored: pl.DataFrame, likely: pl.DataFrame) -> pl.DataFrame:
+    """List the rivals of likely pairs, of the same near or far: pair, rival, margin (evidence for the pair).
 
     A rival that fits clearly better if the clocks are wrong has a negative margin: then nothing is clear.
     """
@@ -131,7 +133,7 @@ def _list_rivals(scored: pl.DataFrame) -> pl.DataFrame:
             for name in ("score", "wild_score")
         ]
         top = scored.filter(pl.any_horizontal(is_top)).select(side, *columns)
-        both = scored.select(side, *columns).join(top, on=side, suffix="_of_rival")
+        both = likely.select(side, *columns).join(top, on=side, suffix="_of_rival")
         parts.append(both.filter(pl.col("pair") != pl.col("pair_of_rival")))
     rival = pl.col("score_of_rival")
     common = pl.min_horizontal("count", "count_of_rival")

@@ -9,6 +9,8 @@ hypotheses with nearly the same evidence explain the messages equally well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
@@ -67,10 +69,11 @@ def score_pairs(
     times: Times,
     *,
     waits: Bools,
-    reach_ns: Floats,
+    reaches_ns: Sequence[Floats],
     transfer_ns: Floats,
     share: float = MOST,
-) -> Evidence:
+    with_contrast: bool = True,
+) -> list[Evidence]:
     """Compute the evidence of hypotheses: from the ends of both kernels or, if better, from the start of the send.
 
     The kernel of a buffered send ends at once; together with a receive, in one kernel, it ends at any time. The receive
@@ -80,27 +83,35 @@ def score_pairs(
         hypothesis: Index of the hypothesis of each pair.
         times: Of each pair.
         waits: Whether sends of each hypothesis wait for their receives.
-        reach_ns: Greatest distance of ends, for each hypothesis; infinite: any.
+        reaches_ns: Greatest distance of ends, for each hypothesis; infinite: any. Each reach has its own evidence.
         transfer_ns: Longest transfer of a buffered message, for each hypothesis.
         share: Share of the pairs that belong together at least, if the hypothesis is true.
+        with_contrast: As in `score_ends`.
+
+    Returns:
+        The evidence for each reach.
     """
     has_waited = times.receive_start < times.send_end
     together = waits[hypothesis] | has_waited
     by_end = score_ends(
         hypothesis[together],
         (times.receive_end - times.send_end)[together],
-        -reach_ns,
-        reach_ns + transfer_ns * ~waits,
+        [(-reach_ns, reach_ns + transfer_ns * ~waits) for reach_ns in reaches_ns],
         share=share,
+        with_contrast=with_contrast,
     )
     before = times.receive_start < times.send_start
     by_start = score_ends(
         hypothesis[before],
         (times.receive_end - times.send_start)[before],
-        -reach_ns,
-        reach_ns + transfer_ns,
+        [(-reach_ns, reach_ns + transfer_ns) for reach_ns in reaches_ns],
         share=share,
+        with_contrast=with_contrast,
     )
+    return [_choose_better(*both) for both in zip(by_end, by_start, strict=True)]
+
+
+def _choose_better(by_end: Evidence, by_start: Evidence) -> Evidence:
     is_by_end = (by_end.score >= by_start.score) | (by_start.count == 0)
     chosen = {
         name: np.where(is_by_end, getattr(by_end, name), getattr(by_start, name))
@@ -139,35 +150,95 @@ def _quantile(group: Int64s, values: Int64s, share: float, size: int) -> Int64s:
 
 
 def score_ends(
-    hypothesis: Int64s, apart_ns: Int64s, least_ns: Floats, most_ns: Floats, *, share: float = MOST
-) -> Evidence:
+    hypothesis: Int64s,
+    apart_ns: Int64s,
+    ranges_ns: Sequence[tuple[Floats, Floats]],
+    *,
+    share: float = MOST,
+    with_contrast: bool = True,
+) -> list[Evidence]:
     """Compute the evidence of hypotheses from one distance of each message, constant but for some scatter.
 
     Args:
         hypothesis: Index of the hypothesis of each distance.
         apart_ns: The distance.
-        least_ns: Least constant of each hypothesis.
-        most_ns: Greatest constant of each hypothesis.
+        ranges_ns: Least and greatest constant of each hypothesis; one or more ranges.
         share: As in `score_pairs`.
+        with_contrast: Compute `contrast` for the first range, which takes as long as the rest; for others it is 0.
+
+    Returns:
+        The evidence for each range.
     """
-    size = len(least_ns)
+    size = len(ranges_ns[0][0])
     count = np.bincount(hypothesis, minlength=size)
     group = np.repeat(np.arange(size), count)
     apart = _sort_in_groups(hypothesis, apart_ns, count).astype(np.float64)
-    center = np.clip(_find_centers(group, apart, count, share), least_ns, most_ns)
-    off = np.abs(apart - center[group])
-    near, wide = (
-        np.max([_sum_likelihoods(group, off, size, scale) for scale in scales], axis=0)
-        for scales in (_SCALES_NS, _WIDE_SCALES_NS)
-    )
-    # the constant is fitted: of all constants in its range, one fits best by chance
-    fitted = np.log1p(np.minimum(most_ns - least_ns, _WIDEST_NS) / _SCALES_NS[0])
-    return Evidence(
-        score=np.where(count > 0, near - fitted, 0.0),
-        contrast=np.where(count > 0, near - np.maximum(wide, 0.0), 0.0),
-        center_ns=center,
-        count=count,
+    best_ns = _find_centers(group, apart, count, share)
+    fits: list[_Fit] = []
+    for least_ns, most_ns in ranges_ns:
+        center = np.clip(best_ns, least_ns, most_ns)
+        if not fits:
+            fits.append(_fit_constants(group, apart, center, with_contrast=with_contrast))
+            continue
+        # most constants are inside of all ranges
+        changed = np.flatnonzero((center != fits[0].center_ns) & (count > 0))
+        number = np.full(size, -1)
+        number[changed] = np.arange(len(changed))
+        of_group = number[group]
+        own = of_group >= 0
+        fit = _fit_constants(of_group[own], apart[own], center[changed], with_contrast=False)
+        fits.append(fits[0].replace(changed, fit, center))
+    return [
+        _rate_fit(fit, count, most_ns - least_ns, with_contrast=with_contrast and fit is fits[0])
+        for fit, (least_ns, most_ns) in zip(fits, ranges_ns, strict=True)
+    ]
+
+
+class _Fit(Struct, frozen=True, kw_only=True):
+    """Likelihoods of constants, for each hypothesis.
+
+    Attributes:
+        center_ns: The constant.
+        near: Likelihood of ends near the constant.
+        wide: The same, scattered more widely; 0 where it was not computed.
+        together: Messages whose ends are apart by nearly the constant.
+    """
+
+    center_ns: Floats
+    near: Floats
+    wide: Floats
+    together: Int64s
+
+    def replace(self, changed: Int64s, fit: _Fit, center_ns: Floats) -> _Fit:
+        """Return the same with other constants, some of them equal."""
+        near, wide, together = self.near.copy(), self.wide.copy(), self.together.copy()
+        near[changed], wide[changed], together[changed] = fit.near, fit.wide, fit.together
+        return _Fit(center_ns=center_ns, near=near, wide=wide, together=together)
+
+
+def _fit_constants(group: Int64s, apart: Floats, center_ns: Floats, *, with_contrast: bool) -> _Fit:
+    """Compute the likelihoods of the constant of each group."""
+    size = len(center_ns)
+    off = np.abs(apart - center_ns[group])
+    return _Fit(
+        center_ns=center_ns,
+        near=_find_likeliest(group, off, size, _SCALES_NS.tolist()),
+        wide=_find_likeliest(group, off, size, _WIDE_SCALES_NS.tolist()) if with_contrast else np.zeros(size),
         together=np.bincount(group, off <= SKEW_NS, size).astype(np.int64),
+    )
+
+
+def _rate_fit(fit: _Fit, count: Int64s, range_ns: Floats, *, with_contrast: bool) -> Evidence:
+    """Compare the likelihoods of constants with the likelihoods of chance and of a wider scatter."""
+    # the constant is fitted: of all constants in its range, one fits best by chance
+    fitted = np.log1p(np.minimum(range_ns, _WIDEST_NS) / _SCALES_NS[0])
+    contrast = np.where(count > 0, fit.near - np.maximum(fit.wide, 0.0), 0.0)
+    return Evidence(
+        score=np.where(count > 0, fit.near - fitted, 0.0),
+        contrast=contrast if with_contrast else np.zeros(len(count)),
+        center_ns=fit.center_ns,
+        count=count,
+        together=fit.together,
     )
 
 
@@ -184,11 +255,20 @@ def _sort_in_groups(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
     return keys - np.repeat(np.arange(len(count)) * span, count) + least
 
 
-def _sum_likelihoods(group: Int64s, off_ns: Floats, size: int, scale_ns: float) -> Floats:
-    """Sum the logarithms of likelihoods of each group, for the better share of messages that end together."""
-    ratio = WINDOW_NS / (2 * scale_ns) * np.exp(-off_ns / scale_ns)
-    sums = [np.bincount(group, np.log(share * ratio + (1 - share)), size) for share in _SHARES]
-    return np.maximum(*sums)
+def _find_likeliest(group: Int64s, off_ns: Floats, size: int, scales_ns: Sequence[float]) -> Floats:
+    """Sum the logarithms of likelihoods of each group, for the likeliest scale and share of messages that end together."""
+    best = np.full(size, -np.inf)
+    nearer = -off_ns
+    for scale_ns in scales_ns:
+        ratio = nearer / scale_ns
+        np.exp(ratio, out=ratio)
+        ratio *= WINDOW_NS / (2 * scale_ns)
+        for share in _SHARES:
+            likelihood = share * ratio
+            likelihood += 1 - share
+            np.log(likelihood, out=likelihood)
+            np.maximum(best, np.bincount(group, likelihood, size), out=best)
+    return best
 
 
 def _find_centers(group: Int64s, values: Floats, count: Int64s, share: float) -> Floats:

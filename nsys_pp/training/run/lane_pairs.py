@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import find_distinct, keep_rows, whole_numbers
+from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.records import join_rows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.training import DIRECTION
-from nsys_pp.training.run.end_evidence import MOST, SOON, Times, score_pairs
-from nsys_pp.training.run.step_positions import pair_positions
+from nsys_pp.training.run.end_evidence import MOST, SOON, Evidence, Times, score_pairs
+from nsys_pp.training.run.step_positions import PositionFinder, PositionPairs
 
 _SPAN = ("start_ns", "end_ns")
 _SAMPLE = 100  # messages of a route that are compared with those of each candidate
 _MOST_PAIRS = 4_000_000  # rows of all candidates: fewer messages are compared where there are many lanes
+_BLOCK_PAIRS = 1 << 19  # rows of the candidates that are compared at a time, for memory
 _SHORT = 0.1  # quantile of jobs, and of intervals between sends, that stands for a short job
 
 
@@ -41,39 +46,53 @@ def score_candidates(
     sends = _sample(messages.filter(verb="send"), size)
     receives = messages.filter(verb="receive")
     sides = _describe_candidates(messages, candidates, job_times)
-    pairs = pair_positions(sends, receives, candidates)
-    rest = sides.filter("is_comparable").join(pairs.select("candidate").unique(), on="candidate", how="anti")
-    pairs = pl.concat([pairs, _pair_nearest(sends, receives, rest)])
-    times = pairs.join(sends.select(*_SPAN, send="row"), on="send").join(
-        receives.select(*_SPAN, receive="row"), on="receive", suffix="_of_receive"
-    )
-    candidate = times["candidate"].to_numpy().astype(np.int64)
     has_evidence = sides["is_comparable"].to_numpy()
-    reach = np.where(has_evidence, sides["reach"].to_numpy(), 0.0)
-    evidence, wild = (
-        score_pairs(
-            candidate,
-            Times(
-                send_start=times["start_ns"].to_numpy(),
-                send_end=times["end_ns"].to_numpy(),
-                receive_start=times["start_ns_of_receive"].to_numpy(),
-                receive_end=times["end_ns_of_receive"].to_numpy(),
-            ),
-            waits=sides["has_waits"].to_numpy(),
-            reach_ns=reach_ns,
-            transfer_ns=sides["transfer_ns"].to_numpy(),
-            share=share,
-        )
-        for reach_ns in (reach, np.where(sides["is_same_clock"].to_numpy(), reach, np.inf))
+    finder, block = PositionFinder(sends, receives), max(_BLOCK_PAIRS // size, 1)
+    evidence = [
+        _score_block(sends, receives, sides[first : first + block], finder, share=share)
+        for first in range(0, max(len(candidates), 1), block)
+    ]
+    certain, wild = (
+        {name: np.concatenate([getattr(part[at], name) for part in evidence]) for name in names}
+        for at, names in enumerate((("score", "contrast", "count", "together"), ("score", "count")))
     )
     return candidates.with_columns(
-        score=pl.Series(np.where(has_evidence, evidence.score, 0.0)),
-        contrast=pl.Series(np.where(has_evidence, evidence.contrast, 0.0)),
-        count=pl.Series(np.where(has_evidence, evidence.count, 0)),
-        together=pl.Series(np.where(has_evidence, evidence.together, 0)),
-        wild_score=pl.Series(wild.score),
-        wild_count=pl.Series(wild.count),
+        *(pl.Series(name, np.where(has_evidence, values, 0)) for name, values in certain.items()),
+        *(pl.Series(f"wild_{name}", values) for name, values in wild.items()),
     )
+
+
+def _score_block(
+    sends: pl.DataFrame, receives: pl.DataFrame, sides: pl.DataFrame, finder: PositionFinder, *, share: float
+) -> tuple[Evidence, Evidence]:
+    """Compute the evidence of some candidates, as far as clocks are known, and if they may be wrong.
+
+    Args:
+        sends: Sampled.
+        receives: All.
+        sides: Candidates, from `_describe_candidates`.
+        finder: Of both.
+        share: As in `score_candidates`.
+    """
+    pairs = finder.pair(whole_numbers(sides["send_route"]), whole_numbers(sides["receive_route"]))
+    is_seen = np.zeros(len(sides), np.bool_)
+    is_seen[pairs.candidate] = True
+    is_comparable = sides["is_comparable"].to_numpy()
+    rest = np.flatnonzero(is_comparable & ~is_seen)
+    if len(rest):
+        pairs = join_rows(pairs, _pair_nearest(sends, receives, sides, rest))
+    send_start, send_end = (sends[name].to_numpy()[pairs.send] for name in _SPAN)
+    receive_start, receive_end = (receives[name].to_numpy()[pairs.receive] for name in _SPAN)
+    reach = np.where(is_comparable, sides["reach"].to_numpy(), 0.0)
+    certain, wild = score_pairs(
+        pairs.candidate,
+        Times(send_start=send_start, send_end=send_end, receive_start=receive_start, receive_end=receive_end),
+        waits=sides["has_waits"].to_numpy(),
+        reaches_ns=(reach, np.where(sides["is_same_clock"].to_numpy(), reach, np.inf)),
+        transfer_ns=sides["transfer_ns"].to_numpy(),
+        share=share,
+    )
+    return certain, wild
 
 
 def _describe_candidates(
@@ -132,26 +151,51 @@ def _describe_routes(messages: pl.DataFrame) -> pl.DataFrame:
 
 def _sample(sends: pl.DataFrame, size: int) -> pl.DataFrame:
     """Sample up to `size` sends of each route, evenly in order of their ends."""
-    turn = (
-        (pl.col("end_ns").rank("ordinal").over("route").cast(pl.Int64) - 1) * size // pl.len().over("route")
-    )
-    return (
-        sends.with_columns(turn=turn)
-        .unique(["route", "turn"], keep="first", maintain_order=True)
-        .drop("turn")
-    )
+    if sends.is_empty():
+        return sends
+    _, route = find_distinct(whole_numbers(sends["route"]))
+    order = order_rows(route, sends["end_ns"].to_numpy())
+    count = np.bincount(route)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    turn = rank * size // count[route]
+    first, _ = find_distinct(route * size + turn)
+    return keep_rows(sends, np.bincount(first, minlength=len(sends)) > 0)
 
 
-def _pair_nearest(sends: pl.DataFrame, receives: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Pair each send with the receive of a candidate route that ends nearest (candidate, send, receive).
+def _pair_nearest(
+    sends: pl.DataFrame, receives: pl.DataFrame, sides: pl.DataFrame, rows: Int64s
+) -> PositionPairs:
+    """Pair each send with the receive of a candidate route that ends nearest.
 
     A send that does not wait is paired with the first receive that ends after it. Only sends that end while the other
     lane has messages.
+
+    Args:
+        sends: Sampled.
+        receives: All.
+        sides: Candidates.
+        rows: The candidates to be paired.
     """
-    wanted = candidates.join(sends.select("end_ns", send="row", send_route="route"), on="send_route").filter(
+    columns = [
+        "send_route",
+        "receive_route",
+        "has_waits",
+        "reach",
+        "first_ns_of_receive",
+        "last_ns_of_receive",
+    ]
+    candidates = sides[columns][rows].hstack([pl.Series("candidate", rows)])
+    own, others = (
+        side.select("end_ns", **{f"{name}_route": "route"}).with_columns(
+            pl.Series(name, np.arange(len(side)))
+        )
+        for side, name in ((sends, "send"), (receives, "receive"))
+    )
+    wanted = candidates.join(own, on="send_route").filter(
         pl.col("end_ns").is_between("first_ns_of_receive", "last_ns_of_receive")
     )
-    others = receives.select("end_ns", receive="row", receive_route="route").sort("end_ns")
+    others = others.sort("end_ns")
     parts = []
     for has_waits in (True, False):
         chosen = wanted.filter(has_waits=has_waits)
@@ -168,4 +212,5 @@ def _pair_nearest(sends: pl.DataFrame, receives: pl.DataFrame, candidates: pl.Da
             )
         )
         parts.append(joined.select("candidate", "send", "receive").drop_nulls("receive"))
-    return pl.concat(parts)
+    pairs = pl.concat(parts)
+    return PositionPairs(**{name: pairs[name].to_numpy() for name in PositionPairs.__struct_fields__})

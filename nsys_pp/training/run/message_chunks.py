@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import pack, whole_numbers
+from nsys_pp.arrays.columns import list_distinct, numbers, pack, whole_numbers
 from nsys_pp.frames.training import DIRECTION, MESSAGES
 from nsys_pp.training.run.routes import Topology
-from nsys_pp.training.run.step_positions import mark_step_edges, number_in_steps, pair_positions
+from nsys_pp.training.run.step_positions import PositionFinder, mark_step_edges, number_in_steps
 
 _KEY = ["lane", "verb", "direction"]
 
@@ -42,13 +42,9 @@ def infer_chunks(
     route = pl.Series("route", pack(*(whole_numbers(both[name]) for name in _KEY)))
     both = mark_step_edges(both.hstack([route]), steps)
     sent, expected = (number_in_steps(side) for side in (both[: len(directed)], both[len(directed) :]))
-    candidates = (
-        pl.select(send_route=route.unique())
-        .with_columns(receive_route="send_route")
-        .with_row_index("candidate")
-    )
-    pairs = pair_positions(sent, expected, candidates)
-    inferred = pairs.select(row="send", inferred=halves["chunk"].gather(pairs["receive"]))
+    routes = list_distinct(numbers(route))
+    pairs = PositionFinder(sent, expected).pair(routes, routes)
+    inferred = pl.DataFrame([sent["row"][pairs.send], halves["chunk"][pairs.receive].alias("inferred")])
     joined = rows.join(inferred, on="row", how="left", maintain_order="left")
     return joined.with_columns(chunk=pl.coalesce("chunk", "inferred")).select(messages.columns)
 

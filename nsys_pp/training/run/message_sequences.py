@@ -21,7 +21,7 @@ from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.end_evidence import CLEAR, Times, describe_sends, score_pairs
-from nsys_pp.training.run.step_positions import number_in_steps, pair_positions
+from nsys_pp.training.run.step_positions import PositionFinder, number_in_steps
 
 _ENOUGH = 0.3  # ends are used for a channel if they recognise at least this share of its sends
 _MOSTLY_NAMED = 0.5  # names are used for a channel if at least this share of its messages has a micro-batch
@@ -182,17 +182,17 @@ def _recognise_names(
 def _recognise_positions(messages: pl.DataFrame, sends: _Side, receives: _Side, is_selected: Bools) -> Int64s:
     """Recognise pairs at the same position of the same step; arguments and result as in `_recognise_names`."""
     columns = ["step", "issue_ns", "has_first", "has_last"]
-    numbered = []
+    rows, numbered = [], []
     for side in (sends, receives):
         at = np.flatnonzero(is_selected[side.channel])
-        keys = [pl.Series("row", at), pl.Series("route", side.channel[at])]
-        numbered.append(number_in_steps(messages[columns][side.row[at]].hstack(keys)))
-    channels = pl.Series("candidate", np.flatnonzero(is_selected))
-    candidates = pl.DataFrame([channels, channels.alias("send_route"), channels.alias("receive_route")])
-    pairs = pair_positions(numbered[0], numbered[1], candidates).select(
-        at="send", to="receive", apart_ns=pl.lit(0)
-    )
-    return _keep_agreeing(sends, receives, pairs)
+        rows.append(at)
+        numbered.append(
+            number_in_steps(messages[columns][side.row[at]].hstack([pl.Series("route", side.channel[at])]))
+        )
+    channels = np.flatnonzero(is_selected)
+    pairs = PositionFinder(*numbered).pair(channels, channels)
+    at, to = rows[0][pairs.send], rows[1][pairs.receive]
+    return _keep_agreeing(sends, receives, pl.DataFrame({"at": at, "to": to, "apart_ns": np.zeros_like(at)}))
 
 
 def _recognise_ends(
@@ -360,12 +360,13 @@ def _compare_shifts(
     )
     hypothesis = sends.channel[at] * count + rival
     waits, transfer_ns = describe_sends(sends.channel, start[sends.row], end[sends.row], size)
-    evidence = score_pairs(
+    (evidence,) = score_pairs(
         hypothesis,
         times,
         waits=np.repeat(waits, count),
-        reach_ns=np.repeat(SKEW_NS + bound.astype(np.float64), count),
+        reaches_ns=[np.repeat(SKEW_NS + bound.astype(np.float64), count)],
         transfer_ns=np.repeat(transfer_ns, count),
+        with_contrast=False,
     )
     scores, counts = evidence.score.reshape(size, count), np.maximum(evidence.count.reshape(size, count), 1)
     common = np.minimum(counts, counts[:, :1])

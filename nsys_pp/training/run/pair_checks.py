@@ -39,13 +39,7 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     lane, other = (pairs[name].to_numpy().astype(np.int64) for name in ("lane", "lane_of_receive"))
     _, both = np.unique(np.minimum(lane, other) << 32 | np.maximum(lane, other), return_inverse=True)
     _, channel = np.unique(pairs["channel"].to_numpy(), return_inverse=True)
-    relation = pairs.select(
-        bound=relative_bound(_OTHER).fill_null(0),
-        is_tested=is_comparable(_OTHER),
-        is_exact=is_same_clock(_OTHER).fill_null(False),
-    )
-    bound, is_tested = relation["bound"].to_numpy(), relation["is_tested"].to_numpy()
-
+    bound, is_tested, is_exact = _relate_clocks(pairs)
     times = _read_times(pairs)
     waits, transfer_ns = describe_sends(
         channel, times.send_start, times.send_end, int(channel.max(initial=-1)) + 1
@@ -54,9 +48,13 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     np.maximum.at(reach, channel, SKEW_NS + bound)
     tested = np.flatnonzero(is_tested)
     chosen = select_rows(times, tested)
-    near, far = (
-        score_pairs(channel[tested], chosen, waits=waits, reach_ns=reach_ns, transfer_ns=transfer_ns)
-        for reach_ns in (reach, np.full(len(waits), np.inf))
+    near, far = score_pairs(
+        channel[tested],
+        chosen,
+        waits=waits,
+        reaches_ns=(reach, np.full(len(waits), np.inf)),
+        transfer_ns=transfer_ns,
+        with_contrast=False,
     )
     of_both, is_forward = np.zeros(len(near.score), np.int64), np.zeros(len(near.score), np.bool_)
     of_both[channel], is_forward[channel] = both, lane < other
@@ -89,12 +87,23 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
     is_refuted |= (is_unlike & ~is_constant | is_apart) & pairs["is_guess"].to_numpy()
     is_displaced = is_constant & (is_unlike | (share > _FEW))
     # one clock cannot be wrong, nor is there evidence of peers that only ends suggest if ends are apart
-    is_exact = relation["is_exact"].to_numpy() | (pairs["peer_source"] == ENDS).fill_null(False).to_numpy()
+    is_exact = is_exact | (pairs["peer_source"] == ENDS).fill_null(False).to_numpy()
     is_refuted |= is_displaced & is_exact
     is_displaced &= ~is_exact
     return pairs.with_columns(
         is_refuted=pl.Series(is_refuted & is_tested), is_displaced=pl.Series(is_displaced & is_tested)
     )
+
+
+def _relate_clocks(pairs: pl.DataFrame) -> tuple[Int64s, Bools, Bools]:
+    """Return the error bound of the clocks of each pair, and the masks of comparable and of equal clocks."""
+    relation = pairs.select(
+        bound=relative_bound(_OTHER).fill_null(0),
+        is_tested=is_comparable(_OTHER),
+        is_exact=is_same_clock(_OTHER).fill_null(False),
+    )
+    bound, is_tested, is_exact = (column.to_numpy() for column in relation)
+    return bound, is_tested, is_exact
 
 
 def _read_times(pairs: pl.DataFrame) -> Times:

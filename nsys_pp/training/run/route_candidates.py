@@ -35,17 +35,24 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
         )
         for verb in ("send", "receive")
     )
-    pairs = sends.join(receives, on="direction", suffix="_of_receive")
+    # all pairs of a direction are too many where there are many lanes
+    own, other = ["direction"], ["direction"]
+    if topology.stages > 1:
+        own, other = [*own, "stage", "target"], [*other, "target", "stage"]
+    pairs = sends.join(
+        receives,
+        left_on=own,
+        right_on=other,
+        suffix="_of_receive",
+        coalesce=False,
+        maintain_order="right_left",
+    )
     send, receive = pl.col("lane").cast(pl.Int64), pl.col("lane_of_receive").cast(pl.Int64)
     is_alike = [(pl.col(name) == pl.col(f"{name}_of_receive")).fill_null(True) for name in SLICE]
     is_possible = [send != receive, *is_alike]
     kind = pl.lit(0)
     is_chunked = topology.stages <= 1 and (routes["chunk"] > 0).any()
     if topology.stages > 1:
-        is_possible += [
-            pl.col("stage") == pl.col("target_of_receive"),
-            pl.col("target") == pl.col("stage_of_receive"),
-        ]
         span = topology.stages  # one partner in each stage
         is_ahead = send < receive  # lanes are in order of stages
         near, far = send * span + pl.col("target"), receive * span + pl.col("stage")

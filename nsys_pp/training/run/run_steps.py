@@ -69,6 +69,9 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order; null where a step has no number.
     """
+    numbered = frame[["lane", "step"]].join(numbers, on=["lane", "step"], how="left", maintain_order="left")
+    if len(numbered) == len(frame):  # no number repeats, as after a restart
+        return frame.with_columns(numbered["run_step"].alias("step"))
     joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")
     return joined.with_columns(step="run_step").drop("run_step")
 

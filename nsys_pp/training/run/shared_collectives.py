@@ -1,25 +1,45 @@
-"""Members of collectives, and the last member to start each one."""
+"""Last members to start each collective."""
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from msgspec import Struct
 
+from nsys_pp.arrays.columns import NEVER, numbers
+from nsys_pp.arrays.order import combine_keys, order_rows
+from nsys_pp.arrays.records import join_rows, select_rows
+from nsys_pp.arrays.segments import divide_groups, expand_windows
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import keep_comparable, number_comparable, relative_bound
+from nsys_pp.frames.clock_relations import CLOCK, number_comparable
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.training.run.collective_members import MAX_BOUND_NS, list_hidden, pair_members
 
-_MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
-_CLOSE_NS = 5_000
-_MAX_BOUND_NS = 250_000
-_SAMPLE = 40  # collectives of a stream compared to find its members
-_ENOUGH = 10  # of them to measure how closely they end together
 _CHANNEL = ["lane", "channel", "name", "communicator"]
-_PAIR = ["stream", "other", "ordinal"]
+_NEED = ("need_start_ns", "need_end_ns")
+_BLOCK_ROWS = 1 << 19  # collectives with another member that are matched at a time, for memory
+_NONE = -(1 << 40)  # no shift of ordinals
+_MOST_LANES = 1 << 32
+
+LAST_MEMBERS = build_schema(
+    {  # one row per collective of which a member is found
+        "lane": pl.UInt32,
+        "need_start_ns": pl.Int64,
+        "need_end_ns": pl.Int64,
+        "peer_start_ns": pl.Int64,  # start of the last other member found
+        "bound_ns": pl.Int64,  # error of the clock of `lane`; 0 where unknown
+        "waits_for": pl.UInt32,  # its lane
+        "is_complete": pl.Boolean,  # no further member is in the reports
+    },
+    name="LAST_MEMBERS",
+)
 
 
 def find_last_members(
     needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame, kind: str = "collective"
 ) -> pl.DataFrame:
-    """Find the last other member to start each collective, and the start of its kernel.
+    """Find the last other member to start each collective, and the start of its kernel (`LAST_MEMBERS`).
 
     The members are the lanes of the NCCL communicator; where it is not recorded, the streams of other lanes
     with collectives of the same name that nearly always end at the same time.
@@ -30,216 +50,257 @@ def find_last_members(
         anchors: `LANE_ANCHORS`.
         kind: Kind of the anchors that are needed: an exchange of all with all ("send_receive") ends on all members
             together, like a collective.
-
-    Returns:
-        lane, need_start_ns, need_end_ns, peer_start_ns (start of the last other member found), bound_ns (its error),
-        waits_for (its lane), is_complete (whether no further member is in the reports); only collectives of which a
-        member is found.
     """
+    of_kind = anchors.filter(pl.col("kind") == kind)
+    if of_kind.is_empty() or needed.is_empty():
+        return LAST_MEMBERS.to_frame()
+    events = _list_events(of_kind, lanes)
+    captured = anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+    members = pair_members(events, captured)
+    requested = needed.join(
+        events, left_on=["lane", *_NEED], right_on=["lane", "start_ns", "end_ns"], maintain_order="left"
+    )
+    stream = numbers(requested["stream"])
+    last = _find_last(
+        _Requests(
+            stream=stream,
+            ordinal=numbers(requested["ordinal"]),
+            start=numbers(requested["need_start_ns"]),
+            end=numbers(requested["need_end_ns"]),
+        ),
+        (numbers(members["stream"]), numbers(members["other"])),
+        _read_events(events, lanes),
+    )
+    size = int(numbers(events["stream"]).max()) + 1
+    known_count = np.bincount(numbers(members["stream"]), minlength=size)
+    is_hidden = np.zeros(size, np.bool_)
+    is_hidden[numbers(list_hidden(events)["stream"])] = True
+    of_last = stream[last.request]
+    is_complete = (last.member_count == known_count[of_last]) & ~is_hidden[of_last]
+    found = {"peer_start_ns": last.began, "waits_for": last.lane.astype(np.uint32)}
+    return requested[["lane", *_NEED, "bound_ns"]][last.request].hstack(
+        [pl.Series(name, values) for name, values in {**found, "is_complete": is_complete}.items()]
+    )
+
+
+class _Requests(Struct, frozen=True, kw_only=True):
+    """Collectives whose last member is wanted."""
+
+    stream: Int64s
+    ordinal: Int64s  # in its stream
+    start: Int64s
+    end: Int64s
+
+
+class _Events(Struct, frozen=True, kw_only=True):
+    """Collectives by stream, then ordinal, with the clocks of their lanes."""
+
+    stream: Int64s
+    lane: Int64s
+    start: Int64s
+    end: Int64s
+    clock: Int64s
+    bound: Int64s  # 0 where unknown
+    relation: Int64s  # times of lanes with the same number can be compared
+    first: Int64s  # row of the first event of each stream
+    by_end: Int64s  # rows by stream, then end
+
+
+class _Matches(Struct, frozen=True, kw_only=True):
+    """Kernels of other members."""
+
+    request: Int64s
+    event: Int64s
+
+
+class _Last(Struct, frozen=True, kw_only=True):
+    """The last member of each request that has one."""
+
+    request: Int64s
+    began: Int64s
+    lane: Int64s
+    member_count: Int64s
+
+
+def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """List collectives by end, with their stream, its clock, and their ordinal in it."""
     clocks = lanes.select(
         "lane", "clock", pl.col("bound_ns").fill_null(0), clock_set=number_comparable(lanes)
     )
-    keyed = anchors.filter(pl.col("kind") == kind).join(clocks, on="lane", maintain_order="left")
+    keyed = anchors.join(clocks, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique(maintain_order=True).with_row_index("stream")
     # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True, maintain_order="left").select(
-        "stream", "lane", pl.col("name").cast(pl.String), "communicator", "start_ns", "end_ns", "clock",
-        "bound_ns", "clock_set",
-    )  # fmt: skip
-    keyed = keyed.sort("start_ns", maintain_order=True).with_columns(
-        ordinal=pl.int_range(pl.len()).over("stream")
+        "stream", "lane", "name", "communicator", "start_ns", "end_ns", "clock", "bound_ns", "clock_set"
     )
-    events = keyed.sort("end_ns", maintain_order=True)
-    members = _pair_members(events, _span_captures(anchors))
-    requested = needed.join(
-        events, left_on=["lane", "need_start_ns", "need_end_ns"], right_on=["lane", "start_ns", "end_ns"]
-    ).with_row_index("request")
-    matches = _match_members(requested.join(members, on="stream"), events)
-    last = (
-        keep_comparable(matches, lanes, "lane", "other_lane")
-        .sort(
-            "began_ns", "other_lane", descending=[False, True]
-        )  # of members that began together, the first lane
-        .group_by("request")
-        .agg(
-            peer_start_ns=pl.col("began_ns").last(),
-            bound_ns=pl.col("error_ns").last(),
-            waits_for=pl.col("other_lane").last(),
-            member_count=pl.col("other").n_unique(),
-        )
-    )
-    return (
-        requested.join(last, on="request")
-        .join(members.group_by("stream").agg(known_count=pl.len()), on="stream")
-        .join(_list_hidden(events), on="stream", how="left")
-        .select(
-            *("lane", "need_start_ns", "need_end_ns", "peer_start_ns", "bound_ns", "waits_for"),
-            is_complete=(pl.col("member_count") == pl.col("known_count")) & pl.col("is_hidden").is_null(),
-        )
+    stream, start = numbers(keyed["stream"]), numbers(keyed["start_ns"])
+    order = order_rows(stream, start)
+    count = np.bincount(stream)
+    ordinal = np.empty(len(order), np.int64)
+    ordinal[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    by_end = np.lexsort((start, numbers(keyed["end_ns"])))
+    events: pl.DataFrame = keyed.hstack([pl.Series("ordinal", ordinal)])[by_end]
+    return events
+
+
+def _read_events(events: pl.DataFrame, lanes: pl.DataFrame) -> _Events:
+    stream, ordinal = (numbers(events[name]) for name in ("stream", "ordinal"))
+    order = order_rows(stream, ordinal)
+    count = np.bincount(stream)
+    columns = {"lane": "lane", "start": "start_ns", "end": "end_ns", "clock": "clock", "bound": "bound_ns"}
+    arrays = {name: numbers(events[column])[order] for name, column in columns.items()}
+    relation = np.full(int(numbers(lanes["lane"]).max()) + 1, -1)
+    relation[numbers(lanes["lane"])] = _number_relations(lanes)
+    return _Events(
+        stream=stream[order],
+        **arrays,
+        relation=relation[arrays["lane"]],
+        first=np.cumsum(count) - count,
+        by_end=_invert(order)[np.argsort(stream, kind="stable")],
     )
 
 
-def _list_hidden(events: pl.DataFrame) -> pl.DataFrame:
-    """List the streams that may have further members, on clocks that are not known well enough: stream, is_hidden."""
-    clocks = ("clock", "bound_ns", "clock_set")
-    streams = (
-        events.filter(pl.col("communicator").is_null()).select("stream", "lane", "name", *clocks).unique()
-    )
-    is_near = relative_bound("_of_other") <= _MAX_BOUND_NS
-    is_near &= pl.col("clock_set") == pl.col("clock_set_of_other")
-    pairs = streams.join(streams.drop("stream").unique(), on="name", suffix="_of_other")
-    return pairs.filter(~is_near).select("stream", is_hidden=pl.lit(value=True)).unique()
+def _number_relations(lanes: pl.DataFrame) -> Int64s:
+    """Number the groups of clocks with known bounds, from 0; -1 for other clocks."""
+    _, group, bound = (numbers(lanes[name]) for name in CLOCK)
+    return np.where((group == NEVER) | (bound == NEVER), -1, group)
 
 
-def _match_members(pairs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _invert(order: Int64s) -> Int64s:
+    """Return the position of each row in an order."""
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    return position
+
+
+def _find_last(requests: _Requests, members: tuple[Int64s, Int64s], events: _Events) -> _Last:
+    """Find the last member of each request: of members that began together, the first lane.
+
+    Args:
+        requests: The collectives.
+        members: Streams, and for each another stream with the same collectives.
+        events: All collectives.
+    """
+    asked = order_rows(requests.stream, requests.ordinal)
+    counts = np.bincount(requests.stream, minlength=len(events.first))
+    since = np.cumsum(counts) - counts
+    by_stream = np.argsort(members[0], kind="stable")
+    own, other = members[0][by_stream], members[1][by_stream]
+    parts = [
+        _match_block(requests, own[block], other[block], asked, since, counts, events)
+        for block in divide_groups(own, counts[own], _BLOCK_ROWS)
+    ]
+    nothing = np.zeros(0, np.int64)
+    return join_rows(_Last(request=nothing, began=nothing, lane=nothing, member_count=nothing), *parts)
+
+
+def _match_block(
+    requests: _Requests,
+    own: Int64s,
+    other: Int64s,
+    asked: Int64s,
+    since: Int64s,
+    counts: Int64s,
+    events: _Events,
+) -> _Last:
+    """Match the requests of some streams with all other members, and find the last one.
+
+    Args:
+        requests: The collectives.
+        own: Stream of each pair of streams.
+        other: Its other stream.
+        asked: Requests by stream and ordinal.
+        since: First of these of each stream.
+        counts: Number of these of each stream.
+        events: All collectives.
+    """
+    pair = np.repeat(np.arange(len(own)), counts[own])
+    request = asked[expand_windows(since[own], since[own] + counts[own])]
+    matches = _match_members(requests, request, pair, own, other, events)
+    mine = events.first[requests.stream[matches.request]]
+    is_same = events.clock[mine] == events.clock[matches.event]
+    relation = events.relation[matches.event]
+    matches = select_rows(matches, is_same | ((relation >= 0) & (relation == events.relation[mine])))
+    request, began, lane = matches.request, events.start[matches.event], events.lane[matches.event]
+    size = len(requests.stream)
+    member_count, latest = np.bincount(request, minlength=size), np.full(size, NEVER)
+    np.maximum.at(latest, request, began)
+    is_last, first_lane = began == latest[request], np.full(size, _MOST_LANES)
+    np.minimum.at(first_lane, request[is_last], lane[is_last])
+    found = np.flatnonzero(member_count)
+    return _Last(request=found, began=latest[found], lane=first_lane[found], member_count=member_count[found])
+
+
+def _match_members(
+    requests: _Requests, request: Int64s, pair: Int64s, own: Int64s, other: Int64s, events: _Events
+) -> _Matches:
     """Match collectives with the kernels of other members: by their ends, else by their order in both streams.
 
     A few members end much later than others. Such a collective is as far after (or before) the last (or next) matched
     collective of its stream as that of the other member in the other stream.
 
     Args:
-        pairs: request, lane, stream, other, ordinal, clock, bound_ns, need_start_ns, need_end_ns: collectives, each with another
-            stream of its members.
-        events: Collectives by end, with their ordinals in their streams.
-
-    Returns:
-        request, lane, other, other_lane, began_ns, error_ns (of the clocks relative to each other).
+        requests: The collectives.
+        request: Collective of each row, by pair, then ordinal.
+        pair: Pair of streams of each row.
+        own: Stream of each pair.
+        other: Its other stream.
+        events: All collectives.
     """
-    found = events.select(
-        other="stream",
-        other_lane="lane",
-        other_ordinal="ordinal",
-        began_ns="start_ns",
-        ended_ns="end_ns",
-        clock_of_other="clock",
-        bound_ns_of_other="bound_ns",
+    mine, its = events.first[own][pair], events.first[other][pair]
+    error = np.where(events.clock[mine] == events.clock[its], 0, events.bound[mine] + events.bound[its])
+    reach = SKEW_NS + error.clip(max=MAX_BOUND_NS)
+    start, end, ordinal = requests.start[request], requests.end[request], requests.ordinal[request]
+    near = _find_nearest(other[pair], end, events)
+    is_same = np.abs(end - events.end[near]) <= reach
+    shift = np.where(is_same, near - its - ordinal, _NONE)
+    before, after = _fill(pair, shift)
+    is_certain = ~is_same & ((before == after) | (before == _NONE) | (after == _NONE))
+    to = ordinal + np.where(before == _NONE, after, before)
+    limit = np.append(events.first[1:], len(events.end))[other[pair]] - its
+    rest = np.flatnonzero(is_certain & (to >= 0) & (to < limit))
+    event = (its + to)[rest]
+    overlaps = (events.start[event] - reach[rest] <= end[rest]) & (
+        events.end[event] + reach[rest] >= start[rest]
     )
-    nearest = pairs.sort("need_end_ns").join_asof(
-        found, left_on="need_end_ns", right_on="ended_ns", by="other", strategy="nearest",
-        check_sortedness=False, coalesce=False,
-    )  # fmt: skip
-    reach = SKEW_NS + _bound()
-    is_same = (pl.col("need_end_ns") - pl.col("ended_ns")).abs() <= reach
-    same = nearest.filter(is_same)
-    shifts = same.select(*_PAIR, shift=pl.col("other_ordinal") - pl.col("ordinal")).sort("ordinal")
-    rest = pairs.join(same, on=["request", "other"], how="anti").sort("ordinal")
-    for strategy in ("backward", "forward"):
-        rest = rest.join_asof(
-            shifts.rename({"shift": strategy}), on="ordinal", by=["stream", "other"],
-            strategy=strategy, check_sortedness=False,
-        )  # fmt: skip
-    is_certain = (pl.col("backward") == pl.col("forward")).fill_null(value=True)
-    by_order = (
-        rest.filter(is_certain)
-        .with_columns(other_ordinal=pl.col("ordinal") + pl.coalesce("backward", "forward"))
-        .join(found, on=["other", "other_ordinal"])
-        .filter(
-            pl.col("began_ns") - reach <= pl.col("need_end_ns"),
-            pl.col("ended_ns") + reach >= pl.col("need_start_ns"),
-        )
+    rest, event = rest[overlaps], event[overlaps]
+    same = np.flatnonzero(is_same)
+    rows = np.append(same, rest)
+    return _Matches(request=request[rows], event=np.append(near[same], event))
+
+
+def _find_nearest(stream: Int64s, end: Int64s, events: _Events) -> Int64s:
+    """Find the collective of a stream that ends nearest to each time: of two as near, the later one."""
+    combined = combine_keys(
+        np.append(events.stream[events.by_end], stream), np.append(events.end[events.by_end], end)
     )
-    columns = (
-        "request",
-        "lane",
-        "other",
-        "other_lane",
-        "began_ns",
-        relative_bound("_of_other").alias("error_ns"),
-    )
-    return pl.concat([same.select(columns), by_order.select(columns)])
+    ends, wanted = combined[: len(events.end)], combined[len(events.end) :]
+    last = np.searchsorted(ends, wanted, side="right") - 1  # at or before
+    low = events.first[stream]
+    high = np.append(events.first[1:], len(ends))[stream] - 1
+    before, after = events.by_end[last.clip(low, high)], np.minimum(last + 1, high).clip(low)
+    # the last of those that end together
+    after = np.searchsorted(ends, ends[after], side="right") - 1
+    after = events.by_end[after]
+    is_after = np.abs(events.end[after] - end) <= np.abs(end - events.end[before])
+    nearest: Int64s = np.where(is_after, after, before)
+    return nearest
 
 
-def _span_captures(anchors: pl.DataFrame) -> pl.DataFrame:
-    """Return the span of the anchors of each lane, inside its capture: lane, first_ns, last_ns."""
-    return anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+def _fill(group: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the last known value before each row of its group, and the next one after it; `_NONE` without one.
 
-
-def _pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """Pair streams of different lanes with the same collectives (stream, other).
-
-    Only collectives that ended during the capture of the other lane count.
+    >>> before, after = _fill(np.array([0, 0, 0, 1]), np.array([_NONE, 7, _NONE, _NONE]))
+    >>> before.tolist() == [_NONE, 7, 7, _NONE], after.tolist() == [7, 7, _NONE, _NONE]
+    (True, True)
     """
-    recorded = (
-        events.filter(pl.col("communicator").is_not_null())
-        .select("stream", "lane", "communicator", "name")
-        .unique()
+    index, is_known = np.arange(len(values)), values != _NONE
+    before = np.maximum.accumulate(np.where(is_known, index, -1)) if len(values) else index
+    after = (
+        np.minimum.accumulate(np.where(is_known, index, len(values))[::-1])[::-1] if len(values) else index
     )
-    pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
-    same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
-        "stream", other="stream_of_other"
-    )
-    unrecorded = events.filter(pl.col("communicator").is_null())
-    turn = pl.int_range(pl.len()) * _SAMPLE // pl.len()
-    sample = unrecorded.filter((turn != turn.shift()).fill_null(value=True).over("stream"))
-    votes = []
-    for (name,), group in sample.group_by("name"):
-        alike = unrecorded.filter(pl.col("name") == name)
-        votes.append(_list_common_ends(group, alike))
-    if not votes:
-        return same_communicator
-    # members end closest together, except for a constant offset of their clocks within the bounds
-    apart = pl.col("apart_ns")
-    counted = (
-        pl.concat(votes)
-        .group_by("stream", "other")
-        .agg(
-            together=pl.len(),
-            apart_ns=(apart.abs().median() - pl.col("bound_ns").first()).clip(0),
-            spread_ns=(apart - apart.median()).abs().median(),
-        )
-    )
-    spans = unrecorded.select("lane", other="stream").unique().join(captured, on="lane").drop("lane")
-    sizes = (
-        counted.select("stream", "other")
-        .join(spans, on="other")
-        .join(sample.select("stream", "end_ns"), on="stream")
-        .group_by("stream", "other")
-        .agg(sampled=pl.col("end_ns").is_between(pl.col("first_ns"), pl.col("last_ns")).sum())
-    )
-    most = counted.join(sizes, on=["stream", "other"]).filter(
-        pl.col("together") >= (_MOSTLY * pl.col("sampled")).floor()
-    )
-    for name in ("apart_ns", "spread_ns"):
-        least = most.group_by("stream").agg(pl.col(name).min(), pl.col("sampled").first())
-        # Few collectives may be close together by chance; other streams show the usual distance.
-        usual_ns = least.filter(pl.col("sampled") >= _ENOUGH)[name].median()
-        of_few = SKEW_NS / pl.col("sampled") if usual_ns is None else pl.lit(4 * usual_ns)  # type: ignore[operator]
-        margin = pl.when(pl.col("sampled") < _ENOUGH).then(of_few).otherwise(0)
-        most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS + margin)
-    return pl.concat([same_communicator, most.select("stream", "other")])
-
-
-def _list_common_ends(sample: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """List the pairs of collectives of two lanes with comparable clocks that end together: stream, other, apart_ns, bound_ns."""
-    ends = events["end_ns"]
-    reach = SKEW_NS + _MAX_BOUND_NS
-    first = ends.search_sorted(sample["end_ns"] - reach, side="left")
-    last = ends.search_sorted(sample["end_ns"] + reach, side="right")
-    windows = (
-        sample.select("stream", "lane", "end_ns", "clock", "bound_ns", "clock_set")
-        .with_columns(at=pl.int_ranges(first, last))
-        .explode("at")
-    )
-    others = events.select(
-        other="stream",
-        other_lane="lane",
-        other_ns="end_ns",
-        clock_of_other="clock",
-        bound_ns_of_other="bound_ns",
-        other_set="clock_set",
-    )[windows["at"]]
-    pairs = pl.concat([windows.drop("at"), others], how="horizontal")
+    padded, groups = np.append(values, _NONE), np.append(group, -1)
     return (
-        pairs.filter(pl.col("lane") != pl.col("other_lane"), pl.col("clock_set") == pl.col("other_set"))
-        .select(
-            *("stream", "other"),
-            apart_ns=pl.col("end_ns") - pl.col("other_ns"),
-            bound_ns=_bound(),
-        )
-        .filter(pl.col("apart_ns").abs() <= SKEW_NS + pl.col("bound_ns"))
+        np.where(groups[before] == group, padded[before], _NONE),
+        np.where(groups[after] == group, padded[after], _NONE),
     )
-
-
-def _bound() -> pl.Expr:
-    """Return the error of two clocks for the search of members, limited: a wide one would join unrelated collectives."""
-    return relative_bound("_of_other").clip(upper_bound=_MAX_BOUND_NS)

@@ -49,7 +49,16 @@ def likelihood(off: list[float], scale: float) -> float:
 @settings(deadline=None, max_examples=100)
 def test_evidence_is_a_ratio_of_likelihoods(rows: list[tuple[int, int]], least: int, most: int) -> None:
     hypothesis, apart = (np.array([row[column] for row in rows], dtype=np.int64) for column in (0, 1))
-    found = score_ends(hypothesis, apart, np.full(SIZE, -float(least)), np.full(SIZE, float(most)))
+    anywhere = (np.full(SIZE, -np.inf), np.full(SIZE, np.inf))
+    limits = (np.full(SIZE, -float(least)), np.full(SIZE, float(most)))
+    (found,) = score_ends(hypothesis, apart, [limits])
+    for other in (
+        score_ends(hypothesis, apart, [anywhere, limits])[1],
+        score_ends(hypothesis, apart, [limits], with_contrast=False)[0],
+    ):
+        for name in ("score", "center_ns", "count", "together"):
+            assert getattr(other, name).tolist() == getattr(found, name).tolist()
+        assert not other.contrast.any()
     for number in range(SIZE):
         values = [distance for at, distance in rows if at == number]
         assert found.count[number] == len(values)
@@ -69,7 +78,7 @@ def test_pairs_in_step_are_less_likely_than_pairs_that_end_together() -> None:
     random = np.random.default_rng(1)
     together, in_step = random.laplace(0, 8_000, 100), random.laplace(0, 12_000, 100)
     apart = np.concatenate([together, in_step, random.uniform(-5e6, 5e6, 100)]).astype(np.int64)
-    found = score_ends(np.repeat([0, 1, 2], 100), apart, np.full(3, -1e5), np.full(3, 1e5))
+    (found,) = score_ends(np.repeat([0, 1, 2], 100), apart, [(np.full(3, -1e5), np.full(3, 1e5))])
     assert found.score[0] > found.score[1] + CLEAR > 2 * CLEAR > found.score[2]
 
 
@@ -84,11 +93,11 @@ def test_the_receive_of_a_buffered_message_ends_soon_after_the_start_of_its_send
         receive_start=start - 1_000_000,
         receive_end=received,
     )
-    found = score_pairs(
+    (found,) = score_pairs(
         np.zeros(50, np.int64),
         times,
         waits=np.array([True]),
-        reach_ns=np.array([60e3]),
+        reaches_ns=[np.array([60e3])],
         transfer_ns=np.array([1e6]),
     )
     assert found.score[0] > 100
@@ -101,9 +110,9 @@ def test_the_receive_of_a_buffered_message_ends_soon_after_the_start_of_its_send
             np.zeros(50, np.int64),
             late,
             waits=np.array([False]),
-            reach_ns=np.array([6e4]),
+            reaches_ns=[np.array([6e4])],
             transfer_ns=np.array([1e6]),
-        ).count[0]
+        )[0].count[0]
         == 0
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import RUN_STEPS
-from nsys_pp.training.run.step_positions import mark_step_edges, number_in_steps, pair_positions
+from nsys_pp.training.run.step_positions import PositionFinder, mark_step_edges, number_in_steps
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=8, unique_by=lambda row: row[:2]
@@ -54,10 +55,10 @@ def test_positions_pair_messages(
     sends, receives = (
         number_in_steps(mark_step_edges(frame_of(rows), run_steps)) for rows in (sent, received)
     )
-    candidates = pl.DataFrame({"send_route": [0, 0, 1], "receive_route": [1, 2, 1]}).with_row_index(
-        "candidate"
+    result = PositionFinder(sends, receives).pair(np.array([0, 0, 1]), np.array([1, 2, 1]))
+    found = sorted(
+        zip(*(column.tolist() for column in (result.candidate, result.send, result.receive)), strict=True)
     )
-    found = sorted(pair_positions(sends, receives, candidates).rows())
     expected = []
     for candidate, (sender, receiver) in enumerate([(0, 1), (0, 2), (1, 1)]):
         for step in range(3):
