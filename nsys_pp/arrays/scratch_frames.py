@@ -18,7 +18,7 @@ _FEWEST_MOVED = 1 << 17  # rows of a frame whose columns are moved
 
 
 def has_blocks(count: int) -> bool:
-    """Return whether so many rows are worked on block by block."""
+    """Return whether this number of rows is worked on in blocks."""
     return count > _BLOCK_ROWS and is_paged()
 
 
