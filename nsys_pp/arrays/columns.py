@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 
 NEVER = np.int64(-(1 << 62))
@@ -211,14 +213,19 @@ def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent:
 
 def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Gather values of a column; null where the row is -1."""
-    return column[_build_indices(row)]
+    if not has_blocks(len(row)):
+        return column[_build_indices(row)]
+    return build_blocks(
+        len(row), lambda first, stop: column[_build_indices(row[first:stop])].to_frame()
+    ).to_series()
 
 
 def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))
-    return frame[list(columns)][_build_indices(row)]
+    chosen = frame[list(columns)]
+    return build_blocks(len(row), lambda first, stop: chosen[_build_indices(row[first:stop])])
 
 
 def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
@@ -238,7 +245,9 @@ def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
     if is_kept.all():
         return frame
     if len(is_kept) > _FEW_ROWS:  # indices would take more memory than the mask
-        return frame.filter(pl.Series(is_kept))
+        return build_blocks(
+            len(frame), lambda first, stop: frame[first:stop].filter(pl.Series(is_kept[first:stop]))
+        )
     return frame[_build_indices(np.flatnonzero(is_kept))]
 
 
@@ -289,6 +298,10 @@ def pack(*columns: Int64s) -> Int64s:
     >>> pack(np.array([-1, 3, 3]), np.array([7, 8, 7])).tolist()
     [0, 9, 8]
     """
+    is_large = has_blocks(len(columns[0]))
+    bounds = [(int(column.min()), int(column.max())) for column in columns] if is_large else []
+    if bounds and prod(last - first + 1 for first, last in bounds) < _HALF_OF_INT64:
+        return map_blocks(len(columns[0]), np.int64, partial(_pack_rows, columns, bounds))
     packed, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         values, count = column, 1
@@ -298,4 +311,14 @@ def pack(*columns: Int64s) -> Int64s:
             packed, values = (np.unique(keys, return_inverse=True)[1] for keys in (packed, column))
             size, count = int(packed.max()) + 1, int(values.max()) + 1
         packed, size = packed * count + values, size * count
+    return packed
+
+
+def _pack_rows(columns: Sequence[Int64s], bounds: Sequence[tuple[int, int]], begin: int, stop: int) -> Int64s:
+    """Combine the columns of the rows [begin, stop) into one number; `bounds` are the least and the largest value of each."""
+    packed = np.zeros(stop - begin, dtype=np.int64)
+    for column, (first, last) in zip(columns, bounds, strict=True):
+        packed *= last - first + 1
+        packed += column[begin:stop]
+        packed -= first
     return packed

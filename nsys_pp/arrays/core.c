@@ -1,32 +1,151 @@
 /* Array functions where numpy would need many passes. `core.py` calls them, and checks every length and index before.
 
-   No function reads a file, keeps a pointer or calls back. Each returns 0 or a count, -1 where memory is short, or 1
-   where its input is not of the kind that it is for. The numpy functions of their callers are their definition: without
-   this library, the same results take longer. */
+   No function reads a file, keeps a pointer (but those of paged memory, to what it allocated) or calls back. Each returns
+   0 or a count, -1 where memory is short, or 1 where its input is not of the kind that it is for. The numpy functions of
+   their callers are their definition: without this library, the same results take longer. */
 
-#define _DEFAULT_SOURCE /* madvise */
+#define _GNU_SOURCE /* madvise, fallocate, O_TMPFILE */
 
+#include <fcntl.h>
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 12; }
+API int64_t core_version(void) { return 14; }
 
 /* ---- Memory. ---- */
 
 #define HUGE_PAGE ((size_t)1 << 21)
+#define PAGE ((size_t)4096) /* at most: maps begin at a multiple of it */
+#define MOST_MAPS 4096
+#define MOST_FREE ((size_t)1 << 30) /* bytes of free maps */
 
-/* Allocate `count` items like malloc; many in huge pages where there are any, as numpy does: the first use of each small
-   page costs as much as sorting what is in it. */
+/* Paged memory: large arrays in files without a name, of which `core_drop_pages` takes the pages from this process. They stay
+   in the system's cache, which writes them to the disk where memory is short. Maps are used again: new pages take the system
+   several times as long as those that it has. Closed at first: `least` is 0. */
+static struct {
+    atomic_flag is_locked;
+    _Atomic size_t least; /* bytes of an array in a file */
+    char folder[4096];
+    int64_t count;
+    size_t free_bytes;
+    struct {
+        void *address;
+        size_t bytes;
+        int is_free;
+    } maps[MOST_MAPS];
+} paged = {.is_locked = ATOMIC_FLAG_INIT};
+
+static void lock_maps(void) {
+    while (atomic_flag_test_and_set(&paged.is_locked)) sched_yield();
+}
+
+static void unlock_maps(void) { atomic_flag_clear(&paged.is_locked); }
+
+/* Take the smallest free map with so many bytes that has at most twice as many; NULL without one. */
+static void *take_free_map(size_t bytes) {
+    int64_t best = -1;
+    lock_maps();
+    for (int64_t number = 0; number < paged.count; number++) {
+        size_t size = paged.maps[number].bytes;
+        if (!paged.maps[number].is_free || size < bytes || size / 2 > bytes) continue;
+        if (best < 0 || size < paged.maps[best].bytes) best = number;
+    }
+    void *room = best < 0 ? NULL : paged.maps[best].address;
+    if (room) {
+        paged.maps[best].is_free = 0;
+        paged.free_bytes -= paged.maps[best].bytes;
+    }
+    unlock_maps();
+    return room;
+}
+
+/* Map a new file of zeros; NULL where that is impossible: the disk is full, or of a kind that cannot reserve space. */
+static void *map_new_file(size_t bytes) {
+#if defined(O_TMPFILE) && defined(__linux__)
+    int file = open(paged.folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0) return NULL;
+    void *room = MAP_FAILED; /* reserved: a full disk would end the process at the first use of a page */
+    if (!fallocate(file, 0, 0, (off_t)bytes)) room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (room == MAP_FAILED) return NULL;
+    lock_maps();
+    int is_full = paged.count == MOST_MAPS;
+    if (!is_full) {
+        paged.maps[paged.count].address = room;
+        paged.maps[paged.count].is_free = 0;
+        paged.maps[paged.count++].bytes = bytes;
+    }
+    unlock_maps();
+    if (!is_full) return room;
+    munmap(room, bytes);
+#else
+    (void)bytes;
+#endif
+    return NULL;
+}
+
+/* Map a file; NULL where that is impossible. */
+static void *map_file(size_t bytes, int is_zero) {
+    bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+    void *room = take_free_map(bytes);
+    if (room) return is_zero ? memset(room, 0, bytes) : room;
+    return map_new_file(bytes);
+}
+
+/* Return the bytes of a map in use, 0 for other memory. */
+static size_t find_map(const void *address) {
+    if ((uintptr_t)address % PAGE) return 0;
+    size_t bytes = 0;
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0 && !bytes;)
+        if (paged.maps[number].address == address && !paged.maps[number].is_free) bytes = paged.maps[number].bytes;
+    unlock_maps();
+    return bytes;
+}
+
+/* Free a map, or keep it for later while paged memory is open; return 0 for other memory. */
+static int release_map(void *address) {
+    if ((uintptr_t)address % PAGE) return 0;
+    int is_found = 0;
+    size_t bytes = 0; /* to unmap */
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0 && !is_found;) {
+        if (paged.maps[number].address != address) continue;
+        is_found = 1;
+        if (paged.least && paged.free_bytes + paged.maps[number].bytes <= MOST_FREE) {
+            paged.maps[number].is_free = 1;
+            paged.free_bytes += paged.maps[number].bytes;
+        } else {
+            bytes = paged.maps[number].bytes;
+            paged.maps[number] = paged.maps[--paged.count];
+        }
+    }
+    unlock_maps();
+    if (bytes) munmap(address, bytes);
+    return is_found;
+}
+
+static void release(void *address) {
+    if (!address || !release_map(address)) free(address);
+}
+
+/* Allocate `count` items like malloc, in a file if they are many and paged memory is open; else many in huge pages where
+   there are any, as numpy does: the first use of each small page costs as much as sorting what is in it. */
 static void *allocate(int64_t count, size_t size) {
-    size_t bytes = (size_t)(count ? count : 1) * size;
+    size_t bytes = (size_t)(count ? count : 1) * size, least = paged.least;
+    void *room = least && bytes >= least ? map_file(bytes, 0) : NULL;
+    if (room) return room;
     if (bytes < 2 * HUGE_PAGE) return malloc(bytes);
     bytes = (bytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
-    void *room = aligned_alloc(HUGE_PAGE, bytes);
+    room = aligned_alloc(HUGE_PAGE, bytes);
 #ifdef MADV_HUGEPAGE
     if (room) madvise(room, bytes, MADV_HUGEPAGE); /* without it, only slower */
 #endif
@@ -37,6 +156,90 @@ static void *allocate_zeros(int64_t count, size_t size) {
     void *room = allocate(count, size);
     return room ? memset(room, 0, (size_t)(count ? count : 1) * size) : NULL;
 }
+
+/* numpy's interface of allocators, in words of its `ndarraytypes.h` (NEP 49). */
+typedef struct {
+    char name[127];
+    uint8_t version;
+    struct {
+        void *context;
+        void *(*malloc)(void *context, size_t bytes);
+        void *(*calloc)(void *context, size_t count, size_t size);
+        void *(*realloc)(void *context, void *address, size_t bytes);
+        void (*free)(void *context, void *address, size_t bytes);
+    } allocator;
+} Handler;
+
+static void *allocate_array(void *context, size_t bytes) {
+    (void)context;
+    return allocate((int64_t)bytes, 1);
+}
+
+static void *allocate_zero_array(void *context, size_t count, size_t size) {
+    (void)context;
+    size_t bytes = count * size, least = paged.least; /* numpy has checked the product */
+    void *room = least && bytes >= least ? map_file(bytes, 1) : NULL;
+    return room ? room : calloc(count ? count : 1, size ? size : 1);
+}
+
+static void *resize_array(void *context, void *address, size_t bytes) {
+    size_t before = address ? find_map(address) : 0;
+    if (!before) return realloc(address, bytes ? bytes : 1);
+    void *room = allocate_array(context, bytes);
+    if (!room) return NULL;
+    memcpy(room, address, before < bytes ? before : bytes);
+    release(address);
+    return room;
+}
+
+static void free_array(void *context, void *address, size_t bytes) {
+    (void)context, (void)bytes;
+    release(address);
+}
+
+static Handler handler = {
+    "nsys_pp_paged", 1, {NULL, allocate_array, allocate_zero_array, resize_array, free_array}
+};
+
+/* Return numpy's allocator of paged memory. Arrays can be freed after it is closed. */
+API const void *core_paged_handler(void) { return &handler; }
+
+/* Open paged memory for arrays of at least so many bytes, with files in a folder; 0 bytes: close it. Return 1 if the name
+   of the folder is too long. */
+API int64_t core_open_paged(const char *folder, int64_t least) {
+    size_t length = strlen(folder);
+    if (length >= sizeof paged.folder) return 1;
+    paged.least = 0;
+    memcpy(paged.folder, folder, length + 1);
+    lock_maps();
+    for (int64_t number = paged.count; number-- > 0;) { /* those of another folder, or of no more use */
+        if (!paged.maps[number].is_free) continue;
+        munmap(paged.maps[number].address, paged.maps[number].bytes);
+        paged.maps[number] = paged.maps[--paged.count];
+    }
+    paged.free_bytes = 0;
+    unlock_maps();
+    paged.least = (size_t)least;
+    return 0;
+}
+
+/* Take all pages of arrays in files from this process; return their bytes. */
+API int64_t core_drop_pages(void) {
+    int64_t bytes = 0;
+    lock_maps();
+    for (int64_t number = 0; number < paged.count; number++) {
+        madvise(paged.maps[number].address, paged.maps[number].bytes, MADV_DONTNEED);
+        bytes += (int64_t)paged.maps[number].bytes;
+    }
+    unlock_maps();
+    return bytes;
+}
+
+/* Return whether an address is the begin of an array in a file. */
+API int64_t core_is_paged(const void *address) { return find_map(address) > 0; }
+
+/* Memory of `allocate` is freed by `release`. */
+#pragma GCC poison free
 
 /* ---- Order of rows by several keys: a merge sort of the runs that are in order, which are long in most reports. ---- */
 
@@ -164,7 +367,7 @@ static int lanes_grow(Lanes *lanes) {
         int64_t left = larger.least[2 * node], right = larger.least[2 * node + 1];
         larger.least[node] = left < right ? left : right;
     }
-    free(lanes->least);
+    release(lanes->least);
     *lanes = larger;
     return 0;
 }
@@ -212,13 +415,13 @@ API int64_t core_pack_flat(
     for (int64_t number = 0; number < count; number++) {
         int64_t row = order[number], lane = lanes_take(&lanes, 0, start[row]);
         if (lane < 0) {
-            free(lanes.least);
+            release(lanes.least);
             return -1;
         }
         lane_of[row] = lane;
         lanes_set(&lanes, lane, end[row]);
     }
-    free(lanes.least);
+    release(lanes.least);
     return 0;
 }
 
@@ -351,15 +554,15 @@ API int64_t core_pack_nested(
     if (nested.child && nested.sibling && nested.least_lane && nested.stack && nested.is_moved &&
         nested.waiting.entries && nested.ready.entries && !lanes_open(&nested.lanes, 64)) {
         result = nested_run(&nested, count, order);
-        free(nested.lanes.least);
+        release(nested.lanes.least);
     }
-    free(nested.child);
-    free(nested.sibling);
-    free(nested.least_lane);
-    free(nested.stack);
-    free(nested.is_moved);
-    free(nested.waiting.entries);
-    free(nested.ready.entries);
+    release(nested.child);
+    release(nested.sibling);
+    release(nested.least_lane);
+    release(nested.stack);
+    release(nested.is_moved);
+    release(nested.waiting.entries);
+    release(nested.ready.entries);
     return result;
 }
 
@@ -382,8 +585,8 @@ static size_t owners_slot(const Owners *owners, int64_t key) {
 }
 
 static void owners_close(Owners *owners) {
-    free(owners->keys);
-    free(owners->numbers);
+    release(owners->keys);
+    release(owners->numbers);
 }
 
 static int owners_resize(Owners *owners, int bits) {
@@ -392,7 +595,7 @@ static int owners_resize(Owners *owners, int bits) {
     owners->keys = keys;
     uint32_t *numbers = calloc((size_t)1 << bits, sizeof(uint32_t));
     if (!numbers) return -1;
-    free(owners->numbers);
+    release(owners->numbers);
     owners->numbers = numbers;
     owners->bits = bits;
     for (int64_t number = 0; number < owners->count; number++)
@@ -518,11 +721,11 @@ API int64_t core_order_by_time(
         result = order_numbered(count, &owners, number_of, next, time, second, is_descending != 0, last, order);
     }
     owners_close(&owners);
-    free(number_of);
-    free(keys);
-    free(next);
-    free(last);
-    free(sizes);
+    release(number_of);
+    release(keys);
+    release(next);
+    release(last);
+    release(sizes);
     return result;
 }
 
@@ -610,10 +813,10 @@ typedef struct {
 
 static void grouped_close(Grouped *of) {
     owners_close(&of->owners);
-    free(of->begin);
-    free(of->row);
-    free(of->time);
-    free(of->near);
+    release(of->begin);
+    release(of->row);
+    release(of->time);
+    release(of->near);
 }
 
 /* Return 0; 1 where the groups are too many. */
@@ -645,7 +848,7 @@ static int64_t grouped_open(Grouped *of, int64_t count, const int64_t *group, co
         }
         memcpy(of->near, of->begin, (size_t)of->owners.count * sizeof(int64_t));
     }
-    free(number_of);
+    release(number_of);
     return result;
 }
 
@@ -749,7 +952,7 @@ API int64_t core_find_windows(
         last[range] = to > from ? to : from;
     }
     owners_close(&owners);
-    free(calls_of);
+    release(calls_of);
     return result;
 }
 
@@ -776,8 +979,8 @@ static int ending_open(
 }
 
 static void ending_close(Ending *ending) {
-    free(ending->head);
-    free(ending->next);
+    release(ending->head);
+    release(ending->next);
 }
 
 /* Return the least row of a stack, whose rows ascend, that is at least `from`; the last row is. */
@@ -820,8 +1023,8 @@ API int64_t core_find_extremes(
         }
     }
     ending_close(&ending);
-    free(starts);
-    free(ends);
+    release(starts);
+    release(ends);
     return result;
 }
 
@@ -909,7 +1112,7 @@ static int slots_open(Slots *slots, int64_t count) {
 }
 
 static void slots_close(Slots *slots) {
-    for (int level = 0; level < slots->levels; level++) free(slots->level[level]);
+    for (int level = 0; level < slots->levels; level++) release(slots->level[level]);
 }
 
 static int slots_has(const Slots *slots, int64_t slot) { return slots->level[0][slot >> 6] >> (slot & 63) & 1; }
@@ -970,7 +1173,7 @@ static int sums_open(Sums *sums, int64_t count) {
 }
 
 static void sums_close(Sums *sums) {
-    for (int level = 0; level < sums->levels; level++) free(sums->level[level]);
+    for (int level = 0; level < sums->levels; level++) release(sums->level[level]);
 }
 
 static void sums_add(Sums *sums, int64_t at, int64_t value) {
@@ -1025,8 +1228,8 @@ static int cover_number(Cover *cover, int64_t count, const int64_t *start, const
         (is_start ? cover->start_slot : cover->end_slot)[op] = (uint32_t)slot;
     }
     cover->slot_count = slot + 1;
-    free(starts);
-    free(ends);
+    release(starts);
+    release(ends);
     return result;
 }
 
@@ -1045,10 +1248,10 @@ static int cover_open(Cover *cover, int64_t count, const int64_t *start, const i
 }
 
 static void cover_close(Cover *cover) {
-    free(cover->start_slot);
-    free(cover->end_slot);
-    free(cover->time);
-    free(cover->taker);
+    release(cover->start_slot);
+    release(cover->end_slot);
+    release(cover->time);
+    release(cover->taker);
     slots_close(&cover->pieces);
     sums_close(&cover->covered);
 }
@@ -1646,8 +1849,8 @@ API int64_t core_vote(Votes *of) {
     int64_t count = (int64_t)last + 1;
     int64_t *next = allocate_zeros(count + 1, sizeof(int64_t)), *order = allocate(2 * of->votes, sizeof(int64_t));
     if (!next || !order) {
-        free(next);
-        free(order);
+        release(next);
+        release(order);
         return -1;
     }
     for (int64_t vote = 0; vote < of->votes; vote++) next[(int64_t)floor((of->raw[vote] - least) / width) + 1]++;
@@ -1671,8 +1874,8 @@ API int64_t core_vote(Votes *of) {
         of->sums[of->halves++] = sum;
     }
     of->bounds[of->halves] = of->votes;
-    free(next);
-    free(order);
+    release(next);
+    release(order);
     return 0;
 }
 

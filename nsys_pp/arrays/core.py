@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 12
+_VERSION = 14
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -35,7 +35,7 @@ class Core:
     """The functions of a library. Each checks its arguments: C does not."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        count, array, result = ctypes.c_int64, _ARRAY, _RESULT
+        self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
         self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)

@@ -22,9 +22,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.paged import PagedMemory
+
 _LARGE_BYTES = 1 << 20  # by default, a column of fewer stays in memory
 _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
+_MOST_PAGED_BYTES = 128 << 20  # the same where working arrays are in files, too
+_PAGED_WATCH_S = 0.01
+_PAGED_BYTES = 9 << 20  # of a working array in a file
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
 
 
@@ -67,6 +72,15 @@ class _Scratch:
         self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
         self._is_closed = threading.Event()
         self._watcher: threading.Thread | None = None
+        self.paged: PagedMemory | None = None
+        self._end_paged: Callable[[], None] | None = None
+
+    def page_arrays(self, least_bytes: int) -> None:
+        """Open paged memory, and use it in this thread."""
+        if self.paged is None:
+            self.paged = PagedMemory(self._folder or Path(tempfile.gettempdir()), least_bytes)
+            self._end_paged = self.paged.use()
+            self._start_watcher()
 
     def open(self) -> _File | None:
         """Open a file; None where that is impossible."""
@@ -77,9 +91,7 @@ class _Scratch:
 
     def map(self, file: _File, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Map the first values of a file, at least one; the array cannot be written."""
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, args=(_count_mapped(),), daemon=True)
-            self._watcher.start()
+        self._start_watcher()
         pages = mmap.mmap(file.handle, count * dtype.itemsize, access=mmap.ACCESS_READ)
         values = np.frombuffer(pages, dtype=dtype)
         self._pages[values.ctypes.data] = pages
@@ -87,21 +99,31 @@ class _Scratch:
 
     def has(self, values: NDArray[Any]) -> bool:
         """Return whether an array is a mapped file, from its begin on."""
-        return values.ctypes.data in self._pages
+        return values.ctypes.data in self._pages or (self.paged is not None and self.paged.has(values))
 
     def drop_pages(self) -> None:
         """Drop all pages from memory."""
         for pages in list(self._pages.values()):
             pages.madvise(mmap.MADV_DONTNEED)
+        if self.paged is not None:
+            self.paged.drop_pages()
 
     def close(self) -> None:
         """Stop to drop pages; arrays stay valid."""
         self._is_closed.set()
+        if self.paged is not None and self._end_paged is not None:
+            self._end_paged()
+            self.paged.close()
+
+    def _start_watcher(self) -> None:
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, args=(_count_mapped(),), daemon=True)
+            self._watcher.start()
 
     def _watch(self, base: int) -> None:
         """Drop the pages while stages read them; `base` are the mapped bytes of this process without them."""
-        while base and not self._is_closed.wait(_WATCH_S):
-            if _count_mapped() - base > _MOST_BYTES:
+        while base and not self._is_closed.wait(_WATCH_S if self.paged is None else _PAGED_WATCH_S):
+            if _count_mapped() - base > (_MOST_BYTES if self.paged is None else _MOST_PAGED_BYTES):
                 self.drop_pages()
 
 
@@ -133,8 +155,32 @@ def share_scratch() -> Callable[[], None]:
 
     def share() -> None:
         _scratch.set(scratch)
+        if scratch is not None and scratch.paged is not None:
+            scratch.paged.use()
 
     return share
+
+
+def page_arrays(*, least_bytes: int | None = None) -> None:
+    """Have numpy allocate large arrays in files, too, until the scratch is closed; in this thread and in threads that share it.
+
+    Args:
+        least_bytes: Of an array in a file; smaller ones are in memory. Default: 9 MiB.
+    """
+    if (scratch := _scratch.get()) is not None:
+        scratch.page_arrays(_PAGED_BYTES if least_bytes is None else least_bytes)
+
+
+def is_paged() -> bool:
+    """Return whether numpy allocates large arrays in files."""
+    scratch = _scratch.get()
+    return scratch is not None and scratch.paged is not None and scratch.paged.is_open
+
+
+def is_moved(values: NDArray[Any]) -> bool:
+    """Return whether an array begins a file of the scratch."""
+    scratch = _scratch.get()
+    return scratch is not None and scratch.has(values)
 
 
 def drop_pages() -> None:

@@ -20,7 +20,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.compose.recordings import label_reports, skip_repeated
-from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_report
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, read_moved
 from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.errors import MissingDataError
@@ -28,10 +28,8 @@ from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope
-from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
 from nsys_pp.tables.projections import define_projection_table as define_projection_table
@@ -120,7 +118,7 @@ def _project_file(
     """Project the ranges of one report, with its `ROW_COUNTS`; an error is returned where it has none, or no operations."""
     map_large_arrays()
     with open_scratch(None, least_bytes=_LARGE_COLUMN_BYTES):
-        report = move_report(build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True))
+        report = read_moved(path, need=SURVEY_GROUPS, nsys=nsys)
         row_count = sum(report.recorded.values())
         if missing := _find_missing(report):
             return missing

@@ -20,7 +20,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
-from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, move_report
+from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, read_moved
 from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, view_report
@@ -85,7 +85,7 @@ def _extract_report(
         groups |= _aggregate_groups() | {"metric_sums", "network_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = move_report(build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True))
+    report = read_moved(path, need=groups, nsys=nsys)
     free_memory(sum(report.recorded.values()))
     with encode_early(report, options, is_packed=with_tables) as early:
         owned = [report]

@@ -71,7 +71,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "end": pl.Int64,
         "thread": pl.Int64,
         "end_thread": pl.Int64,
-        "text": pl.String,
+        "text": pl.String,  # Categorical in a table of many rows
         "text_id": pl.Int32,
         "domain": pl.Int64,
         "category": pl.Int64,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.arrays.scratch_frames import map_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -21,7 +22,7 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
     """
     calls = raw["calls"]
     columns = {
-        "process_key": process_key(calls["thread"]),
+        "process_key": map_column(calls["thread"], process_key),
         "thread_key": calls["thread"],
         "correlation_id": calls["correlation"],
         "start_ns": calls["start"],

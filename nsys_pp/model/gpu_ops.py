@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import fill_null, gather, is_matched
+from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform, conform_part
@@ -45,7 +46,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     parts = [_build_ops(table, ops, raw, process) for table, ops in tables.items() if not ops.is_empty()]
     if not parts:
         return GPU_OPS.to_frame()
-    gpu_ops = pl.concat(parts, rechunk=True)
+    gpu_ops = join_frames(parts)
     is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 

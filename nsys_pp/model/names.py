@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import gather
+from nsys_pp.arrays.scratch_frames import build_blocks, list_blocks, map_blocks
 from nsys_pp.frames.report import NAME
 
 
@@ -35,17 +36,29 @@ def resolve(
     if not strings["id"].is_sorted():
         strings = strings.sort("id", maintain_order=True)
     count, at = strings.height, _find(ids, strings["id"])
-    used = np.flatnonzero(np.bincount(at, minlength=count + 1)[:count])
+    counts = np.zeros(count + 1, dtype=np.int64)
+    for rows in list_blocks(len(at)):
+        counts += np.bincount(at[rows], minlength=count + 1)
+    used = np.flatnonzero(counts[:count])
     text = strings["text"][used]
     text = text if strip is None else text.str.replace(strip, "")
     position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
     position[used] = np.arange(len(used))
-    return gather(text.cast(dtype), position[at]).alias(ids.name)
+    words = text.cast(dtype)
+    return build_blocks(
+        len(at), lambda first, stop: gather(words, position[at[first:stop]]).alias(ids.name).to_frame()
+    ).to_series()
 
 
 def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
     """Find the row of each id in a sorted list; the length of the list for null and unknown ids."""
-    ids_of_rows, wanted = listed.cast(pl.Int64).to_numpy(), ids.cast(pl.Int64)
+    ids_of_rows = listed.cast(pl.Int64).to_numpy()
+    return map_blocks(
+        len(ids), np.int64, lambda begin, stop: _find_block(ids[begin:stop].cast(pl.Int64), ids_of_rows)
+    )
+
+
+def _find_block(wanted: pl.Series, ids_of_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     first, count = int(ids_of_rows[0]), len(ids_of_rows)
     if wanted.has_nulls():
         wanted = wanted.set(wanted.is_null(), first - 1)

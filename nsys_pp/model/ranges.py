@@ -16,6 +16,7 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
+from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -52,15 +53,22 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     is_open = pl.col("end").is_null()
     if capture_end_ns is not None:
         is_open |= pl.col("end") == capture_end_ns
+    computed = [
+        pl.col("kind").cast(RANGE_KIND),
+        pl.when(pl.col("end_thread") != pl.col("thread")).then("end_thread").alias("end_thread_key"),
+        pl.col("end").fill_null(pl.lit(last, dtype=pl.Int64)).alias("end_ns"),
+        is_open.alias("is_open"),
+    ]
+    columns = build_blocks(len(ranges), lambda first, stop: ranges[first:stop].select(computed))
     return ranges.select(
         range_id="row",
-        kind=pl.col("kind").cast(RANGE_KIND),
+        kind=columns["kind"],
         process_key="process_key",
         thread_key="thread",
-        end_thread_key=pl.when(pl.col("end_thread") != pl.col("thread")).then("end_thread"),
+        end_thread_key=columns["end_thread_key"],
         start_ns="start",
-        end_ns=pl.col("end").fill_null(pl.lit(last, dtype=pl.Int64)),
-        is_open=is_open,
+        end_ns=columns["end_ns"],
+        is_open=columns["is_open"],
         domain="domain_name",
         name="name",
         category="category_name",
@@ -127,7 +135,7 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     return events.with_columns(
         fill_null(events["domain"], _DEFAULT_DOMAIN),
-        process_key(events["thread"]).alias("process_key"),
+        map_column(events["thread"], process_key).alias("process_key"),
         names.alias("name"),
     )
 
@@ -136,7 +144,12 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
     registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
     if events["text"].null_count() == events.height or not registered.null_count():
         return registered
-    return pl.select(pl.coalesce(pl.lit(registered), pl.lit(events["text"]).cast(dtype))).to_series()
+    text = events["text"]
+
+    def choose(first: int, stop: int) -> pl.DataFrame:
+        return pl.select(pl.coalesce(pl.lit(registered[first:stop]), pl.lit(text[first:stop]).cast(dtype)))
+
+    return build_blocks(len(text), choose).to_series()
 
 
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -9,6 +9,7 @@ stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -19,9 +20,10 @@ from nsys_pp.arrays.columns import has_value, is_among, keep_rows
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
+from nsys_pp.arrays.scratch_frames import build_blocks, join_columns, move_frame
 from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.arrays.types import Bools
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.projection.calls_inside import find_calls_inside, find_without_calls
@@ -135,7 +137,7 @@ def project_ranges(
     ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
-        columns = columns[row]
+        columns = build_blocks(len(row), partial(_gather_rows, columns, row))
     return conform(pl.concat([projected, columns], how="horizontal"), PROJECTIONS)
 
 
@@ -210,7 +212,7 @@ def _project_launches(
             piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
         )
         part.replace_column(0, pl.Series("row", piece.rows[part["row"].to_numpy()]))
-        parts.append(move_columns(part))
+        parts.append(move_frame(part))
         del piece, launched, part
         return_freed()
         drop_pages()
@@ -279,9 +281,15 @@ def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
     columns = []
     names = [name for name in PROJECTED.names() if all(name in part.columns for part in parts)]
     for name in names:
-        column = pl.concat([part.drop_in_place(name) for part in parts], rechunk=True)
-        columns.append(move_columns(column[order].to_frame()).to_series())
+        joined = join_columns([part.drop_in_place(name) for part in parts]).to_frame()
+        ordered = build_blocks(len(order), partial(_gather_rows, joined, order))
+        columns.append(move_columns(ordered).to_series())
     return pl.DataFrame(columns)
+
+
+def _gather_rows(frame: pl.DataFrame, rows: Int64s, first: int, stop: int) -> pl.DataFrame:
+    """Gather the rows [first, stop) of some rows of a frame."""
+    return frame[rows[first:stop]]
 
 
 def count_cross_thread(ranges: pl.DataFrame) -> int:

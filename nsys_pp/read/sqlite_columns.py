@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.scratch import GrowingColumn
+from nsys_pp.arrays.scratch_frames import as_words
 
 
 class Columns:
@@ -16,10 +19,13 @@ class Columns:
 
     Args:
         most: Number of rows that are expected at most; more are added more slowly.
+        repeated: Columns of texts, most of which repeat: they become categories, whose codes are numbers.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, repeated: Collection[str] = ()) -> None:
         self._most = most
+        self._repeated = repeated
+        self._words: pl.Series | None = None  # polars forgets categories that no column has
         self._count = 0
         self._pieces: dict[str, list[pl.Series]] = {}
         self._values: dict[str, GrowingColumn] = {}
@@ -33,6 +39,10 @@ class Columns:
         for series in rows.iter_columns():
             if series.dtype.is_numeric():
                 self._put(series)
+            elif series.name in self._repeated:
+                words = series.cast(pl.Categorical())
+                self._words = words.clear()
+                self._put(words.to_physical())
             else:
                 self._pieces.setdefault(series.name, []).append(series)
         self._count += rows.height
@@ -42,13 +52,13 @@ class Columns:
         assert self._empty is not None
         columns = [pl.concat(pieces) for pieces in self._pieces.values()]
         columns += [self._finish(name) for name in [*self._values]]
-        schema = self._empty.schema
+        schema = {**self._empty.schema, **dict.fromkeys(self._repeated, pl.Categorical())}
         if not columns:
             name, dtype = next(iter(schema.items()))
             columns.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, self._count))
         filled = {column.name for column in columns}
         nulls = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in filled]
-        return pl.DataFrame(columns).with_columns(nulls)[schema.names()]  # nulls that need no memory
+        return pl.DataFrame(columns).with_columns(nulls)[[*schema]]  # nulls that need no memory
 
     def _put(self, series: pl.Series) -> None:
         name, nulls = series.name, series.null_count()
@@ -70,8 +80,9 @@ class Columns:
                 values[first : first + len(of_block)] = 0  # never written
         series = pl.Series(name, values)
         if not blocks:
-            return series
+            return as_words(series, pl.Categorical()) if name in self._repeated else series
         is_null = np.zeros(self._count, dtype=np.bool_)
         for first, of_block in blocks:
             is_null[first : first + len(of_block)] = of_block.to_numpy()
-        return series.set(pl.Series(is_null), None)
+        series = series.set(pl.Series(is_null), None)
+        return as_words(series, pl.Categorical()) if name in self._repeated else series

@@ -29,6 +29,7 @@ from nsys_pp.stages import report_stage
 from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
+_MANY_ROWS = 4_000_000  # of events, of which each text takes 16 bytes and more
 _LEAST_BYTES = 5  # of a row without its header: pointer, length, row id, length of the header
 
 
@@ -104,14 +105,22 @@ def read_plain(
         rows = sum(last_rows.get(task.source.name, 0) for task in tasks.values())
         with _open_pool(rows, threads) as pool:
             running = {
-                at: _start(pool, pages, task, layouts[task.source.name].root) for at, task in tasks.items()
+                at: _start(
+                    pool,
+                    pages,
+                    task,
+                    layouts[task.source.name].root,
+                    _list_repeated(task, last_rows.get(task.source.name, 0)),
+                )
+                for at, task in tasks.items()
             }
             total = sum(len(futures or ()) for futures in running.values())
             finished, done = {}, 0
             for at, futures in running.items():
                 count, last = len(futures or ()), last_rows.get(tasks[at].source.name, 0)
                 most = min(last, count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
-                finished[at] = _finish(futures, Columns(most), done, total)
+                repeated = _list_repeated(tasks[at], last)
+                finished[at] = _finish(futures, Columns(most, repeated), done, total)
                 done += count
     except UnusualPageError:
         return {}
@@ -162,8 +171,15 @@ def plan_columns(source: Source, layout: Layout) -> list[Wanted] | None:
     return wanted
 
 
-def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[pl.DataFrame]] | None:
-    """Start to decode the blocks of a table."""
+def _list_repeated(task: _Task, row_count: int) -> tuple[str, ...]:
+    """List the columns of texts that become categories: of many events, the texts take more than all else."""
+    return ("text",) if task.source.table.frame == "nvtx" and row_count > _MANY_ROWS else ()
+
+
+def _start(
+    pool: Executor, pages: Pages, task: _Task, root: int, repeated: Sequence[str]
+) -> list[Future[pl.DataFrame]] | None:
+    """Start to decode the blocks of a table; `repeated`: texts that become categories."""
     try:
         leaves = find_leaves(pages, root)
     except UnusualPageError:
@@ -173,7 +189,9 @@ def _start(pool: Executor, pages: Pages, task: _Task, root: int) -> list[Future[
 
     def decode(block: slice) -> pl.DataFrame:
         part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
-        return shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+        rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+        # in this thread, because blocks would wait for one that does it
+        return rows.with_columns(pl.col(repeated).cast(pl.Categorical())) if repeated else rows
 
     return [pool.submit(decode, block) for block in blocks]
 

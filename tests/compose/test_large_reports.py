@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
+import warnings
 from io import BytesIO
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from fixtures import simulate
 from fixtures.recording.bulk import Shape, write_bulk_report
-from nsys_pp.arrays import scratch
+from nsys_pp.arrays import scratch, scratch_frames
 from nsys_pp.compose import report, report_memory
 from nsys_pp.compose.report import extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
@@ -18,14 +21,20 @@ from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.projection import pieces
-from nsys_pp.read import read_report
+from nsys_pp.read import read_report, sqlite_plain
 from nsys_pp.write.perfetto import encoding
 from nsys_pp.write.trace import slices, tracks
+from tests.conftest import find_shared_reports
 
 KERNELS = 30_000
 _LIMITS = (
     (scratch, "_LARGE_BYTES", 4_096),
     (scratch, "_MOST_BYTES", 1 << 20),
+    (scratch, "_PAGED_BYTES", 4_096),
+    (scratch, "_MOST_PAGED_BYTES", 1 << 20),
+    (scratch_frames, "_BLOCK_ROWS", 1_000),
+    (scratch_frames, "_FEWEST_MOVED", 100),
+    (sqlite_plain, "_MANY_ROWS", 1_000),
     (pieces, "_PIECE_ROWS", 4_000),
     (encoding, "_LARGE_ROWS", 1_000),
     (encoding, "_HUGE_ROWS", 2_000),
@@ -47,15 +56,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_bulk_report(folder / "bulk.sqlite", kernels=KERNELS, ranges=KERNELS, shape=shape)
 
 
-def as_large(patch: pytest.MonkeyPatch) -> None:
+def as_large(patch: pytest.MonkeyPatch, *, share: int = 1) -> None:
+    """Have limits of rows so low that a report of some thousand rows is large; `share`: divided by it."""
     for module, name, limit in _LIMITS:
-        patch.setattr(module, name, limit)
+        patch.setattr(module, name, limit if "BYTES" in name else limit // share)
 
 
 def extract(path: Path, *, detail: str, with_tables: bool) -> tuple[Part, bytes]:
     sink = BytesIO()
     options = PartOptions(detail=detail)
-    part = extract_report(path, options, sink, nsys=None, with_tables=with_tables, scratch=path.parent)
+    part = extract_report(
+        path, options, sink, nsys=None, with_tables=with_tables, scratch=Path(tempfile.gettempdir())
+    )
     return part, sink.getvalue()
 
 
@@ -71,8 +83,40 @@ def test_large_reports_have_the_same_parts(path: Path, detail: str, with_tables:
     assert all(part.frames[name].equals(frame) for name, frame in whole.frames.items())
 
 
+@pytest.mark.few(8)
+@pytest.mark.parametrize("share", [1, 10, 97])
+@pytest.mark.parametrize("report_path", find_shared_reports(), ids=lambda path: path.stem)
+def test_real_reports_have_the_same_parts(report_path: Path, share: int) -> None:
+    """Ranges across blocks, operations without calls, graphs and events out of order, cut at many places."""
+    check_parts(report_path, share=share)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    "options", ["--pp 4 --dp 2 --machines 2 --steps 2", "--pp 2 --dp 2 --steps 3 --layers 2"]
+)
+def test_simulated_reports_have_the_same_parts(options: str, tmp_path: Path) -> None:
+    simulate.main([str(tmp_path / "run"), *options.split(), "--no-truth"])
+    for report_path in sorted((tmp_path / "run").rglob("*.sqlite"))[:2]:
+        check_parts(report_path, share=31)
+
+
+def check_parts(path: Path, *, share: int) -> None:
+    for detail in ("kernels", "cpu"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole, blocks = extract(path, detail=detail, with_tables=True)
+            with pytest.MonkeyPatch.context() as patch:
+                as_large(patch, share=share)
+                part, blocks_of_pieces = extract(path, detail=detail, with_tables=True)
+        assert blocks_of_pieces == blocks
+        assert part.encoded == whole.encoded
+        assert part.facts == whole.facts
+        assert all(part.frames[name].equals(frame) for name, frame in whole.frames.items())
+
+
 def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names and kinds alone, and what is null somewhere; the frames have 240 bytes a kernel."""
+    """Names and kinds alone; the frames have 240 bytes a kernel."""
     as_large(monkeypatch)
     with scratch.open_scratch(None):
         in_files = scratch._scratch.get()

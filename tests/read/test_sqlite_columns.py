@@ -37,6 +37,22 @@ def test_blocks_are_concatenated(
         assert_frame_equal(columns.build(), pl.concat(frames))
 
 
+@given(st.lists(ROWS, min_size=1), st.booleans())
+def test_texts_of_many_rows_are_categories(
+    blocks: list[list[tuple[object, ...]]], is_in_scratch: bool
+) -> None:
+    frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
+    whole = pl.concat(frames)
+    with pytest.MonkeyPatch.context() as patch, open_scratch(None):
+        patch.setattr(scratch, "_LARGE_BYTES", 0 if is_in_scratch else 1 << 20)
+        columns = Columns(len(whole), ["text"])
+        for frame in frames:
+            columns.add(frame)
+        built = columns.build()
+    assert built["text"].dtype == pl.Categorical()
+    assert_frame_equal(built.cast({"text": pl.String}), whole)
+
+
 @given(st.lists(st.integers(0, 4), min_size=1))
 def test_rows_without_values_are_counted(sizes: list[int]) -> None:
     columns = Columns(sum(sizes))

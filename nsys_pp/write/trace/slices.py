@@ -13,6 +13,7 @@ from nsys_pp.arrays.columns import gather, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
@@ -35,13 +36,25 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 
     Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
     """
+    parent, color = _parent_rows(projections), _color_jobs(projections, job_ranges)
+
+    def build(first: int, stop: int) -> pl.DataFrame:
+        rows = slice(first, stop)
+        return _range_slices(
+            projections[rows], parent[rows], color[rows] if isinstance(color, pl.Series) else color
+        )
+
+    return build_blocks(len(projections), build)
+
+
+def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series | pl.Expr) -> pl.DataFrame:
     interval = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
     return projections.select(
         start_ns="gpu_start_ns",
         end_ns="gpu_end_ns",
-        parent=_parent_rows(projections),
+        parent=parent,
         name=_named("name"),
-        color=_color_jobs(projections, job_ranges),
+        color=color,
         flow_id=_no_flow(),
         domain="domain",
         cpu_start_ns="start_ns",
@@ -60,6 +73,10 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
+    return build_blocks(len(gpu_ops), lambda first, stop: _operation_slices(gpu_ops[first:stop], op_details))
+
+
+def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     color_of = pl.Series([_KIND_COLORS.get(kind) for kind in OP_KIND.categories], dtype=pl.Categorical())
     color = gather(color_of, numbers(gpu_ops["kind"]))
     slices = gpu_ops.select(

@@ -7,6 +7,7 @@ so the columns of large frames are prepared together, and small ones mostly with
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import split_nulls
+from nsys_pp.arrays.scratch import is_paged
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
 from nsys_pp.write.trace.strings import WORDS, Words, number_columns, number_words
@@ -150,19 +153,28 @@ def prepare_columns(
     sources = {} if sources is None else sources
     fresh = {key: frame for key, frame in frames.items() if key not in sources}
     large = {key: frame for key, frame in fresh.items() if frame.height > _FEW_ROWS}
-    prepared = dict(
-        zip(
-            large,
-            pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in large.values()]),
-            strict=True,
-        )
-    )
+    prepared = dict(zip(large, _prepare_frames(list(large.values())), strict=True))
     nothing = pl.DataFrame()
     for key, frame in fresh.items():
         sources[key] = Source(frame, prepared.get(key, nothing))
     return [
         SubtrackColumns(source=sources[id(frame)], rows=rows, depth=depth) for frame, rows, depth in joined
     ]
+
+
+def _prepare_frames(frames: Sequence[pl.DataFrame]) -> list[pl.DataFrame]:
+    """Prepare the columns of frames: together, or block by block where working arrays are in files."""
+    if not is_paged():
+        return pl.collect_all([frame.lazy().select(_prepare(frame)) for frame in frames])
+    # polars forgets categories that no column has, and numbers them again
+    words = pl.Series(["word"], dtype=pl.Categorical())
+    prepared = [build_blocks(len(frame), partial(_prepare_block, frame, _prepare(frame))) for frame in frames]
+    del words
+    return prepared
+
+
+def _prepare_block(frame: pl.DataFrame, queries: list[pl.Expr], first: int, stop: int) -> pl.DataFrame:
+    return frame[first:stop].select(queries)
 
 
 def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArray[np.int32]]:
