@@ -89,6 +89,25 @@ def test_of_members_that_began_together_the_first_lane_is_waited_for() -> None:
         assert found["waits_for"].to_list() == [1] * COUNT
 
 
+@pytest.mark.parametrize(("last", "error_ns"), [(1, 0), (2, 7_000)])
+def test_the_error_of_a_start_is_that_of_both_clocks(last: int, error_ns: int) -> None:
+    """Lanes 0 and 1 are on one clock, 2 on the other; one of these begins last."""
+    begins = {0: 0, 1: 10_000, 2: 20_000} | {last: 90_000}
+    rows = [
+        {"lane": lane, "start_ns": at * SPACING_NS + begin, "end_ns": at * SPACING_NS + 300_000}
+        for at in range(COUNT)
+        for lane, begin in begins.items()
+    ]
+    of_communicator = {"kind": "collective", "name": "AllReduce", "communicator": 7}
+    anchors = _fill(
+        pl.DataFrame(rows).with_columns(pl.lit(value).alias(name) for name, value in of_communicator.items()),
+        LANE_ANCHORS,
+    )
+    needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
+    found = find_last_members(needed, lanes=build_lanes([2_000, 5_000]), anchors=anchors)
+    assert found.select("waits_for", "bound_ns").rows() == [(last, error_ns)] * COUNT
+
+
 def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
     """Return the start of the collective of another lane that ends within the tolerance of one, else that of the shifted ordinal."""
     mine, its = ([event[1:] for event in events if event[0] == lane] for lane in (own, other))
