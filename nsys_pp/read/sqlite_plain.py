@@ -102,25 +102,25 @@ def read_plain(
         return {}
     try:
         pages = open_pages(file)
-        rows = sum(last_rows.get(task.source.name, 0) for task in tasks.values())
-        with _open_pool(rows, threads) as pool:
+        # row ids may be far apart
+        most_rows = {
+            at: min(
+                last_rows.get(task.source.name, 0), pages.count * pages.size // (task.width + _LEAST_BYTES)
+            )
+            for at, task in tasks.items()
+        }
+        repeated = {at: _list_repeated(task, most_rows[at]) for at, task in tasks.items()}
+        with _open_pool(sum(most_rows.values()), threads) as pool:
             running = {
-                at: _start(
-                    pool,
-                    pages,
-                    task,
-                    layouts[task.source.name].root,
-                    _list_repeated(task, last_rows.get(task.source.name, 0)),
-                )
+                at: _start(pool, pages, task, layouts[task.source.name].root, repeated[at])
                 for at, task in tasks.items()
             }
             total = sum(len(futures or ()) for futures in running.values())
             finished, done = {}, 0
             for at, futures in running.items():
-                count, last = len(futures or ()), last_rows.get(tasks[at].source.name, 0)
-                most = min(last, count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
-                repeated = _list_repeated(tasks[at], last)
-                finished[at] = _finish(futures, Columns(most, repeated), done, total)
+                count = len(futures or ())
+                most = min(most_rows[at], count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
+                finished[at] = _finish(futures, Columns(most, repeated[at]), done, total)
                 done += count
     except UnusualPageError:
         return {}
