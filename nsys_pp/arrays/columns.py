@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -111,12 +111,10 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
-    categories = series.dtype.categories.to_list()  # type: ignore[attr-defined]
     codes = series.to_physical().to_numpy()
-    return [np.array([category in values for category in categories], np.bool_)[codes] for values in sets]
+    return [mark_categories(series.dtype, tuple(values))[codes] for values in sets]
 
 
-@cache
 def mark_categories(dtype: pl.Enum, values: tuple[str, ...]) -> Bools:
     """Return the mask of the categories, by their code, that are among values; for codes that are searched several times.
 

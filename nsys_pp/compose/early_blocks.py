@@ -49,7 +49,7 @@ class EarlyBlocks:
                 with recorded.open_blocks() as source:
                     encoded, blocks = unpack_blocks(recorded.part.encoded, source)
                     source.read(1)  # the end of the stream, where its checksum is compared
-            except Exception:
+            except Exception:  # a damaged part: the same error is raised when it is written
                 continue
             left -= encoded.size_bytes
             self._finished[recorded.path] = encoded, blocks

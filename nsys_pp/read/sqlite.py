@@ -17,7 +17,6 @@ real is never NULL, and columns of integers that have other values are read agai
 from __future__ import annotations
 
 import errno
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,6 +27,7 @@ import adbc_driver_manager as adbc
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.threads import count_processors
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
@@ -82,7 +82,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
         small = open_small(path)
     with _open(path, uri, stamp, need, small) as (export, connection):
         sources = export.sources
-        count = threads or min(_MAX_THREADS, _count_cores())
+        count = threads or min(_MAX_THREADS, count_processors())
         with _translated_errors(path):
             decoded = (
                 _decode_all(export.sound, need)
@@ -380,10 +380,3 @@ def _repair(frame: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Series:
     if kind.is_float():
         return values.cast(kind).set(frame[f"{name}_null"] != 0, None)
     return values
-
-
-def _count_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1

@@ -42,14 +42,6 @@ from tests.projection.definition import union_ns
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def core() -> Core:
-    found = load_core()
-    if found is None:
-        pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
-    return found
-
-
 def test_it_is_built_where_there_is_a_compiler() -> None:
     if os.environ.get("NSYS_PP_CORE") == "0" or sys.platform != "linux":
         pytest.skip("not wanted here")

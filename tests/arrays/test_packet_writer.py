@@ -10,20 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, join_tails, write_records
 from nsys_pp.write.perfetto.packets import compress_block
 from nsys_pp.write.perfetto.wire import Column, encode_rows, encode_strings, join_records
 from tests.arrays.packet_blocks import draw_block
 from tests.arrays.ways import use_numpy
-
-
-@pytest.fixture
-def core() -> Core:
-    found = load_core()
-    if found is None:
-        pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
-    return found
 
 
 @given(st.integers(0, 2**32 - 1))

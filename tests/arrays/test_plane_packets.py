@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 from nsys_pp.arrays.byte_planes import PlaneCode
-from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.plane_packets import PlaneColumn, PlaneGroup, write_planes
-
-
-@pytest.fixture
-def core() -> Core:
-    found = load_core()
-    if found is None:
-        pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
-    return found
-
 
 PLAIN = PlaneCode("plain", 1, 3)
 USUAL: dict[str, Any] = {"code": PLAIN, "at": 0, "offset": 1, "width": 1, "is_raw": False}

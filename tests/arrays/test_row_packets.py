@@ -19,14 +19,6 @@ from tests.write.drawings import PlacedDrawings, encode, random_drawing
 ONES = np.ones(3, dtype=np.uint8)
 
 
-@pytest.fixture
-def core() -> Core:
-    found = load_core()
-    if found is None:
-        pytest.skip("no compiled functions: there was no compiler, or `NSYS_PP_CORE=0`")
-    return found
-
-
 def encoded_bytes(drawn: PlacedDrawings) -> list[bytes]:
     return [placed.open_blocks().__enter__().read(1 << 30) for placed in encode(drawn)]
 
