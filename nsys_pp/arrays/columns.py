@@ -112,10 +112,10 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
     codes = series.to_physical().to_numpy()
-    return [mark_categories(series.dtype, tuple(values))[codes] for values in sets]
+    return [mark_categories(series.dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
 
 
-def mark_categories(dtype: pl.Enum, values: tuple[str, ...]) -> Bools:
+def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
     """Return the mask of the categories, by their code, that are among values; for codes that are searched several times.
 
     >>> mark_categories(pl.Enum(["send", "receive"]), ("receive",))
