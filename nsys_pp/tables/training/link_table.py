@@ -12,8 +12,11 @@ from nsys_pp.units import NS_PER_S
 
 LEAST_EXCESS = 0.25
 """Links of one kind that differ by less than this share are equally fast."""
-LEAST_MESSAGES = 20
+LEAST_MESSAGES = 6
 """Fewer messages do not show that a link is slow."""
+FEW_MESSAGES = 20
+"""Fewer messages show it only where they exceed each limit twofold: some of them may share one cause, as congestion for a while."""
+_NOISE_SPREADS = 3
 
 _PAIR = ["sender", "receiver"]
 _COLUMNS = (
@@ -89,7 +92,7 @@ _COLUMNS = (
         "is_slow",
         pl.Boolean,
         "20 transfers or more are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of this link and the"
-        " others",
+        " others; 6 to 19 transfers are longer by twice as much",
         heading="Slow",
         is_optional=True,
     ),
@@ -195,13 +198,22 @@ def _compare_links(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame
     )
 
 
+def link_noise_ns() -> pl.Expr:
+    """Return the excess of the median transfer of a link that noise explains, from the columns of `LINK_TABLE`."""
+    return _strictness() * _NOISE_SPREADS * pl.col("spread_ns")
+
+
+def _strictness() -> pl.Expr:
+    return pl.when(pl.col("timed_count") < FEW_MESSAGES).then(2).otherwise(1)
+
+
 def _is_slow() -> pl.Expr:
     excess = pl.col("excess_ns")
     return (
-        (pl.col("excess_fraction") > LEAST_EXCESS)
-        & (pl.col("timed_count") >= LEAST_MESSAGES)
-        & (excess > 3 * pl.col("spread_ns"))
-        & (excess > pl.col("bound_ns") + pl.col("others_bound_ns"))
+        (pl.col("timed_count") >= LEAST_MESSAGES)
+        & (pl.col("excess_fraction") > _strictness() * LEAST_EXCESS)
+        & (excess > link_noise_ns())
+        & (excess > _strictness() * (pl.col("bound_ns") + pl.col("others_bound_ns")))
     ).fill_null(False)
 
 

@@ -21,7 +21,7 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.noise import median_of_others, noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.link_table import build_link_table
+from nsys_pp.tables.training.link_table import build_link_table, link_noise_ns
 from nsys_pp.tables.training.own_compute import list_own_jobs, sum_own_compute
 
 LEAST_STAGE_EXCESS = 0.05
@@ -152,7 +152,7 @@ def _slow_links(training: Training) -> pl.DataFrame:
         pl.col("usual_transfer_ns").alias("usual_ns"),
         "excess_fraction",
         pl.when(pl.col("timed_count") > 1)
-        .then(3 * pl.col("spread_ns") / pl.col("usual_transfer_ns"))
+        .then(link_noise_ns() / pl.col("usual_transfer_ns"))
         .alias("noise_fraction"),
         "bound_ns",
         pl.col("timed_count").alias("sample_count"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.training.link_table import build_link_table
+from nsys_pp.tables.training.link_table import FEW_MESSAGES, build_link_table, link_noise_ns
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.wording import format_excess, format_time
 
@@ -24,7 +24,7 @@ def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     """Find slow links, by descending gain, at most two."""
     if evidence.training.transfers.is_empty():
         return []
-    slow = build_link_table(evidence.training).filter("is_slow")
+    slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
     findings = [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
     return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST]
@@ -33,10 +33,10 @@ def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
 def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
     excess, usual = to_float(row["excess_fraction"]), to_float(row["usual_transfer_ns"])
     value, count = to_float(row["median_transfer_ns"]), int(to_float(row["timed_count"]))
-    noise = 3 * to_float(row["spread_ns"]) / usual if usual else 0.0
+    noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
     gain_ns = _gain(evidence, row, excess=excess, usual_ns=usual)
-    is_certain = excess * usual >= _CERTAIN_FACTOR * (noise * usual + bound)
+    is_certain = count >= FEW_MESSAGES and excess * usual >= _CERTAIN_FACTOR * (noise * usual + bound)
     word = "as" if excess >= 1 else "than"
     return Finding(
         kind="link",

@@ -92,6 +92,27 @@ def test_a_link_within_its_bound_is_not_slow() -> None:
     assert links(None) == [False]
 
 
+def test_few_messages_must_exceed_each_limit_twofold() -> None:
+    training = simulate_training("--slow-link 2,4=5 --micro-batches 8")
+    excess, usual = 4 * 390_000, 390_000
+    of_link = (pl.col("sender") == 2) & (pl.col("receiver") == 4)
+
+    def is_slow(count: int, *, less_ns: int = 0, bound_ns: int = 0) -> bool:
+        number = pl.int_range(pl.len()).over("sender", "receiver")
+        transfers = training.transfers.filter(~of_link | (number < count)).with_columns(
+            bound_ns=pl.lit(bound_ns, pl.Int64),
+            transfer_ns=pl.col("transfer_ns") - pl.when(of_link).then(less_ns).otherwise(0),
+        )
+        links = build_link_table(replace(training, transfers=transfers))
+        return bool(links.filter(sender=2, receiver=4)["is_slow"].item())
+
+    assert [is_slow(count) for count in (5, 6, 19)] == [False, True, True]
+    assert [is_slow(19, bound_ns=excess // part) for part in (3, 5)] == [False, True]
+    assert [is_slow(20, bound_ns=excess // part) for part in (3, 5)] == [True, True]
+    forty_percent_longer = excess - usual * 2 // 5
+    assert [is_slow(count, less_ns=forty_percent_longer) for count in (19, 20)] == [False, True]
+
+
 def test_few_or_doubtful_messages_do_not_make_a_link_slow() -> None:
     training = simulate_training("--slow-link 2,4=5 --micro-batches 8")
 
@@ -101,9 +122,10 @@ def test_few_or_doubtful_messages_do_not_make_a_link_slow() -> None:
 
     transfers = training.transfers
     assert slow(transfers) == [(32, 0, 32, True)]
-    assert slow(transfers.filter(pl.col("step") < 12)) == [(16, 0, 16, False)]
-    doubtful = pl.when(pl.col("step") >= 12).then(pl.lit("lane", transfers.schema["doubtful"]))
-    assert slow(transfers.with_columns(doubtful=doubtful)) == [(32, 16, 16, False)]
+    few = (pl.col("step") == 10) & (pl.col("micro_batch") < 5)
+    assert slow(transfers.filter(few)) == [(5, 0, 5, False)]
+    doubtful = pl.when(~few).then(pl.lit("lane", transfers.schema["doubtful"]))
+    assert slow(transfers.with_columns(doubtful=doubtful)) == [(32, 27, 5, False)]
     assert slow(transfers.with_columns(transfer_ns=pl.lit(None, pl.Int64))) == [(32, 0, 0, False)]
 
 
