@@ -28,6 +28,13 @@ def test_a_fault_is_the_first_line_of_a_world_and_nothing_false_is_named(seed: i
     assert f"| {fault} |" in build_tables([healthy, faulty])
 
 
+def test_a_slow_rank_is_named_where_waits_are_unknown_and_it_has_no_stage() -> None:
+    score = score_world(13_002_090, "rank")
+    assert (score.failed, score.false) == ("", [])
+    assert score.position == 0
+    assert score.lines[0].startswith("Guess: ")
+
+
 def test_a_fault_is_the_only_difference_of_two_worlds() -> None:
     for fault in FAULTS[1:]:
         world = draw_healthy(27)

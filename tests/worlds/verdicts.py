@@ -164,7 +164,9 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
         lines=verdict.lines,
         kinds=[finding.kind for finding in verdict.findings],
         named=[f"{each.kind} {each.label or each.step}" for each in findings if each.kind in _NAMING],
-        false=[each.line for each in findings if not _is_true(each, facts, rank_of, costs, truth)],
+        false=[
+            each.line for each in findings if not _is_true(each, facts, rank_of, costs, truth, first_step)
+        ],
         position=position,
         gain_ns=findings[position].gain_ns if position is not None else 0.0,
         step_ns=_mean_step(span),
@@ -221,6 +223,7 @@ def _is_true(
     rank_of: dict[int, int],
     costs: pl.DataFrame,
     truth: Truth,
+    first_step: int,
 ) -> bool:
     """Check whether the truth agrees with a finding that names an object."""
     rank = None if finding.lane is None else rank_of[finding.lane]
@@ -229,7 +232,7 @@ def _is_true(
     if finding.kind == "straggler":
         return _is_slower(finding, rank, costs) or (str(facts["target"]) == f"rank {rank}")
     if finding.kind in ("host", "step"):
-        return _is_longer(finding, rank, truth)
+        return _is_longer(finding, rank, truth, first_step)
     return True
 
 
@@ -247,14 +250,15 @@ def _is_slower(finding: Finding, rank: int | None, costs: pl.DataFrame) -> bool:
     return isinstance(median, int | float) and mine > (1 + _LEAST_TRUE_EXCESS) * median
 
 
-def _is_longer(finding: Finding, rank: int | None, truth: Truth) -> bool:
+def _is_longer(finding: Finding, rank: int | None, truth: Truth, first_step: int) -> bool:
     """Check whether the time without launches of a rank, or a step, is longer than others by half of the claim."""
     if finding.kind == "step":
         spans = (
             truth.table("steps").group_by("step").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())
         )
-        usual = spans.filter(pl.col("step") != finding.step)["span"].median()
-        mine = spans.filter(step=finding.step)["span"].item()
+        step = (finding.step or 0) - first_step + _FIRST_STEP
+        usual = spans.filter(pl.col("step") != step)["span"].median()
+        mine = spans.filter(step=step)["span"].item()
         claimed = (finding.value_ns or 0) - (finding.usual_ns or 0)
         return isinstance(usual, int | float) and mine - usual >= claimed / 2
     duration = (pl.col("end_ns") - pl.col("start_ns")).sum()

@@ -208,7 +208,7 @@ def _compare(slow: SlowMember, peers: str) -> str:
 
 
 def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
-    """Compute the excess of slow lanes on the critical path of a mean step; infinite where clocks leave it unknown."""
+    """Compute the excess of slow lanes on the critical path of a mean step, in its waits of unknown cause too; infinite where clocks leave it unknown."""
     if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
         return math.inf
     steps = max((slow.steps for slow in members), key=len)
@@ -222,9 +222,9 @@ def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict
     excess = 1 - pl.col("lane").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
     length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
     on_path = to_float(path.filter(cause="compute").select((length * excess).sum()).item())
-    if evidence.missing_ranks:  # the path ends at waits for them, which may be waits for the slow lanes
-        unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
-        on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
+    # waits for missing ranks, and what clocks do not tell from transfers, may be waits for the slow lanes
+    unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
+    on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
     return on_path / max(evidence.step_count, 1)
 
 
