@@ -177,8 +177,10 @@ def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.Da
     of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
     if len(of_key) > len(first):  # several rows for a key
         return rows.join(facts, on=keys, how="left", maintain_order="left")
-    if number is None:  # columns of one value
-        return rows.hstack([column.new_from_index(0, len(rows)) for column in of_key])
+    if number is None:  # columns of one value, which need no memory
+        return rows.with_columns(
+            pl.lit(column[0], column.dtype).alias(column.name) for column in of_key.iter_columns()
+        )
     return rows.hstack(of_key[number])
 
 
