@@ -182,10 +182,11 @@ def project_onto_targets(
             ),
             *ends.result(),
             _name_scopes(windows),
-            pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
-            pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
         ]
-        projected = pl.DataFrame(columns)
+        target = {"device_id": device_id, "stream_id": stream_id}  # columns of one value need no memory
+        projected = pl.DataFrame(columns).with_columns(
+            pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
+        )
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
 

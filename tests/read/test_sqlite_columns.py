@@ -86,4 +86,3 @@ def test_blocks_that_threads_add_are_in_order(
         for added in [pool.submit(columns.add, number, frames[number]) for number in numbers]:
             added.result()
     assert_frame_equal(columns.build().cast({"text": pl.String}), pl.concat(frames))
-
