@@ -20,6 +20,7 @@ Bytes = NDArray[np.uint8]
 _INTEGER_BITS = (32, 64)
 NULL, INTEGER, REAL, BYTES, TEXT = 1, 2, 4, 8, 16
 """Kinds of fields, of which a sum is a set."""
+_MOST_SLICES = 1 << 31  # numbered by 32 bits
 _FIRST_BYTES = 12  # the first code of bytes; 10 and 11 are none
 _KINDS = np.array([NULL, *[INTEGER] * 6, REAL, INTEGER, INTEGER, 0, 0], np.uint8)
 _LENGTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
@@ -216,6 +217,31 @@ def join_slices(core: Core, buffer: Bytes, starts: Int64s, lengths: Int64s) -> B
     ):
         raise ValueError("a slice that is not in the buffer")
     return joined
+
+
+def number_slices(
+    core: Core, buffer: Bytes, starts: Int64s, lengths: Int64s
+) -> tuple[Int64s, NDArray[np.uint32]]:
+    """Number slices of bytes 1, 2, ... in order of appearance, equal ones alike; one without bytes has number 0.
+
+    Returns:
+        First row of each number from 1 on, number of each row.
+
+    Raises:
+        ValueError: One is not in the buffer.
+    """
+    if len(starts) != len(lengths) or len(starts) >= _MOST_SLICES:
+        raise ValueError("slices with other lengths than starts, or too many")
+    buffer, count = _contiguous(buffer), len(starts)
+    starts, lengths = (np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths))
+    numbers, first, found = np.empty(count, np.uint32), np.empty(count, np.int64), np.zeros(1, np.int64)
+    addresses = (array.ctypes.data for array in (starts, lengths, numbers, first, found))
+    result = core.number_slices(len(buffer), buffer.ctypes.data, count, *addresses)
+    if result < 0:
+        raise MemoryError
+    if result:
+        raise ValueError("a slice that is not in the buffer")
+    return first[: found[0]], numbers
 
 
 def _contiguous(buffer: Bytes) -> Bytes:

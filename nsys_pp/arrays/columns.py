@@ -239,9 +239,12 @@ def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
-    """Keep the rows of a mask, in order; without a copy if these are all, as they usually are."""
+    """Keep the rows of a mask, in order; without a copy if these are all, as they usually are, or rows side by side."""
     if is_kept.all():
         return frame
+    first, count = int(is_kept.argmax()), int(np.count_nonzero(is_kept))
+    if is_kept[first : first + count].all():
+        return frame.slice(first, count)
     if len(is_kept) > _FEW_ROWS:  # indices would take more memory than the mask
         return build_blocks(
             len(frame), lambda first, stop: frame[first:stop].filter(pl.Series(is_kept[first:stop]))

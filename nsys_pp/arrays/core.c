@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 14; }
+API int64_t core_version(void) { return 15; }
 
 /* ---- Memory. ---- */
 
@@ -2502,6 +2502,56 @@ API int64_t core_join_slices(
         memcpy(joined + at, bytes + start[row], (size_t)length);
     }
     return 0;
+}
+
+/* Hash bytes, eight at a time. */
+static uint64_t hash_bytes(const uint8_t *at, int64_t length) {
+    uint64_t hash = (uint64_t)length, word;
+    for (; length >= 8; at += 8, length -= 8) {
+        memcpy(&word, at, 8);
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    word = 0;
+    memcpy(&word, at, (size_t)length);
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 32;
+}
+
+/* Number slices of bytes 1, 2, ... in order of appearance, equal ones alike; one without bytes has number 0. first_row: of each
+   number from 1 on. Return 1 where a slice is not in the `size` bytes. */
+API int64_t core_number_slices(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *lengths,
+    uint32_t *number_of, int64_t *first_row, int64_t *found
+) {
+    uint64_t capacity = 16, slices = 0;
+    for (int64_t row = 0; row < count; row++) slices += lengths[row] != 0;
+    while (capacity < 2 * slices) capacity *= 2;
+    uint64_t *table = allocate_zeros((int64_t)capacity, sizeof(uint64_t)); /* half of the hash, and the number; 0: free */
+    *found = 0;
+    if (!table) return -1;
+    int64_t result = 0;
+    for (int64_t row = 0; row < count && !result; row++) {
+        int64_t length = lengths[row];
+        if (length < 0 || length > size || start[row] < 0 || start[row] > size - length) result = 1;
+        else if (!length) number_of[row] = 0;
+        else {
+            uint64_t hash = hash_bytes(bytes + start[row], length), at = hash & (capacity - 1);
+            for (;; at = (at + 1) & (capacity - 1)) {
+                if (!table[at]) {
+                    first_row[(*found)++] = row;
+                    table[at] = (hash & 0xFFFFFFFF00000000u) | (uint64_t)*found;
+                    break;
+                }
+                if ((table[at] ^ hash) >> 32) continue;
+                int64_t other = first_row[(uint32_t)table[at] - 1];
+                if (lengths[other] == length && !memcmp(bytes + start[other], bytes + start[row], (size_t)length)) break;
+            }
+            number_of[row] = (uint32_t)table[at];
+        }
+    }
+    release(table);
+    return result;
 }
 
 /* ---- Columns of packed frames (`byte_planes.py`, `packed_frames.py`). ---- */

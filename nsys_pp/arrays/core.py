@@ -20,7 +20,7 @@ import numpy.typing as npt
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 14
+_VERSION = 15
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -93,6 +93,7 @@ class Core:
         )
         self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = _declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
+        self.number_slices = _declare(library.core_number_slices, *[count, pointer] * 2, *[pointer] * 4)
         self.restore = _declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:

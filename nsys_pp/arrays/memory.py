@@ -11,19 +11,21 @@ from functools import cache
 
 _LARGE_BYTES = 32 << 20  # below, the calls to the system take longer than the work on the array
 _PAD_BYTES = 1 << 20  # requested beyond what is needed
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8  # of glibc's malloc.h
 
 
 def map_large_arrays() -> None:
     """Have the C library request large arrays from the system one by one; to be called before there are any.
 
     It keeps memory of smaller ones until `return_freed`: by default it returns what is free at the end of a thread's
-    memory at once, and a loop over blocks then requests the same pages again and again. Nothing happens without glibc.
+    memory at once, and a loop over blocks then requests the same pages again and again. All threads share this memory:
+    by default, what one of them frees is for itself alone. Nothing happens without glibc.
     """
     if (library := _load()) is not None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         library.mallopt(_TRIM_THRESHOLD, _LARGE_BYTES)
         library.mallopt(_TOP_PAD, _PAD_BYTES)
+        library.mallopt(_ARENA_MAX, 1)
 
 
 def return_freed() -> None:

@@ -44,6 +44,7 @@ PROJECT_COLUMNS = (
     *("gpu", "rank", "utc_offset_ns"),
 )
 SCOPES = ("thread", "process", "auto")
+_LARGE_ROWS = 8_000_000  # of a report, whose freed memory is returned: a projection takes less than a drawing
 _LARGE_COLUMN_BYTES = 32 << 20  # of 4 million rows; in a file, a column takes longer
 
 
@@ -122,7 +123,7 @@ def _project_file(
         row_count = sum(report.recorded.values())
         if missing := _find_missing(report):
             return missing
-        free_memory(row_count)
+        free_memory(row_count, large_rows=_LARGE_ROWS)
         with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as thread:
             identity = thread.submit(identify, report)  # projecting leaves a second processor idle
             launches = match_launches(report.api_calls, report.gpu_ops)
@@ -130,7 +131,7 @@ def _project_file(
                 report, ops=ops, scope=scope, per_stream=per_stream, launches=launches
             )
             counts = count_report_rows(report, launches, projections, scope)
-            free_memory(row_count)
+            free_memory(row_count, large_rows=_LARGE_ROWS)
             return identity.result(), _add_identity(report, labels[path], projections), counts
 
 
@@ -177,8 +178,10 @@ def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.Da
     of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
     if len(of_key) > len(first):  # several rows for a key
         return rows.join(facts, on=keys, how="left", maintain_order="left")
-    if number is None:  # columns of one value
-        return rows.hstack([column.new_from_index(0, len(rows)) for column in of_key])
+    if number is None:  # columns of one value, which need no memory
+        return rows.with_columns(
+            pl.lit(column[0], column.dtype).alias(column.name) for column in of_key.iter_columns()
+        )
     return rows.hstack(of_key[number])
 
 

@@ -22,14 +22,15 @@ MANY_ROWS = 20_000_000
 _SHARED = ("range_id", "thread_key", "start_ns", "end_ns", "process_key", "parent_id")  # with RANGES
 
 
-def free_memory(row_count: int) -> None:
+def free_memory(row_count: int, *, large_rows: int = _LARGE_ROWS) -> None:
     """Return memory to the system that no stage of a report uses any more, and pages of columns in the scratch.
 
     Args:
         row_count: Of the tables of the report. With few, nothing is done: a report leaves less than a call takes. Freed memory
-            is kept up to `_LARGE_ROWS`: the next stage would request the same pages again, with a page fault for each.
+            is kept up to `large_rows`: the next stage would request the same pages again, with a page fault for each.
+        large_rows: Of a large report.
     """
-    if row_count > _LARGE_ROWS:
+    if row_count > large_rows:
         return_freed()
     if row_count >= _FEW_ROWS:
         drop_pages()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
 import polars as pl
 
 from nsys_pp.frames.raw import RawReport
@@ -80,7 +79,8 @@ def number_events(raw: RawReport) -> None:
     """
     events = raw["nvtx"]
     row = events["row"]
-    is_ascending = not row.has_nulls() and bool((np.diff(row.to_numpy()) > 0).all())
+    numbers = row.to_numpy()
+    is_ascending = not row.has_nulls() and bool((numbers[1:] > numbers[:-1]).all())
     if is_ascending or not len(row) or (not row.has_nulls() and row.n_unique() == len(row)):
         return
     wrong = len(row) - row.drop_nulls().n_unique()

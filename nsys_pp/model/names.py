@@ -10,9 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather
-from nsys_pp.arrays.scratch_frames import build_blocks, list_blocks, map_blocks
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.scratch_frames import build_blocks
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import NAME
+
+_BLOCK_ROWS = 32_768
 
 
 def resolve(
@@ -35,37 +38,44 @@ def resolve(
         return pl.Series(ids.name, [None], dtype=dtype).new_from_index(0, len(ids))
     if not strings["id"].is_sorted():
         strings = strings.sort("id", maintain_order=True)
-    count, at = strings.height, _find(ids, strings["id"])
-    counts = np.zeros(count + 1, dtype=np.int64)
-    for rows in list_blocks(len(at)):
-        counts += np.bincount(at[rows], minlength=count + 1)
-    used = np.flatnonzero(counts[:count])
+    count = strings.height
+    at, is_used = _find(ids, strings["id"].cast(pl.Int64).to_numpy())
+    used = np.flatnonzero(is_used[:count])
     text = strings["text"][used]
     text = text if strip is None else text.str.replace(strip, "")
-    position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
+    position = np.full(count + 1, len(used), dtype=np.uint32)
     position[used] = np.arange(len(used))
-    words = text.cast(dtype)
-    return build_blocks(
-        len(at), lambda first, stop: gather(words, position[at[first:stop]]).alias(ids.name).to_frame()
-    ).to_series()
+    words = text.cast(dtype)  # in a small table of categories: no work on strings per row
+
+    def gather(first: int, stop: int) -> pl.DataFrame:
+        index = pl.Series(position[at[first:stop]])
+        if is_used[count]:
+            index = index.set(pl.Series(at[first:stop] == count), None)
+        return words[index].alias(ids.name).to_frame()
+
+    return build_blocks(len(at), gather).to_series()
 
 
-def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
-    """Find the row of each id in a sorted list; the length of the list for null and unknown ids."""
-    ids_of_rows = listed.cast(pl.Int64).to_numpy()
-    return map_blocks(
-        len(ids), np.int64, lambda begin, stop: _find_block(ids[begin:stop].cast(pl.Int64), ids_of_rows)
-    )
+def _find(ids: pl.Series, ids_of_rows: Int64s) -> tuple[NDArray[np.uint32], Bools]:
+    """Find the row of each id in a sorted list; the length of the list for null and unknown ids.
 
+    Blocks of ids stay in the processor's cache.
 
-def _find_block(wanted: pl.Series, ids_of_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    Returns:
+        The rows, and the mask of those that an id has.
+    """
     first, count = int(ids_of_rows[0]), len(ids_of_rows)
-    if wanted.has_nulls():
-        wanted = wanted.set(wanted.is_null(), first - 1)
-    if np.array_equal(ids_of_rows, np.arange(first, first + count)):  # as nsys numbers strings
-        at = wanted.to_numpy() - first
-        exists = (at >= 0) & (at < count)
-    else:
-        at = np.searchsorted(ids_of_rows, wanted.to_numpy())  # the first row of a repeated id
-        exists = ids_of_rows[np.minimum(at, count - 1)] == wanted.to_numpy()
-    return np.where(exists, at, count)
+    is_contiguous = np.array_equal(ids_of_rows, np.arange(first, first + count))  # as nsys numbers strings
+    at, is_used = np.empty(len(ids), dtype=np.uint32), np.zeros(count + 1, dtype=np.bool_)
+    for begin in range(0, len(ids), _BLOCK_ROWS):
+        wanted = numbers(ids[begin : begin + _BLOCK_ROWS], null=first - 1)
+        if is_contiguous:
+            row = wanted - first
+            exists = (row >= 0) & (row < count)
+        else:
+            row = np.searchsorted(ids_of_rows, wanted)  # the first row of a repeated id
+            exists = ids_of_rows[np.minimum(row, count - 1)] == wanted
+        found = np.where(exists, row, count)
+        at[begin : begin + _BLOCK_ROWS] = found
+        is_used[found] = True
+    return at, is_used

@@ -9,7 +9,6 @@ import polars as pl
 from nsys_pp.arrays.columns import (
     are_among,
     fill_null,
-    find_distinct,
     gather,
     is_among,
     keep_rows,
@@ -17,6 +16,7 @@ from nsys_pp.arrays.columns import (
     pack,
 )
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -158,7 +158,9 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     is_named = events[number] != 0
     if not is_named.any():
         return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
-    first, value = find_distinct(pack(*(numbers(events[key]) for key in keys)))
+    columns = [numbers(events[key]) for key in keys]
+    different = [column for column in columns if (column != column[0]).any()] or columns[:1]
+    first, value = number_keys(different[0] if len(different) == 1 else pack(*different))
     name_of: dict[tuple[object, ...], str | None] = {}
     for kind, text, *values in naming[["kind", "name", *keys]].iter_rows():
         if kind == number:

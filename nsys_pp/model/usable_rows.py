@@ -131,8 +131,10 @@ def _drop_untimed(raw: RawReport, table: str) -> None:
     start, end = raw[table]["start"], raw[table]["end"]
     if start.is_empty():
         return
-    if not (start.null_count() or end.null_count()) and (start.to_numpy() | end.to_numpy()).all():
-        return
+    if not (start.null_count() or end.null_count()):
+        least = start.min()
+        if (isinstance(least, int) and least > 0) or (start.to_numpy() | end.to_numpy()).all():
+            return  # the usual case, without an array
     _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
 
 

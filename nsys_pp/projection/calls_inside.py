@@ -7,8 +7,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.segments import is_every_row
-from nsys_pp.arrays.time_order import order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.projection.call_order import OrderedCalls, order_calls
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
 
@@ -43,6 +43,7 @@ def find_calls_inside(
     api_calls: pl.DataFrame,
     call_row: Int64s,
     *,
+    ordered: OrderedCalls | None = None,
     waited_from: int | None = None,
 ) -> CallsInside:
     """Find the launching calls inside ranges.
@@ -53,15 +54,16 @@ def find_calls_inside(
         scope: "thread" for calls of the range's thread, "process" for calls of its process.
         api_calls: `API_CALLS`, any order.
         call_row: Row of `api_calls` of each launch.
+        ordered: All of `api_calls`, by owners of the scope; None: sorted here, those that launched.
         waited_from: First row of calls of other threads that their `thread_key` waited for; None: no such calls.
     """
-    owner = f"{scope}_key"
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True
-    call, calls = _order_calls(api_calls, is_launching, owner)
+    calls = order_calls(api_calls, scope, is_launching) if ordered is None else ordered.select(is_launching)
+    call = calls.rows
     position = np.empty(len(api_calls), dtype=np.int64)
     position[call] = np.arange(len(call))
-    windows = _find_windows(ranges, rows, owner, calls)
+    windows = _find_windows(ranges, rows, scope, calls)
     segment_row, segment_first, segment_last = split_windows(windows)
     if len(segment_row) == len(rows) == len(ranges) and is_every_row(segment_row, len(rows)):
         segment_row = rows  # one array for both
@@ -73,7 +75,7 @@ def find_calls_inside(
         segment_first=segment_first,
         segment_last=segment_last,
         call_count=len(call),
-        owner_first=np.flatnonzero(np.append(True, calls[0][1:] != calls[0][:-1])[: len(call)]),
+        owner_first=np.flatnonzero(np.append(True, calls.owner[1:] != calls.owner[:-1])[: len(call)]),
         position=position[call_row],
         is_waited=call >= (len(api_calls) if waited_from is None else waited_from),
         is_launching=is_launching,
@@ -91,33 +93,16 @@ def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_call
     without_launch: Int64s = calls_inside.rows[without_launching_call]
     if not len(without_launch) or calls_inside.is_launching.all():
         return without_launch
-    owner = f"{calls_inside.scope}_key"
-    _, others = _order_calls(api_calls, ~calls_inside.is_launching, owner)
-    windows = _find_windows(ranges, without_launch, owner, others)
+    others = order_calls(api_calls, calls_inside.scope, ~calls_inside.is_launching)
+    windows = _find_windows(ranges, without_launch, calls_inside.scope, others)
     size = windows.last - windows.first
     is_empty: Bools = size == np.bincount(windows.cut_range, minlength=len(size))
     return without_launch[is_empty]
 
 
-def _order_calls(
-    api_calls: pl.DataFrame, is_wanted: Bools, owner: str
-) -> tuple[Int64s, tuple[Int64s, Int64s, Int64s]]:
-    """Sort some calls by (owner, start, end); return their rows and the columns in this order."""
-    columns = [api_calls[name].to_numpy() for name in (owner, "start_ns", "end_ns")]
-    if is_wanted.all():
-        order = order_by_time(*columns)
-    else:
-        rows = np.flatnonzero(is_wanted)
-        order = rows[order_by_time(*(column[rows] for column in columns))]
-    owners, starts, ends = (column[order] for column in columns)
-    return order, (owners, starts, ends)
-
-
-def _find_windows(
-    ranges: pl.DataFrame, rows: Int64s, owner: str, calls: tuple[Int64s, Int64s, Int64s]
-) -> Windows:
-    columns = [ranges[name].to_numpy() for name in (owner, "start_ns", "end_ns")]
+def _find_windows(ranges: pl.DataFrame, rows: Int64s, scope: str, calls: OrderedCalls) -> Windows:
+    columns = [ranges[name].to_numpy() for name in (f"{scope}_key", "start_ns", "end_ns")]
     if len(rows) < len(ranges):
         columns = [column[rows] for column in columns]
     range_owner, range_start, range_end = columns
-    return find_windows(range_owner, range_start, range_end, *calls)
+    return find_windows(range_owner, range_start, range_end, calls.owner, calls.start, calls.end)

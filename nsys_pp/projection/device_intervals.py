@@ -22,6 +22,7 @@ _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),
     *("first_op", "last_op"),
 )
+_MOST_TRIES = 4  # of an operation that no segment crosses; each takes a pass over all segments
 PROJECTED = pl.Schema(  # columns that projection adds to a range: one row per range and target
     {
         "row": pl.Int64(),  # of RANGES
@@ -121,7 +122,7 @@ class _Windows(Struct, frozen=True, kw_only=True):
     segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
     first: Int64s  # operations of each segment
     last: Int64s
-    middle: int  # operation near the middle with which the calls of an owner begin; 0 without one
+    middle: int  # operation near the middle that no segment crosses; 0 without one
     # calls with operations before each position; None: each call has one operation
     calls_before: Int64s | None
 
@@ -173,17 +174,19 @@ def project_onto_targets(
         windows = _find_op_windows(calls_inside, launched, first, last)
         if not len(windows.row):
             continue
-        measured, first_op, last_op = _measure(windows, threads)
+        ends = threads.submit(_describe_ends, windows, launched, names)
         columns = [
-            *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
+            *(
+                pl.Series(name, values, PROJECTED[name])
+                for name, values in _measure(windows, threads).items()
+            ),
+            *ends.result(),
             _name_scopes(windows),
-            pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
-            pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
         ]
-        if names is not None:
-            of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
-            columns += [names[launched.op_row[windows.launch[op]]].alias(name) for name, op in of_names]
-        projected = pl.DataFrame(columns)
+        target = {"device_id": device_id, "stream_id": stream_id}  # columns of one value need no memory
+        projected = pl.DataFrame(columns).with_columns(
+            pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
+        )
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
 
@@ -217,39 +220,57 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
         segment_row=segment_row,
         first=first,
         last=last,
-        middle=_find_middle(calls_inside.owner_first, ops_before),
+        middle=_find_middle(calls_inside.owner_first, ops_before, first, last),
         calls_before=calls_before,
     )
 
 
-def _find_middle(owner_first: Int64s, ops_before: Int64s) -> int:
-    """Find the operation near the middle with which the calls of an owner begin; 0 if all have one owner."""
+def _find_middle(owner_first: Int64s, ops_before: Int64s, first: Int64s, last: Int64s) -> int:
+    """Find an operation near the middle with which no range begins earlier and ends later; 0 without one.
+
+    Ranges of the middle usually end soon; else the calls of an owner may begin there.
+    """
+    count = int(ops_before[-1])
+    middle = count // 2
+    for _ in range(_MOST_TRIES):
+        crossing = (first < middle) & (last > middle)
+        if not crossing.any():
+            return middle if middle < count else 0
+        middle = int(last[crossing].max())
     ops = ops_before[owner_first[1:]]
-    return int(ops[np.abs(ops - ops_before[-1] // 2).argmin()]) if len(ops) else 0
+    return int(ops[np.abs(ops - count // 2).argmin()]) if len(ops) else 0
 
 
-def _measure(windows: _Windows, threads: Executor) -> tuple[dict[str, Int64s], Int64s, Int64s]:
-    """Measure the ranges: columns of `PROJECTED`, and the first and the last operation of each."""
-    extremes = threads.submit(_find_extremes, windows)
+def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | None) -> list[pl.Series]:
+    """Describe the first and the last operation of each range: start and end, and their names if there are names."""
+    first_op, last_op = _find_extremes(windows)
+    columns = [
+        pl.Series("gpu_start_ns", windows.start[first_op]),
+        pl.Series("gpu_end_ns", windows.end[last_op]),
+    ]
+    if names is not None:
+        of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
+        columns += [names[launched.op_row[windows.launch[op]]].alias(name) for name, op in of_names]
+    return columns
+
+
+def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
+    """Measure the ranges: columns of `PROJECTED`."""
     busy = _measure_busy(windows, threads)
     total = np.zeros(len(windows.start) + 1, dtype=np.int64)
     np.subtract(windows.end, windows.start, out=total[1:])
     np.cumsum(total, out=total)
     total_of_row = windows.sum_by_row(total[windows.last] - total[windows.first])
     del total
-    first_op, last_op = extremes.result()
     op_count = windows.sum_by_row(windows.last - windows.first)
     is_all = is_every_row(windows.row, len(windows.inside.rows))
-    measured = {
+    return {
         "row": windows.inside.rows if is_all else windows.inside.rows[windows.row],
-        "gpu_start_ns": windows.start[first_op],
-        "gpu_end_ns": windows.end[last_op],
         "busy_ns": busy,
         "total_ns": total_of_row,
         "call_count": op_count if windows.calls_before is None else windows.sum_by_row(windows.count_calls()),
         "op_count": op_count,
     }
-    return measured, first_op, last_op
 
 
 def _measure_busy(windows: _Windows, threads: Executor) -> Int64s:

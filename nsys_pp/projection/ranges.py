@@ -26,6 +26,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
+from nsys_pp.projection.call_order import order_calls
 from nsys_pp.projection.calls_inside import find_calls_inside, find_without_calls
 from nsys_pp.projection.device_intervals import (
     PROJECTED,
@@ -237,15 +238,23 @@ def _project(
         return _join_parts(project_onto_targets(inside, launched, names, threads))
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
+        ordered = order_calls(api_calls, "thread") if waited is None else None
         if waited is None:
-            waited = find_waited_calls(ranges, api_calls, launched.call_row)
+            waited = find_waited_calls(ranges, api_calls, launched.call_row, ordered=ordered)
         for added in waited.select(launched.call_row, len(api_calls)):
             if not len(rows):
                 break
             calls, with_waited = _add_waited_calls(api_calls, launched, added)
             inside = find_calls_inside(
-                ranges, rows, "thread", calls, with_waited.call_row, waited_from=len(api_calls)
+                ranges,
+                rows,
+                "thread",
+                calls,
+                with_waited.call_row,
+                ordered=None if len(calls) > len(api_calls) else ordered,
+                waited_from=len(api_calls),
             )
+            ordered = None  # used once: its memory is needed
             parts += project_onto_targets(inside, with_waited, names, threads)
             rows = find_without_calls(ranges, inside, calls)
     if len(of_process):

@@ -19,9 +19,10 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.search import find_first_rows, search_sorted
-from nsys_pp.arrays.time_order import order_by_owner, order_by_time
+from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
+from nsys_pp.projection.call_order import OrderedCalls, order_calls
 
 _MOST_PAIRS = (
     1 << 14
@@ -85,7 +86,9 @@ class _Pair(Struct, frozen=True, kw_only=True):
     is_filled: bool  # the worker's calls fill the gaps
 
 
-def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s) -> Waited:
+def find_waited_calls(
+    ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s, *, ordered: OrderedCalls | None = None
+) -> Waited:
     """Find the launching calls that threads with ranges waited for, certainly and possibly.
 
     Two threads are judged by all their events in the capture. The first thread of a process (its main thread, or else the
@@ -96,6 +99,7 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
         ranges: `RANGES`, any order.
         api_calls: `API_CALLS`, any order.
         call_row: Rows of `api_calls` that launched operations; a row may be repeated.
+        ordered: All of `api_calls`, by thread; None: sorted here, where threads may wait.
 
     Returns:
         Both have pairs by thread and row.
@@ -123,7 +127,7 @@ def find_waited_calls(ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: I
     if not candidates:
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
     first_threads = _find_first_threads(ranges, api_calls, {process for *_, process in candidates})
-    calls = _list_calls(api_calls)
+    calls = _list_calls(order_calls(api_calls, "thread") if ordered is None else ordered)
     own = {
         key: _Events(start=part.start, reach=np.maximum.accumulate(part.end)) for key, part in calls.items()
     }
@@ -181,11 +185,9 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
     return first | set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
 
 
-def _list_calls(api_calls: pl.DataFrame) -> dict[int, _Calls]:
+def _list_calls(ordered: OrderedCalls) -> dict[int, _Calls]:
     """List the calls of each thread."""
-    thread, start, end = (api_calls[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
-    rows = order_by_time(thread, start, end)
-    parts = _split(thread[rows], rows, start[rows], end[rows])
+    parts = _split(ordered.owner, ordered.rows, ordered.start, ordered.end)
     return {key: _Calls(rows=part[0], start=part[1], end=part[2]) for key, part in parts.items()}
 
 

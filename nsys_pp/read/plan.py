@@ -220,8 +220,8 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
     """Cast a column to its type: wrap unsigned ids, translate enumerations."""
     if column is not None and column.words is not None:
         return _translate(values, column, column.words, dtype)
-    if values.dtype == dtype and dtype != pl.String:
-        return values
+    if (values.dtype == dtype and dtype != pl.String) or values.dtype == pl.Categorical:
+        return values  # categories have no empty text
     if values.dtype == pl.UInt64 and dtype == pl.Int64:
         return values.reinterpret(signed=True)
     if values.dtype == pl.Binary and dtype == pl.String:

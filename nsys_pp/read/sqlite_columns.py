@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from threading import Lock
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import split_nulls
 from nsys_pp.arrays.scratch import GrowingColumn
 from nsys_pp.arrays.scratch_frames import as_words
+from nsys_pp.arrays.types import Bools
 
 
 class Columns:
@@ -29,7 +33,8 @@ class Columns:
         self._count = 0
         self._pieces: dict[str, list[pl.Series]] = {}
         self._values: dict[str, GrowingColumn] = {}
-        self._nulls: dict[str, list[tuple[int, pl.Series]]] = {}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        self._nulls: dict[str, list[tuple[int, Bools | None, int]]] = {}  # masks; None: all
         self._empty: pl.DataFrame | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
@@ -61,28 +66,63 @@ class Columns:
         return pl.DataFrame(columns).with_columns(nulls)[[*schema]]  # nulls that need no memory
 
     def _put(self, series: pl.Series) -> None:
-        name, nulls = series.name, series.null_count()
-        if nulls:
-            self._nulls.setdefault(name, []).append((self._count, series.is_null()))
+        """Add the values of a block; nothing here takes a query, which takes longer than its work."""
+        name, nulls, first = series.name, series.null_count(), self._count
         if nulls == len(series):
+            self._nulls.setdefault(name, []).append((first, None, nulls))
             return
+        values, is_present = split_nulls(series)
+        if is_present is not None:
+            self._nulls.setdefault(name, []).append((first, ~is_present, nulls))
         if name not in self._values:
-            dtype = pl.Series([], dtype=series.dtype).to_numpy().dtype
-            self._values[name] = GrowingColumn(self._most, dtype)
-        values = series.fill_null(0) if nulls else series
-        self._values[name].put(self._count, values.to_numpy())
+            self._dtypes[name] = pl.Series([], dtype=series.dtype).to_numpy().dtype
+            self._values[name] = GrowingColumn(self._most, self._dtypes[name])
+        self._values[name].put(first, values.astype(self._dtypes[name], copy=False))
 
     def _finish(self, name: str) -> pl.Series:
         values = self._values.pop(name).build(self._count)
         blocks = self._nulls.pop(name, [])
-        for first, of_block in blocks:
-            if of_block.all() and values.flags.writeable:
-                values[first : first + len(of_block)] = 0  # never written
+        for first, mask, count in blocks:
+            if mask is None and values.flags.writeable:
+                values[first : first + count] = 0  # never written
         series = pl.Series(name, values)
         if not blocks:
             return as_words(series, pl.Categorical()) if name in self._repeated else series
         is_null = np.zeros(self._count, dtype=np.bool_)
-        for first, of_block in blocks:
-            is_null[first : first + len(of_block)] = of_block.to_numpy()
+        for first, mask, count in blocks:
+            if mask is None:
+                is_null[first : first + count] = True
+            else:
+                is_null[first : first + len(mask)] = mask
         series = series.set(pl.Series(is_null), None)
         return as_words(series, pl.Categorical()) if name in self._repeated else series
+
+
+class OrderedColumns:
+    """Columns whose blocks several threads add, in any order: each thread adds the blocks that are next.
+
+    Args:
+        columns: Without rows.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._waiting: dict[int, pl.DataFrame] = {}
+        self._next = 0
+        self._lock = Lock()
+
+    def add(self, number: int, rows: pl.DataFrame) -> None:
+        """Add a block, once those before it are added; numbers begin at 0."""
+        self._waiting[number] = rows
+        while self._next in self._waiting and self._lock.acquire(blocking=False):
+            try:
+                while (block := self._waiting.pop(self._next, None)) is not None:
+                    self._columns.add(block)
+                    self._next += 1
+            finally:
+                self._lock.release()
+
+    def build(self) -> pl.DataFrame:
+        """Return all rows; to be called once, after all blocks were added."""
+        assert not self._waiting
+        return self._columns.build()

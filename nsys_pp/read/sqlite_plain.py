@@ -7,7 +7,6 @@ NULL within the leaf pages. Blocks of leaf pages that fit in the processor's cac
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -15,11 +14,12 @@ from pathlib import Path
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import shape_rows
-from nsys_pp.read.sqlite_columns import Columns
+from nsys_pp.read.sqlite_columns import Columns, OrderedColumns
 from nsys_pp.read.sqlite_pages import Leaves, Pages, UnusualPageError, find_leaves, open_pages
 from nsys_pp.read.sqlite_query import column_types
 from nsys_pp.read.sqlite_records import Wanted, decode_rows
@@ -29,7 +29,7 @@ from nsys_pp.stages import report_stage
 from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
-_MANY_ROWS = 4_000_000  # of events, of which each text takes 16 bytes and more
+_MANY_ROWS = 200_000  # of events, of which each text takes 16 bytes and more
 _LEAST_BYTES = 5  # of a row without its header: pointer, length, row id, length of the header
 
 
@@ -109,19 +109,17 @@ def read_plain(
             )
             for at, task in tasks.items()
         }
-        repeated = {at: _list_repeated(task, most_rows[at]) for at, task in tasks.items()}
+        tasks = {at: _mark_repeated(task, most_rows[at]) for at, task in tasks.items()}
         with _open_pool(sum(most_rows.values()), threads) as pool:
             running = {
-                at: _start(pool, pages, task, layouts[task.source.name].root, repeated[at])
+                at: _start(pool, pages, task, layouts[task.source.name].root, most_rows[at])
                 for at, task in tasks.items()
             }
-            total = sum(len(futures or ()) for futures in running.values())
+            total = sum(len(table.futures) for table in running.values() if table is not None)
             finished, done = {}, 0
-            for at, futures in running.items():
-                count = len(futures or ())
-                most = min(most_rows[at], count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
-                finished[at] = _finish(futures, Columns(most, repeated[at]), done, total)
-                done += count
+            for at, table in running.items():
+                finished[at] = None if table is None else _finish(table, done, total)
+                done += 0 if table is None else len(table.futures)
     except UnusualPageError:
         return {}
     finally:
@@ -171,55 +169,68 @@ def plan_columns(source: Source, layout: Layout) -> list[Wanted] | None:
     return wanted
 
 
-def _list_repeated(task: _Task, row_count: int) -> tuple[str, ...]:
-    """List the columns of texts that become categories: of many events, the texts take more than all else."""
-    return ("text",) if task.source.table.frame == "nvtx" and row_count > _MANY_ROWS else ()
+def _mark_repeated(task: _Task, row_count: int) -> _Task:
+    """Mark the columns of texts that become categories: of many events, the texts take more than all else.
+
+    They are categories in all frames of the report; here, each different text of a block is made one, not that of each row.
+    """
+    if task.source.table.frame != "nvtx" or row_count <= _MANY_ROWS:
+        return task
+    wanted = [replace(want, is_repeated=want.name == "text") for want in task.wanted]
+    return replace(task, wanted=wanted)
 
 
-def _start(
-    pool: Executor, pages: Pages, task: _Task, root: int, repeated: Sequence[str]
-) -> list[Future[pl.DataFrame]] | None:
-    """Start to decode the blocks of a table; `repeated`: texts that become categories."""
+class _Table(Struct, frozen=True):
+    """A table whose blocks are decoded, each by a future."""
+
+    futures: list[Future[pl.DataFrame | None]]  # rows of the only block; None: they are among the columns
+    columns: OrderedColumns
+
+
+def _start(pool: Executor, pages: Pages, task: _Task, root: int, most_rows: int) -> _Table | None:
+    """Start to decode the blocks of a table."""
     try:
         leaves = find_leaves(pages, root)
     except UnusualPageError:
         return None
     step = max(1, _BLOCK_BYTES // pages.size)
     blocks = [slice(at, at + step) for at in range(0, leaves.pages.size, step)]
+    most_rows = min(most_rows, len(blocks) * _BLOCK_BYTES // (task.width + _LEAST_BYTES))
+    repeated = [want.name for want in task.wanted if want.is_repeated]
+    columns = OrderedColumns(Columns(most_rows, repeated))
 
-    def decode(block: slice) -> pl.DataFrame:
+    def decode(number: int) -> pl.DataFrame | None:
+        block = blocks[number]
         part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
         rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
         # in this thread, because blocks would wait for one that does it
-        return rows.with_columns(pl.col(repeated).cast(pl.Categorical())) if repeated else rows
+        texts = [rows[name] for name in repeated if rows.schema[name] == pl.String]
+        rows = rows.with_columns(text.cast(pl.Categorical()) for text in texts) if texts else rows
+        if len(blocks) == 1:  # all rows: no copy of them
+            return rows
+        columns.add(number, rows)
+        return None
 
-    return [pool.submit(decode, block) for block in blocks]
+    return _Table([pool.submit(decode, number) for number in range(len(blocks))], columns)
 
 
-def _finish(
-    futures: list[Future[pl.DataFrame]] | None, columns: Columns, done: int, total: int
-) -> pl.DataFrame | None:
-    """Wait for the blocks of a table; None if one is not of the plain form.
+def _finish(table: _Table, done: int, total: int) -> pl.DataFrame | None:
+    """Wait for the blocks of a table; None if one is not of the plain form, or there is none.
 
     Args:
-        futures: Of the blocks; each is dropped once it is added.
-        columns: Receives the rows.
+        table: The table.
         done: Blocks of other tables that are finished.
         total: Blocks of all tables.
     """
-    if not futures:
-        return None
-    waiting = deque(futures)
-    futures.clear()
+    rows = None
     try:
-        if len(waiting) == 1:  # all rows: no copy of them
-            return waiting.popleft().result()
-        for number in range(done + 1, done + 1 + len(waiting)):
-            columns.add(waiting.popleft().result())
-            read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
-            report_stage(f"read {read} of {whole}", number / total)
-        return columns.build()
+        for number, future in enumerate(table.futures, start=done + 1):
+            rows = future.result()
+            if len(table.futures) > 1:
+                read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
+                report_stage(f"read {read} of {whole}", number / total)
     except UnusualPageError:
-        for future in waiting:
+        for future in table.futures:
             future.cancel()
         return None
+    return table.columns.build() if len(table.futures) > 1 else rows

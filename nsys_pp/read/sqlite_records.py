@@ -17,9 +17,11 @@ from nsys_pp.arrays.byte_rows import (
     FieldKind,
     FieldValues,
     join_slices,
+    number_slices,
     read_fields,
     read_number_rows,
 )
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.read.broken_text import decode_text
@@ -52,6 +54,7 @@ class Wanted(Struct, frozen=True):
     is_row_id: bool  # an INTEGER PRIMARY KEY: stored as NULL, and means the row id
     is_text: bool
     bits: int = 64  # of integers of the result; more where values need more
+    is_repeated: bool = False  # a text that many rows have: categories, where compiled functions decode them
 
 
 class StoredRows(Struct, frozen=True):
@@ -85,8 +88,8 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
         wanted: Columns to decode.
 
     Returns:
-        A column for each of `wanted`: integers, or String, with null where the table has NULL (of text also where it
-        is empty).
+        A column for each of `wanted`: integers, or String or Categorical, with null where the table has NULL (of text
+        also where it is empty).
 
     Raises:
         UnusualPageError: A page is damaged, a row has fewer columns, or a value is of another kind.
@@ -142,7 +145,10 @@ def decode_values(
             continue
         field = fields[want.name]
         if want.is_text:
-            columns.append(_cut_text(want.name, rows.buffer, field.values, field.others))
+            slices = (rows.buffer, field.values, field.others)
+            columns.append(
+                _number_text(core, want.name, *slices) if want.is_repeated else _cut_text(want.name, *slices)
+            )
         else:
             columns.append(_mark_nulls(want.name, field))
     return columns
@@ -341,6 +347,15 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
         raise UnusualPageError
     wide = serials.astype(np.int64)
     return _cut_text(name, buffer, starts, np.maximum((wide - 12) >> 1, 0))
+
+
+def _number_text(core: Core, name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
+    """Cut texts as `_cut_text`, as categories: each different one once."""
+    first, number = number_slices(core, buffer, starts, lengths)
+    if not first.size:
+        return pl.Series(name, [None], dtype=pl.Categorical()).new_from_index(0, lengths.size)
+    words = _cut_text(name, buffer, starts[first], lengths[first]).cast(pl.Categorical())
+    return gather(words, number.astype(np.int64) - 1)
 
 
 def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import suppress
 
 import numpy as np
 
-from nsys_pp.arrays.byte_rows import join_slices, read_fields, read_number_rows, read_numbers
+from nsys_pp.arrays.byte_rows import join_slices, number_slices, read_fields, read_number_rows, read_numbers
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.types import Int64s
@@ -74,6 +75,9 @@ def main() -> None:
             read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
             read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])
         join_slices(core, rows.buffer, rows.starts, rows.kept)
+        number_slices(core, rows.buffer, rows.starts, rows.kept)
+        with suppress(ValueError):  # a slice that is not in the buffer
+            number_slices(core, changed.buffer, changed.starts, changed.kept)
         points = draw_near_points(seed)
         find_near_points(core, points)
         for starts in (0, 3, 8):

@@ -19,6 +19,7 @@ from nsys_pp.arrays.byte_rows import (
     FieldValues,
     check_fields,
     join_slices,
+    number_slices,
     read_fields,
     read_number_rows,
     read_numbers,
@@ -59,6 +60,37 @@ def test_values_are_those_that_were_written(seed: int) -> None:
     joined = join_slices(core, rows.buffer, rows.starts, rows.kept)
     slices = zip(rows.starts, rows.kept, strict=True)
     assert joined.tobytes() == b"".join(rows.buffer[at : at + size].tobytes() for at, size in slices)
+
+
+def number_in_loop(texts: list[bytes]) -> tuple[list[int], list[int]]:
+    """Number texts 1, 2, ... in order of appearance, one without bytes 0: first row of each number, number of each row."""
+    known: dict[bytes, int] = {}
+    first = []
+    for row, text in enumerate(texts):
+        if text and text not in known:
+            known[text] = len(known) + 1
+            first.append(row)
+    return first, [known[text] if text else 0 for text in texts]
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"12345678", b"12345678\0", b"a" * 21]))),
+    st.integers(1, 40),
+)
+def test_slices_are_numbered_in_order_of_appearance(texts: list[bytes], repeats: int) -> None:
+    texts = texts * repeats
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    buffer = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    first, numbers = number_slices(find_core(), buffer, np.cumsum(lengths) - lengths, lengths)
+    assert (first.tolist(), numbers.tolist()) == number_in_loop(texts)
+
+
+def test_many_slices_are_numbered() -> None:
+    texts = [b"%d" % (row % 70_001) for row in range(150_000)]
+    lengths = np.array([len(text) for text in texts])
+    buffer = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    first, numbers = number_slices(find_core(), buffer, np.cumsum(lengths) - lengths, lengths)
+    assert (first.tolist(), numbers.tolist()) == number_in_loop(texts)
 
 
 def find_kind(code: int) -> int:
@@ -173,3 +205,7 @@ def test_wrong_arguments_do_not_reach_it() -> None:
     for starts, lengths in ((one, np.array([32])), (one, np.array([-1])), (np.array([-1]), one)):
         with pytest.raises(ValueError, match="a slice"):
             join_slices(core, rows.buffer, starts, lengths)
+        with pytest.raises(ValueError, match="a slice"):
+            number_slices(core, rows.buffer, starts, lengths)
+    with pytest.raises(ValueError, match="slices"):
+        number_slices(core, rows.buffer, one, np.array([1, 1]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from nsys_pp.arrays import scratch
 from nsys_pp.arrays.scratch import open_scratch
-from nsys_pp.read.sqlite_columns import Columns
+from nsys_pp.read.sqlite_columns import Columns, OrderedColumns
 
 ROWS = st.lists(
     st.tuples(
@@ -70,3 +73,16 @@ def test_the_array_of_a_column_is_shared_and_not_copied() -> None:
     built = columns.build()["id"]
     array[0] = 7
     assert built.to_list() == [7, 2, 3, 1, 2, 3]
+
+
+@given(st.lists(ROWS, min_size=1, max_size=30), st.randoms(use_true_random=False), st.integers(1, 4))
+def test_blocks_that_threads_add_are_in_order(
+    blocks: list[list[tuple[object, ...]]], random: Random, threads: int
+) -> None:
+    frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
+    numbers = random.sample(range(len(frames)), len(frames))
+    columns = OrderedColumns(Columns(sum(map(len, frames)), ["text"]))
+    with ThreadPoolExecutor(threads) as pool:
+        for added in [pool.submit(columns.add, number, frames[number]) for number in numbers]:
+            added.result()
+    assert_frame_equal(columns.build().cast({"text": pl.String}), pl.concat(frames))

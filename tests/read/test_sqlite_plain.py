@@ -170,10 +170,19 @@ def test_pages_of_any_size_are_equal(page_bytes: int, vacuum: str, tmp_path: Pat
         ["CREATE INDEX by_start ON NVTX_EVENTS (start)", "ANALYZE"],
     ],
 )
-def test_changed_tables_are_equal(after: list[str], tmp_path: Path) -> None:
-    plain, queried, used = read_both(write(tmp_path / "a.sqlite", draw_rows(1, 1_000), after=after))
+def test_changed_tables_are_equal(after: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.sqlite", draw_rows(1, 1_000), after=after)
+    plain, queried, used = read_both(path)
     assert_equal(plain, queried)
     assert used == {"NVTX_EVENTS", "StringIds"}
+    monkeypatch.setattr(sqlite_plain, "_MANY_ROWS", 0)
+    plain, _, used = read_both(path)
+    assert used == {"NVTX_EVENTS", "StringIds"}
+    assert isinstance(plain, RawReport)
+    if len(plain["nvtx"]):
+        assert plain["nvtx"]["text"].dtype == pl.Categorical()
+    plain.frames["nvtx"] = plain["nvtx"].cast({"text": pl.String})
+    assert_equal(plain, queried)
 
 
 @pytest.mark.parametrize(
