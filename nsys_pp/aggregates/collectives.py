@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.aggregates.windows import step_on_device
+from nsys_pp.aggregates.step_times import step_on_device
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.conform import conform

@@ -14,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.aggregates.step_times import step_on_device
 from nsys_pp.aggregates.unions import sum_within
-from nsys_pp.aggregates.windows import step_on_device, tile_devices
+from nsys_pp.aggregates.windows import tile_devices
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.types import Int64s

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.aggregates.step_times import step_on_host
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
-from nsys_pp.aggregates.windows import step_on_device, step_on_host
+from nsys_pp.aggregates.step_times import step_on_device, step_on_host
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.frames.aggregates import ALL_JOBS
 from nsys_pp.frames.report import NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
-from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.aggregates.step_times import step_on_host
 from nsys_pp.frames.report import NAME
 
 MOST_NAMES = 10_000
