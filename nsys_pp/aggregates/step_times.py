@@ -20,7 +20,7 @@ _EVER = np.int64(1 << 62)
 
 
 class StepTimes(Struct, frozen=True):
-    """Steps of each owner, a process or a device, by owner and start; none is empty, and those of an owner do not overlap."""
+    """Steps of each owner, a process or a device, by owner and start: not empty, and without overlaps."""
 
     owner: tuple[Int64s, ...]  # keys of the owner
     step: Int64s

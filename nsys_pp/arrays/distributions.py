@@ -235,7 +235,7 @@ def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.D
 
 
 def _describe(runs: _Runs, count: int) -> list[pl.Series]:
-    """Build the columns of `DISTRIBUTION` of groups, of which none is empty."""
+    """Build the columns of `DISTRIBUTION` of groups; no group is empty."""
     moments = compute_moments(runs.row, runs.value, runs.count, count)
     lists = runs.round_rows(np.zeros(count, dtype=np.bool_)).as_lists()
     return [*(pl.Series(name, values) for name, values in moments.items()), *lists]

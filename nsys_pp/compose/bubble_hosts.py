@@ -15,7 +15,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.model import build_report
+from nsys_pp.model import add_activities, build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.host_activities import find_activities
@@ -24,9 +24,8 @@ from nsys_pp.training.run.data_loading import cut_loading
 MOST_ROWS = 20_000
 """Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
 OTHERS = "(other names)"
-_GROUPS: frozenset[Group] = frozenset(
-    {"ranges", "ops", "cpu", "copy_kinds", "show_os", "show_states", "show_samples"}
-)
+_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
+_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 _WITH_STACKS = ("OS calls", "CUDA call stacks")
 _CALLER = " < "
@@ -34,18 +33,24 @@ _MOST_FUNCTIONS = 8  # of a stack in the table
 _KEYS = ["process_key", "device_id", "step", "cause"]
 
 
-def list_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
-    """List the activities of hosts in the bubbles of a report, which is read once more (`BUBBLE_HOSTS`).
+def list_bubble_hosts(
+    path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None, report: Report | None = None
+) -> pl.DataFrame:
+    """List the activities of hosts in the bubbles of a report (`BUBBLE_HOSTS`); a report with bubbles is read once more.
 
     Args:
         path: The report.
         frames: Its training frames.
         nsys: Program that exports `.nsys-rep` files.
+        report: The report, read with ranges, operations and communication: only its tables on request are read. None: it is not in memory.
     """
     bubbles = list_host_bubbles(frames)
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
-    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    if report is None:
+        report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    else:
+        report = add_activities(report, read_report(path, need=_OF_THREADS, nsys=nsys))
     hosts = _bound(sum_host_times(report, bubbles))
     return hosts.sort(*_KEYS, "activity", "name", nulls_last=False)  # the same bytes of a part each time
 
