@@ -83,6 +83,8 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         `MEMORY_PEAKS`: one row per device, kind of memory and step of the process (null: outside all steps), sorted by
         these. Empty in, empty out.
     """
+    if memory_events.is_empty():
+        return MEMORY_PEAKS.to_frame()
     used = _add_up(_match_releases(memory_events))
     series = used.select("series", *_SERIES).unique("series", maintain_order=True)
     during = used.join_asof(

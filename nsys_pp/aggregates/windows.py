@@ -87,27 +87,11 @@ def find_windows(
     distinct = distinct[owners[0][distinct] > NEVER]
     owners = [key[distinct] for key in owners]
     at = find_rows(process, owners[0])
-    of_devices = _tile(device, owners, first[at], last[at])
+    of_devices = tile(device, owners, first[at], last[at])
     return Windows(
         device=conform(_frame(DEVICE, *of_devices), DEVICE_WINDOWS),
-        host=conform(_frame(PROCESS, *_tile(host, [process], first, last)), HOST_WINDOWS),
+        host=conform(_frame(PROCESS, *tile(host, [process], first, last)), HOST_WINDOWS),
     )
-
-
-def tile_devices(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Cut the time of devices at the borders of their steps.
-
-    Args:
-        steps: `STEPS`.
-        spans: process_key, device_id, first_ns, last_ns: the time of each device, one row per device.
-
-    Returns:
-        `DEVICE_WINDOWS` that tile these times.
-    """
-    owners, first, last = (
-        [numbers(spans[name]) for name in names] for names in (DEVICE, ["first_ns"], ["last_ns"])
-    )
-    return conform(_frame(DEVICE, *_tile(time_on_device(steps), owners, *first, *last)), DEVICE_WINDOWS)
 
 
 def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
@@ -132,13 +116,19 @@ def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[In
     )
 
 
-def _tile(
+def tile(
     steps: StepTimes, owner: Sequence[Int64s], first: Int64s, last: Int64s
 ) -> tuple[list[Int64s], Int64s, Int64s, Int64s]:
-    """Fill [first, last) of each owner around its steps with windows without a step.
+    """Cut the time [first, last) of each owner at the borders of its steps.
+
+    Args:
+        steps: Steps of processes or devices.
+        owner: Keys of the owners; each is distinct.
+        first: Start of the time of each owner.
+        last: End of the time of each owner.
 
     Returns:
-        Keys of the owner, step, start and end of each window, by owner and start.
+        Keys of the owner, step (`NEVER` outside all steps), start and end of windows that tile these times, by owner and start.
     """
     count = len(first)
     group = pack(*(np.append(key, of_step) for key, of_step in zip(owner, steps.owner, strict=True)))

@@ -58,17 +58,20 @@ class _Runs(Struct, frozen=True, kw_only=True):
         return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
 
 
-def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
+def build_distributions(
+    frame: pl.DataFrame, keys: Sequence[str], value: str, *, counts: Sequence[str] = ()
+) -> pl.DataFrame:
     """Build the distribution of the values of each group.
 
     Args:
         frame: Any frame.
         keys: Columns of the groups; nulls are a group. Without keys, all rows are one group.
         value: Column of integers; rows with null are skipped.
+        counts: Columns of integers without nulls, to be added up.
 
     Returns:
-        The keys, with their types, and `DISTRIBUTION`: one row per group, in order of their first rows. Empty in,
-        empty out.
+        The keys, with their types, `DISTRIBUTION` and the sums of `counts`: one row per group, in order of their first rows.
+        Empty in, empty out.
     """
     known = keep_rows(frame, has_value(frame[value]))
     first, number = _number_groups(known, keys)
@@ -76,7 +79,8 @@ def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) ->
     order = order_rows(number, values)
     runs = _Runs(row=number[order], value=values[order], count=np.ones(len(order), dtype=np.int64)).join()
     groups = index_rows(known[list(keys)], first).get_columns() if keys else []
-    return pl.DataFrame([*groups, *_describe(runs, len(first))])
+    sums = [pl.Series(name, _sum_rows(numbers(known[name]), number, len(first))) for name in counts]
+    return pl.DataFrame([*groups, *_describe(runs, len(first)), *sums])
 
 
 def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:

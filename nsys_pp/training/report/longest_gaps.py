@@ -108,7 +108,7 @@ def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
 
 
 def _strip(names: pl.Series) -> pl.Series:
-    """Remove what programs that mark ranges append to their names; each distinct name is changed once."""
+    """Remove the endings of the names of emitted ranges; each distinct name is changed once."""
     first, index = find_distinct(numbers(names, null=-1))
     texts = names[first].cast(pl.String).str.replace(EMITTED_SUFFIX, "").cast(NAME)
     return texts[index].alias("name")
