@@ -15,6 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import Values
+from nsys_pp.arrays.columns import find_distinct, numbers
 
 TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _FEW_ROWS = 64  # up to this number, a list is faster than a gather
@@ -136,6 +137,40 @@ def _build_lists(
     positions = np.where(valid, len(lists), len(lists) + 1)
     positions[lists["row"].to_numpy()] = np.arange(len(lists))
     return choices.gather(positions)
+
+
+def split_values(column: pl.Series) -> tuple[NDArray[Any], Mask | None]:
+    """Return the values of a column of numbers or booleans that are not null, and the mask of their rows; None: all."""
+    if not column.null_count():
+        return column.to_numpy(), None
+    if column.dtype in (pl.Float64, pl.UInt64):
+        return column.drop_nulls().to_numpy(), column.is_not_null().to_numpy()
+    valid = ~np.isnan(column.cast(pl.Int64).to_numpy())  # of numbers with nulls, floats
+    return numbers(column)[valid], valid
+
+
+def number_texts(column: pl.Series) -> tuple[list[str], NDArray[np.int64], Mask | None]:
+    """Return the distinct texts of a column, sorted, the position of each text that is not null, and the mask of their rows.
+
+    Texts are sorted by their bytes in UTF-8, as Python sorts them by code points.
+    """
+    if column.dtype == pl.String:
+        listed = column.to_list()
+        texts = sorted({text for text in listed if text is not None})
+        position_of: dict[str | None, int] = {text: position for position, text in enumerate(texts)}
+        positions = np.array([position_of.get(text, -1) for text in listed], dtype=np.int64)
+    else:
+        first, index = find_distinct(numbers(column, null=-1))
+        words = column[first].to_list()
+        order = sorted(range(len(words)), key=lambda at: words[at] or "")
+        order.sort(key=lambda at: words[at] is not None)
+        texts = [words[at] for at in order if words[at] is not None]
+        rank = np.empty(len(words), dtype=np.int64)
+        rank[order] = np.arange(len(words)) - (len(words) - len(texts))
+        positions = rank[index]
+    if not column.null_count():
+        return texts, positions, None
+    return texts, positions[positions >= 0], positions >= 0
 
 
 def as_type(words: Values, dtype: Any) -> NDArray[Any]:
