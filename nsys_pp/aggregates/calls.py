@@ -26,13 +26,13 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
 
 
 def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
-    timed = calls.select(
-        "process_key",
+    if calls.is_empty():
+        return CALL_AGGREGATES.to_frame()
+    columns = [
         step_on_host(calls, steps),
-        pl.lit(api, dtype=CALL_API).alias("api"),
-        "name",
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    return conform(
-        build_distributions(timed, ["process_key", "step", "api", "name"], "duration_ns"), CALL_AGGREGATES
-    )
+        pl.Series("api", [api], dtype=CALL_API).new_from_index(0, len(calls)),
+        (calls["end_ns"] - calls["start_ns"]).alias("duration_ns"),
+    ]
+    timed = calls[["process_key", "name"]].hstack(columns)
+    sums = build_distributions(timed, ["process_key", "step", "api", "name"], "duration_ns")
+    return conform(sums, CALL_AGGREGATES)

@@ -11,7 +11,11 @@ graph with traced nodes, the thousandth kernel waits for the other kernels, not 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
@@ -29,11 +33,17 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
 
 _STEP = [*DEVICE, "step"]
+_NOTHING: Mapping[str, Any] = {
+    "count": 0,
+    "total": 0,
+    "least": None,
+    "most": None,
+    "squares": 0.0,
+    "values": [],
+    "value_counts": [],
+}
 _NO_DELAYS = pl.DataFrame(
-    {
-        name: pl.Series([value], dtype=DISTRIBUTION[name])
-        for name, value in zip(DISTRIBUTION, (0, 0, None, None, 0.0, [], []), strict=True)
-    }
+    [pl.Series(name, [_NOTHING[name]], dtype=dtype) for name, dtype in DISTRIBUTION.items()]
 )
 
 
@@ -107,10 +117,12 @@ class _Queues(Struct, frozen=True):
     most: Int64s
 
 
-def _describe_delays(row: Int64s, delay: Int64s, count: int) -> pl.DataFrame:
+def _describe_delays(row: npt.NDArray[np.uint32], delay: Int64s, count: int) -> pl.DataFrame:
     """Build the distribution of delays of each row (`DISTRIBUTION`), also of rows without delays."""
     delays = build_distributions(
-        pl.DataFrame([pl.Series("row", row.astype(np.int64)), as_numbers("delay_ns", delay)]), ["row"], "delay_ns"
+        pl.DataFrame([pl.Series("row", row.astype(np.int64)), as_numbers("delay_ns", delay)]),
+        ["row"],
+        "delay_ns",
     )
     at = find_rows(numbers(delays["row"]), np.arange(count))
     return index_rows(pl.concat([delays.drop("row"), _NO_DELAYS]), np.where(at < 0, len(delays), at))

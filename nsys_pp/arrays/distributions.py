@@ -52,10 +52,12 @@ class _Runs(Struct, frozen=True, kw_only=True):
         value = np.where(too_many[self.row], _round_values(self.value), self.value)
         return _Runs(row=self.row, value=value, count=self.count).join()
 
-    def as_lists(self) -> pl.DataFrame:
+    def as_lists(self) -> list[pl.Series]:
         """Return `values` and `value_counts` of each row, in order."""
-        frame = pl.DataFrame({_ROW: self.row, "values": self.value, "value_counts": self.count})
-        return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
+        columns = {_ROW: self.row, "values": self.value, "value_counts": self.count}
+        frame = pl.DataFrame([pl.Series(name, values) for name, values in columns.items()])
+        lists = frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all()
+        return [lists[name] for name in ("values", "value_counts")]
 
 
 def build_distributions(
@@ -228,8 +230,10 @@ def _number_groups(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[Int64s, In
     """Find the first row of each group, ascending, and the number of each row's group among these."""
     if not keys:
         return np.arange(min(len(frame), 1)), np.zeros(len(frame), dtype=np.int64)
-    columns = [frame[key].cast(NAME) if frame.schema[key] == pl.String else frame[key] for key in keys]
-    first, number = number_rows(columns)
+    columns = [frame[key] for key in keys]
+    first, number = number_rows(
+        [column.cast(NAME) if column.dtype == pl.String else column for column in columns]
+    )
     return first, number.astype(np.int64)
 
 
