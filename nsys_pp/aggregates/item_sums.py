@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 from nsys_pp.arrays.distributions import build_distributions
@@ -31,4 +33,9 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
 
 def _repeat(column: str, text: str, count: int) -> pl.Series:
     """Build a column of one category."""
-    return pl.Series(column, [text], dtype=ITEM_AGGREGATES[column]).new_from_index(0, count)
+    return _build_category(column, text).new_from_index(0, count)
+
+
+@cache
+def _build_category(column: str, text: str) -> pl.Series:
+    return pl.Series(column, [text], dtype=ITEM_AGGREGATES[column])

@@ -16,7 +16,6 @@ from nsys_pp.arrays.columns import (
     has_value,
     index_rows,
     is_among,
-    keep_rows,
     list_distinct,
     numbers,
     pack,
@@ -53,7 +52,8 @@ def sum_phases(
     on_host = numbers(step_on_host(jobs, steps, time="host_start_ns"))
     step = numbers(jobs["step"])
     jobs = set_column(jobs, as_numbers("step", np.where(step == NEVER, on_host, step)))
-    return pl.concat([*_sum_jobs(jobs), *_sum_steps(keep_rows(gpu_ops, is_among(gpu_ops["kind"], kinds)), steps)])
+
+    return pl.concat([*_sum_jobs(jobs), *_sum_steps(gpu_ops, is_among(gpu_ops["kind"], kinds), steps)])
 
 
 def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
@@ -76,14 +76,16 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
     return parts
 
 
-def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]:
+def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) -> list[pl.DataFrame]:
     columns = [numbers(steps[name]) for name in _STEP]
-    of_ops = [numbers(gpu_ops[name]) for name in DEVICE]
-    of_ops.append(time_on_device(steps).find(of_ops, numbers(gpu_ops["start_ns"])))
+    process, device, start, end = (
+        numbers(gpu_ops[name])[is_counted] for name in (*DEVICE, "start_ns", "end_ns")
+    )
+    of_ops = (process, device, time_on_device(steps).find([process, device], start))
     group = pack(*(np.append(own, other) for own, other in zip(columns, of_ops, strict=True)))
     first, number = number_keys(group)
     ran = np.zeros(len(first), dtype=np.int64)
-    np.add.at(ran, number[len(steps) :], numbers(gpu_ops["end_ns"]) - numbers(gpu_ops["start_ns"]))
+    np.add.at(ran, number[len(steps) :], end - start)
     name = pl.Series("name", ["step"], dtype=NAME)
     on_device = steps[_STEP].hstack(
         [pl.Series("value_ns", ran[number[: len(steps)]]), name.new_from_index(0, len(steps))]

@@ -149,28 +149,41 @@ def split_values(column: pl.Series) -> tuple[NDArray[Any], Mask | None]:
     return numbers(column)[valid], valid
 
 
-def number_texts(column: pl.Series) -> tuple[list[str], NDArray[np.int64], Mask | None]:
+def number_texts(
+    column: pl.Series, codes: pl.Series | None
+) -> tuple[list[str], NDArray[np.int64], Mask | None]:
     """Return the distinct texts of a column, sorted, the position of each text that is not null, and the mask of their rows.
 
     Texts are sorted by their bytes in UTF-8, as Python sorts them by code points.
+
+    Args:
+        column: The column.
+        codes: Physical values of categories; None: of strings.
     """
-    if column.dtype == pl.String:
+    if codes is None:
         listed = column.to_list()
         texts = sorted({text for text in listed if text is not None})
         position_of: dict[str | None, int] = {text: position for position, text in enumerate(texts)}
         positions = np.array([position_of.get(text, -1) for text in listed], dtype=np.int64)
     else:
-        first, index = find_distinct(numbers(column, null=-1))
-        words = column[first].to_list()
-        order = sorted(range(len(words)), key=lambda at: words[at] or "")
-        order.sort(key=lambda at: words[at] is not None)
-        texts = [words[at] for at in order if words[at] is not None]
-        rank = np.empty(len(words), dtype=np.int64)
-        rank[order] = np.arange(len(words)) - (len(words) - len(texts))
-        positions = rank[index]
+        code = numbers(codes, null=-1)
+        first, index = find_distinct(code)
+        if isinstance(column.dtype, pl.Enum):
+            words = [None if at < 0 else list_words(column.dtype)[at] for at in code[first].tolist()]
+        else:
+            words = column[pl.Series(first.astype(np.uint32))].to_list()
+        texts = sorted(text for text in words if text is not None)
+        position_of = {text: position for position, text in enumerate(texts)}
+        positions = np.array([position_of.get(text, -1) for text in words], dtype=np.int64)[index]
     if not column.null_count():
         return texts, positions, None
     return texts, positions[positions >= 0], positions >= 0
+
+
+@cache
+def list_words(dtype: pl.Enum) -> list[str]:
+    """List the categories of a type in order, once."""
+    return dtype.categories.to_list()
 
 
 def as_type(words: Values, dtype: Any) -> NDArray[Any]:

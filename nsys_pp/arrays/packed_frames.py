@@ -31,7 +31,6 @@ from nsys_pp.arrays.frame_codes import (
     read_code,
 )
 from nsys_pp.arrays.packed_columns import (
-    TEXTS,
     DecodedColumn,
     as_type,
     join_columns,
@@ -93,12 +92,20 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
     """
     layout = LAYOUTS.find(schema)
     earlier, columns, data = _Earlier({}, set(), {}, {}), [], []
+    codes_of = _list_codes(frame, layout)
     for position in layout.order:
         column = frame.to_series(position)
-        if isinstance(column.dtype, pl.List):
+        if layout.lists[position]:
             code, pieces = _pack_lists(column, earlier, measure)
+        elif len(column) and column.null_count() == len(column):
+            code, pieces = ColumnCode(False, None), []
         else:
-            code, pieces = _pack_column(column, layout.names, position, earlier, measure)
+            texts = None
+            if layout.texts[position]:
+                texts, kept, valid = number_texts(column, codes_of.get(layout.names[position]))
+            else:
+                kept, valid = split_values(column)
+            code, pieces = _pack_column((texts, kept, valid), layout.names, position, earlier, measure)
         columns.append(code)
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
@@ -218,16 +225,28 @@ def _is_time(name: str) -> bool:
     return name.endswith("_ns")
 
 
+def _list_codes(frame: pl.DataFrame, layout: Layout) -> dict[str, pl.Series]:
+    """List the codes of the columns of categories; one query for all."""
+    categories = [
+        name
+        for name, dtype in zip(layout.names, layout.types, strict=True)
+        if dtype in (pl.Categorical, pl.Enum)
+    ]
+    if not categories or frame.is_empty():
+        return {name: frame[name].cast(pl.String).cast(pl.UInt32) for name in categories}
+    codes = frame.select(pl.col(categories).to_physical())
+    return dict(zip(categories, codes.get_columns(), strict=True))
+
+
 def _pack_column(
-    column: pl.Series, names: list[str], position: int, earlier: _Earlier, measure: Callable[[bytes], int]
+    numbered: tuple[list[str] | None, NDArray[Any], NDArray[np.bool_] | None],
+    names: list[str],
+    position: int,
+    earlier: _Earlier,
+    measure: Callable[[bytes], int],
 ) -> tuple[ColumnCode, list[bytes]]:
-    if len(column) and column.null_count() == len(column):
-        return ColumnCode(False, None), []
-    texts = None
-    if isinstance(column.dtype, TEXTS):
-        texts, kept, valid = number_texts(column)
-    else:
-        kept, valid = split_values(column)
+    """Pack a column of numbers, or of positions in texts; with values other than null, and the mask of their rows."""
+    texts, kept, valid = numbered
     words = as_words(kept)
     code, planes = choose_planes(
         words,
@@ -291,7 +310,8 @@ def _pack_lists(
         raise ValueError(f"a list of `{column.name}` contains null")
     nulls = column.null_count()
     valid = column.is_not_null().to_numpy() if nulls else None
-    lengths = as_words(column.drop_nulls().list.len().to_numpy())
+    kept = column.drop_nulls() if nulls else column
+    lengths = as_words(kept.list.len().to_numpy())
     words = as_words(flat.to_numpy())
     lengths_code, lengths_planes = choose_planes(lengths, measure=measure)
     inner, planes = choose_planes(words, measure=measure)
