@@ -155,9 +155,7 @@ def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
     columns = ("kind", "thread_key", "process_key", "host_start_ns", "host_end_ns")
     kind, thread, process, start, end = (numbers(jobs[name])[distinct] for name in columns)
     order = sort_rows(kind, thread, start, -end)
-    kind, thread, process, start, end = (
-        column[order] for column in (kind, thread, process, start, end)
-    )
+    kind, thread, process, start, end = (column[order] for column in (kind, thread, process, start, end))
     group = np.cumsum(np.append(False, (kind[1:] != kind[:-1]) | (thread[1:] != thread[:-1]))[: len(kind)])
     reach = running_maximum(group, end)
     is_outer = np.ones(len(kind), dtype=np.bool_)
@@ -165,9 +163,7 @@ def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
     return _Intervals(process[is_outer], start[is_outer], end[is_outer]), kind[is_outer]
 
 
-def _measure(
-    intervals: _Intervals, first: Int64s, last: Int64s, *, is_summed: bool
-) -> tuple[Int64s, Int64s]:
+def _measure(intervals: _Intervals, first: Int64s, last: Int64s, *, is_summed: bool) -> tuple[Int64s, Int64s]:
     """Count the intervals of one process in its windows, and measure their union, or add up their lengths."""
     start, end = intervals.start, intervals.end
     if not len(start):
