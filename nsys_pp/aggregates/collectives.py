@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.aggregates.windows import step_on_device
+from nsys_pp.aggregates.step_times import step_on_device
+from nsys_pp.arrays.columns import (
+    gather,
+    gather_rows,
+    has_value,
+    is_among,
+    keep_rows,
+    list_names,
+    numbers,
+)
 from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
@@ -35,28 +46,38 @@ def sum_collectives(
     Returns:
         `COLLECTIVE_AGGREGATES`, in order of the first kernel of each row. Empty in, empty out.
     """
-    kernels = gpu_ops.filter("is_communication", pl.col("kind").is_in(KERNEL_KINDS))
-    requested = _describe_requests(requests.join(kernels, on="op_id", how="semi"), nccl_calls)
-    described = kernels.join(requested, on="op_id", how="left", maintain_order="left").join(
-        _name_calls(kernels["name"]), on="name", how="left", nulls_equal=True, maintain_order="left"
+    is_kernel = gpu_ops["is_communication"].to_numpy() & is_among(gpu_ops["kind"], KERNEL_KINDS)
+    kernels = keep_rows(gpu_ops, is_kernel)
+    if kernels.is_empty():
+        return COLLECTIVE_AGGREGATES.to_frame()
+    op_id = numbers(kernels["op_id"])
+    own = keep_rows(requests, mark_members(numbers(requests["op_id"]), op_id))
+    requested = _describe_requests(own, nccl_calls)
+    described = gather_rows(
+        requested, ["call", "size_bytes", "rank_count"], find_rows(numbers(requested["op_id"]), op_id)
     )
-    timed = described.select(
-        "process_key",
-        "device_id",
+    call = described["call"]
+    if call.null_count():
+        call = call.zip_with(pl.Series(has_value(call)), _name_calls(kernels["name"]))
+    columns = [
         step_on_device(kernels, steps),
-        pl.coalesce("call", "named_call").alias("call"),
-        "size_bytes",
-        "rank_count",
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
+        call.alias("call"),
+        described["size_bytes"],
+        described["rank_count"],
+        (kernels["end_ns"] - kernels["start_ns"]).alias("duration_ns"),
+    ]
     keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count"]
+    timed = kernels[keys[:2]].hstack(columns)
     return conform(build_distributions(timed, keys, "duration_ns"), COLLECTIVE_AGGREGATES)
 
 
 def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
     """Describe each operation by its requests: op_id, call, size_bytes, rank_count; null where requests disagree."""
     sizes = nccl_calls.drop_nulls("rank_count").group_by("communicator").agg(pl.col("rank_count").max())
-    sized = requests.join(sizes, on="communicator", how="left")
+    sized = requests.join(sizes, on="communicator", how="left", maintain_order="left")
+    op_id = numbers(sized["op_id"])
+    if (op_id[1:] != op_id[:-1]).all():  # requests of an operation follow each other, and most are alone
+        return sized
     is_same = pl.col("rank_count").n_unique() == 1
     return sized.group_by("op_id").agg(
         pl.col("call").unique().sort().str.join("+").replace(_BOTH_WAYS),
@@ -65,7 +86,8 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
     )
 
 
-def _name_calls(names: pl.Series) -> pl.DataFrame:
-    """Parse the call from each distinct name of a kernel: name, named_call."""
-    distinct = names.unique().alias("name").to_frame()
-    return distinct.with_columns(named_call=pl.col("name").cast(pl.String).str.extract(_NAMED_CALL))
+def _name_calls(names: pl.Series) -> pl.Series:
+    """Parse the call from the name of each kernel; each distinct name is parsed once."""
+    distinct = list_names(names)
+    texts = pl.Series("call", distinct.texts, dtype=pl.String)
+    return gather(texts.str.extract(_NAMED_CALL), distinct.row)

@@ -6,14 +6,20 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.unions import Union, unite
+from nsys_pp.arrays.columns import NEVER, as_numbers, numbers, pack
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import GPU_TIMES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
 
-_DEVICE = ["process_key", "device_id"]
-_SPAN = ["start_ns", "end_ns"]
-_NOTHING = Union(start=np.empty(0, np.int64), end=np.empty(0, np.int64))
+_STEP = ("process_key", "device_id", "step")
+_WORKS = ("compute", "communication", "memcpy", "memset")
+_MEASURES = (
+    *("span_ns", "overlap_ns", "any_overlap_ns", "busy_ns", "kernel_ns", "compute_ns"),
+    *("communication_ns", "memcpy_ns", "memset_ns", "any_communication_ns"),
+)
 
 
 def measure_gpu(
@@ -31,53 +37,62 @@ def measure_gpu(
         `GPU_TIMES`: one row per device and step, and one for the time outside all steps, by device and
         step, null last. Operations outside all windows do not count. Without windows, empty.
     """
-    kernel = pl.col("kind").is_in(KERNEL_KINDS)
-    work = (
-        pl.when(kernel)
-        .then(pl.when("is_communication").then(pl.lit("communication")).otherwise(pl.lit("compute")))
-        .otherwise(pl.col("kind").cast(pl.String))
+    if windows.is_empty():
+        return GPU_TIMES.to_frame()
+    work = _number_works(gpu_ops)
+    columns = ("process_key", "device_id", "start_ns", "end_ns")
+    process, device, start, end = (numbers(gpu_ops[name]) for name in columns)
+    host_process, host_start, host_end = (
+        numbers(host_communication[name]) for name in ("process_key", *columns[2:])
     )
-    ops = _unite_parts(gpu_ops.select(*_DEVICE, *_SPAN, work=work), [*_DEVICE, "work"])
-    host = _unite_parts(host_communication, ["process_key"])
-    parts = [GPU_TIMES.to_frame()]
-    for (process, device), own in windows.partition_by(_DEVICE, as_dict=True).items():
-        works = ("compute", "communication", "memcpy", "memset")
-        of_device = [ops.get((process, device, name), _NOTHING) for name in works]
-        times = _measure(*of_device, host=host.get((process,), _NOTHING), windows=own)
-        parts.append(own.with_columns(**times).pipe(conform, GPU_TIMES))
-    return (
-        pl.concat(parts)
-        .group_by(*_DEVICE, "step")
-        .agg(pl.all().sum())
-        .sort(*_DEVICE, "step", nulls_last=True)
-        .pipe(conform, GPU_TIMES)
-    )
+    keys = [numbers(windows[name]) for name in _STEP]
+    first, last = (numbers(windows[name]) for name in columns[2:])
+    measured = np.zeros((len(_MEASURES), len(windows)), dtype=np.int64)
+    begins = number_keys(pack(*keys[:2]))[0]
+    for begin, until in zip(begins, [*begins[1:], len(windows)], strict=True):
+        own, is_own = slice(begin, until), (process == keys[0][begin]) & (device == keys[1][begin])
+        unions = [
+            unite(start[of], end[of]) for of in (is_own & (work == code) for code in range(len(_WORKS)))
+        ]
+        of_host = host_process == keys[0][begin]
+        host = unite(host_start[of_host], host_end[of_host])
+        measured[:, own] = _measure(*unions, host=host, first=first[own], last=last[own])
+    first_row, number = number_keys(pack(*keys))
+    sums = np.zeros((len(_MEASURES), len(first_row)), dtype=np.int64)
+    np.add.at(sums.T, number, measured.T)
+    process, device, step = (key[first_row] for key in keys)
+    order = sort_rows(process, device, np.where(step == NEVER, -NEVER, step))
+    steps = [as_numbers(name, key[first_row][order]) for name, key in zip(_STEP, keys, strict=True)]
+    times = [pl.Series(name, values[order]) for name, values in zip(_MEASURES, sums, strict=True)]
+    return conform(pl.DataFrame([*steps, *times]), GPU_TIMES)
 
 
-def _unite_parts(frame: pl.DataFrame, keys: list[str]) -> dict[tuple[object, ...], Union]:
-    """Unite the intervals of each key."""
-    parts = frame.select(*keys, *_SPAN).partition_by(keys, as_dict=True)
-    return {key: unite(*(part[name].to_numpy() for name in _SPAN)) for key, part in parts.items()}
+def _number_works(gpu_ops: pl.DataFrame) -> Int64s:
+    """Number the work of each operation, as in `_WORKS`; -1 for other kinds."""
+    categories = OP_KIND.categories.to_list()
+    code_of = [_WORKS.index(kind) if kind in _WORKS else -1 for kind in categories]
+    code_of = [0 if kind in KERNEL_KINDS else code for kind, code in zip(categories, code_of, strict=True)]
+    work: Int64s = np.array(code_of)[numbers(gpu_ops["kind"])]
+    work[gpu_ops["is_communication"].to_numpy() & (work == 0)] = 1
+    return work
 
 
 def _measure(
-    compute: Union, communication: Union, memcpy: Union, memset: Union, *, host: Union, windows: pl.DataFrame
-) -> dict[str, Int64s]:
-    """Measure the work of one device in each of its windows; columns of `GPU_TIMES`."""
-    first, last = (windows[name].to_numpy() for name in _SPAN)
+    compute: Union,
+    communication: Union,
+    memcpy: Union,
+    memset: Union,
+    *,
+    host: Union,
+    first: Int64s,
+    last: Int64s,
+) -> list[Int64s]:
+    """Measure the work of one device in each of its windows: `_MEASURES`."""
     kernel, memory, any_communication = compute | communication, memcpy | memset, communication | host
-    measured = {
-        "busy_ns": kernel | memory,
-        "kernel_ns": kernel,
-        "compute_ns": compute,
-        "communication_ns": communication,
-        "memcpy_ns": memcpy,
-        "memset_ns": memset,
-        "any_communication_ns": any_communication,
-    }
-    return {
-        "span_ns": last - first,
-        "overlap_ns": compute.overlap_within(communication, first, last),
-        "any_overlap_ns": compute.overlap_within(any_communication, first, last),
-        **{name: union.within(first, last) for name, union in measured.items()},
-    }
+    unions = (kernel | memory, kernel, compute, communication, memcpy, memset, any_communication)
+    return [
+        last - first,
+        compute.overlap_within(communication, first, last),
+        compute.overlap_within(any_communication, first, last),
+        *(union.within(first, last) for union in unions),
+    ]

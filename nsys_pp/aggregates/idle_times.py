@@ -9,27 +9,25 @@ The cause of a gap follows from the operation that ends it: its call came too la
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
+from nsys_pp.arrays.columns import NEVER, as_numbers, find_distinct, numbers, pack, pick
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.records import join_rows, select_rows
+from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import IDLE_CAUSE, IDLE_TIMES, KERNEL_WAIT_NS
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import conform
 
-_DEVICE = ["process_key", "device_id"]
-_STREAM = [*_DEVICE, "context_id", "stream_id"]
-_UNKNOWN_NS = np.int64(-(1 << 62))  # start of an unknown call
-_GAPS = build_schema(
-    {  # gaps of one device, any order
-        "stream_id": pl.Int64,  # null: of the device as a whole
-        "cause": IDLE_CAUSE,
-        "start_ns": pl.Int64,
-        "end_ns": pl.Int64,
-    },
-    name="_GAPS",
-)
+_DEVICE = ("process_key", "device_id")
+_EDGES, _HOST_LATE, _KERNEL_WAIT, _OTHER, _UNKNOWN = range(len(IDLE_CAUSE.categories))
 
 
 def find_idle(
@@ -53,95 +51,130 @@ def find_idle(
         count 0. For each device and step, causes of the device add up to `span_ns` - `busy_ns` of `GPU_TIMES`.
     """
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    launch = np.append(api_calls["start_ns"].to_numpy(), _UNKNOWN_NS)[call]  # -1 is the last one
-    ops = gpu_ops.select(*_STREAM, "start_ns", "end_ns", launch_ns=launch).partition_by(_DEVICE, as_dict=True)
-    parts = [IDLE_TIMES.to_frame()]
-    for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
-        gaps = _list_gaps(ops[device], own) if device in ops else _list_edges(own, None)
-        parts.append(
-            _cut(gaps, own)
-            .group_by("stream_id", "step", "cause")
-            .agg(pl.col("count").sum(), total_ns=pl.col("length_ns").sum(), most_ns=pl.col("whole_ns").max())
-            .with_columns(pl.lit(device[0]).alias(_DEVICE[0]), pl.lit(device[1]).alias(_DEVICE[1]))
-            .pipe(conform, IDLE_TIMES)
-        )
-    order = [*_DEVICE, "stream_id", "step", "cause"]
-    return pl.concat(parts).sort(order, nulls_last=[False, False, False, True, False])
+    columns = ("context_id", "stream_id", "start_ns", "end_ns")
+    context, stream, start, end = (numbers(gpu_ops[name]) for name in columns)
+    launch = pick(numbers(api_calls["start_ns"]), call, NEVER)
+    ops = _Ops(context, stream, start, end, launch)
+    process, device = (numbers(gpu_ops[name]) for name in _DEVICE)
+    of_process, of_device, step, first, last = (
+        numbers(windows[name]) for name in (*_DEVICE, "step", "start_ns", "end_ns")
+    )
+    begins = number_keys(pack(of_process, of_device))[0].tolist()
+    parts = []
+    for begin, until in pairwise([*begins, len(windows)]):
+        own = slice(begin, until)
+        of_own = select_rows(ops, (process == of_process[begin]) & (device == of_device[begin]))
+        gaps = _list_gaps(of_own, int(first[begin]), int(last[until - 1]))
+        parts.append(_cut(gaps, first[own], last[own], begin))
+    return _add_up(join_rows(*parts), of_process, of_device, step) if parts else IDLE_TIMES.to_frame()
 
 
-def _list_gaps(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """List the gaps of one device and of its streams: `_GAPS`."""
-    by_start = np.argsort(ops["start_ns"].to_numpy(), kind="stable")
+class _Ops(Struct, frozen=True):
+    """Operations of one device."""
+
+    context: Int64s
+    stream: Int64s
+    start: Int64s
+    end: Int64s
+    launch: Int64s  # start of the call; `NEVER` where unknown
+
+
+class _Gaps(Struct, frozen=True):
+    """Gaps of one device, any order."""
+
+    stream: Int64s  # `NEVER`: of the device as a whole
+    cause: Int64s  # code of `IDLE_CAUSE`
+    start: Int64s
+    end: Int64s
+
+
+class _Pieces(Struct, frozen=True):
+    """Pieces of gaps, each in one window."""
+
+    stream: Int64s
+    cause: Int64s
+    window: Int64s  # row of the windows of all devices
+    is_first: Int64s  # 1: the first piece of its gap; else 0
+    length: Int64s
+    whole: Int64s  # length of the gap, of its first piece; else `NEVER`
+
+
+def _add_up(pieces: _Pieces, process: Int64s, device: Int64s, step: Int64s) -> pl.DataFrame:
+    """Add up the pieces of each device, stream, step and cause (`IDLE_TIMES`)."""
+    window, stream, cause = pieces.window, pieces.stream, pieces.cause
+    keys = (process[window], device[window], stream, step[window], cause)
+    first, number = number_keys(pack(*keys))
+    count, total = np.zeros((2, len(first)), dtype=np.int64)
+    most = np.full(len(first), NEVER)
+    np.add.at(count, number, pieces.is_first)
+    np.add.at(total, number, pieces.length)
+    np.maximum.at(most, number, pieces.whole)
+    of_process, of_device, stream, of_step, cause = (key[first] for key in keys)
+    order = sort_rows(of_process, of_device, stream, np.where(of_step == NEVER, -NEVER, of_step), cause)
+    columns = {
+        "process_key": of_process,
+        "device_id": of_device,
+        "step": of_step,
+        "stream_id": stream,
+        "count": count,
+        "total_ns": total,
+        "most_ns": most,
+    }
+    causes = pl.Series("cause", IDLE_CAUSE.categories, dtype=IDLE_CAUSE)[cause[order]]
+    summed = pl.DataFrame([as_numbers(name, values[order]) for name, values in columns.items()])
+    return conform(summed.hstack([causes]), IDLE_TIMES)
+
+
+def _list_gaps(ops: _Ops, first: int, last: int) -> _Gaps:
+    """List the gaps of one device and of its streams; its time is [first, last)."""
+    if not len(ops.start):
+        return _list_edges([(first, last)])
+    by_start = np.argsort(ops.start, kind="stable")
     stream = _number_streams(ops)
     narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # 16 bits are sorted by radix
     by_stream = by_start[np.argsort(narrow, kind="stable")]
-    return pl.concat(
-        [
-            _list_edges(windows, ops),
-            _list_between(ops, by_start, np.zeros_like(stream)).with_columns(stream_id=None).cast(_GAPS),
-            _list_between(ops, by_stream, stream),
-        ]
+    of_device = _list_between(ops, by_start, np.zeros_like(stream))
+    return join_rows(
+        _list_edges([(first, int(ops.start.min())), (int(ops.end.max()), last)]),
+        replace(of_device, stream=np.full_like(of_device.stream, NEVER)),
+        _list_between(ops, by_stream, stream),
     )
 
 
-def _number_streams(ops: pl.DataFrame) -> Int64s:
-    """Number the streams of a device; ids of streams are 32 bits wide, and two contexts may use the same ones."""
-    context, stream = (
-        ops[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("context_id", "stream_id")
-    )
-    key = (context << 32) + stream
-    number: Int64s = np.searchsorted(np.unique(key), key)
-    return number
+def _number_streams(ops: _Ops) -> Int64s:
+    """Number the streams of a device; two contexts may use the same ids."""
+    return find_distinct(pack(ops.context, ops.stream))[1]
 
 
-def _list_edges(windows: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
+def _list_edges(edges: list[tuple[int, int]]) -> _Gaps:
     """List the gaps before the first operation and after the last; one gap of all time without operations."""
-    first, last = windows["start_ns"][0], windows["end_ns"][-1]
-    edges = [(first, last)] if ops is None else [(first, ops["start_ns"].min()), (ops["end_ns"].max(), last)]
-    gaps = pl.DataFrame(edges, {"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
-    return (
-        gaps.filter(pl.col("start_ns") < pl.col("end_ns"))
-        .with_columns(stream_id=None, cause=pl.lit("edges"))
-        .pipe(conform, _GAPS)
-    )
+    start, end = np.array([edge for edge in edges if edge[0] < edge[1]], dtype=np.int64).reshape(-1, 2).T
+    return _Gaps(np.full_like(start, NEVER), np.full_like(start, _EDGES), start, end)
 
 
-def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFrame:
+def _list_between(ops: _Ops, order: Int64s, group: Int64s) -> _Gaps:
     """List the gaps between operations of one group; `order` sorts operations by group and start."""
     group = group[order]
-    start, end = (ops[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
+    start, end = ops.start[order], ops.end[order]
     reach = running_maximum(group, end)
     before = np.flatnonzero((group[1:] == group[:-1]) & (reach[:-1] < start[1:]))
-    begin, end_of_gap, next_op = reach[before], start[before + 1], order[before + 1]
-    cause = (
-        pl.when(pl.col("launch_ns") == _UNKNOWN_NS)
-        .then(pl.lit("unknown", IDLE_CAUSE))
-        .when(pl.col("launch_ns") > pl.col("start_ns"))
-        .then(pl.lit("host_late", IDLE_CAUSE))
-        .when(pl.col("end_ns") - pl.col("start_ns") < KERNEL_WAIT_NS)
-        .then(pl.lit("kernel_wait", IDLE_CAUSE))
-        .otherwise(pl.lit("other", IDLE_CAUSE))
-    )
-    return (
-        ops.select(pl.col("stream_id", "launch_ns").gather(next_op))
-        .with_columns(start_ns=pl.Series(begin), end_ns=pl.Series(end_of_gap))
-        .with_columns(cause=cause)
-        .pipe(conform, _GAPS)
-    )
+    begin, until, next_op = reach[before], start[before + 1], order[before + 1]
+    launch = ops.launch[next_op]
+    cause = np.where(until - begin < KERNEL_WAIT_NS, _KERNEL_WAIT, _OTHER)
+    cause[launch > begin] = _HOST_LATE
+    cause[launch == NEVER] = _UNKNOWN
+    return _Gaps(ops.stream[next_op], cause, begin, until)
 
 
-def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Split gaps at the borders of windows: stream_id, cause, step, count (1 for the first piece), length_ns, whole_ns."""
-    first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    begin, end = (gaps[name].to_numpy() for name in ("start_ns", "end_ns"))
-    from_window = np.searchsorted(first, begin, side="right") - 1
-    until_window = np.searchsorted(first, end)
-    gap = np.repeat(np.arange(len(gaps)), until_window - from_window)
+def _cut(gaps: _Gaps, first: Int64s, last: Int64s, begin: int) -> _Pieces:
+    """Split gaps at the borders of the windows of their device, whose rows begin at `begin`."""
+    from_window = np.searchsorted(first, gaps.start, side="right") - 1
+    until_window = np.searchsorted(first, gaps.end)
+    gap = np.repeat(np.arange(len(gaps.start)), until_window - from_window)
     window = expand_windows(from_window, until_window)
-    length = np.minimum(end[gap], last[window]) - np.maximum(begin[gap], first[window])
-    return gaps.select(pl.col("stream_id", "cause").gather(gap)).with_columns(
-        windows["step"].gather(window),
-        count=pl.Series(window == from_window[gap]),
-        length_ns=pl.Series(length),
-        whole_ns=pl.Series((end - begin)[gap]).set(pl.Series(window != from_window[gap]), None),
+    is_first = window == from_window[gap]
+    length = np.minimum(gaps.end[gap], last[window]) - np.maximum(gaps.start[gap], first[window])
+    whole = np.where(is_first, (gaps.end - gaps.start)[gap], NEVER)
+    return _Pieces(
+        gaps.stream[gap], gaps.cause[gap], window + begin, is_first.astype(np.int64), length, whole
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 from nsys_pp.arrays.distributions import build_distributions
-from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.aggregates import ITEM_AGGREGATES
+from nsys_pp.frames.conform import conform_part
 
 _COUNTS = ("call_count",)
 
@@ -22,22 +24,18 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     Returns:
         `ITEM_AGGREGATES`: one row per combination of values, with counts added up. Missing columns are null. Empty in, empty out.
     """
-    keys = [column for column in instances.columns if column not in (*_COUNTS, "value_ns")]
     counts = [column for column in _COUNTS if column in instances.columns]
-    timed = instances.drop_nulls("value_ns")
-    sums = build_distributions(timed, keys, "value_ns")
-    if counts:
-        # the groups have the same order, as the rows are the same
-        sums = sums.hstack(timed.group_by(keys, maintain_order=True).agg(pl.col(counts).sum()).select(counts))
-    absent = [column for column in ITEM_AGGREGATES if column not in sums.columns]
-    return (
-        sums.with_columns(
-            **{
-                column: pl.lit(None, ITEM_AGGREGATES[column])
-                for column in absent
-                if column not in DISTRIBUTION
-            },
-        )
-        .with_columns(item=pl.lit(item), measure=pl.lit(measure))
-        .pipe(conform, ITEM_AGGREGATES)
-    )
+    keys = [column for column in instances.columns if column not in (*counts, "value_ns")]
+    sums = build_distributions(instances, keys, "value_ns", counts=counts)
+    of_all = [_repeat("item", item, len(sums)), _repeat("measure", measure, len(sums))]
+    return conform_part(sums.hstack(of_all), ITEM_AGGREGATES)
+
+
+def _repeat(column: str, text: str, count: int) -> pl.Series:
+    """Build a column of one category."""
+    return _build_category(column, text).new_from_index(0, count)
+
+
+@cache
+def _build_category(column: str, text: str) -> pl.Series:
+    return pl.Series(column, [text], dtype=ITEM_AGGREGATES[column])

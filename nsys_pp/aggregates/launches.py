@@ -11,21 +11,40 @@ graph with traced nodes, the thousandth kernel waits for the other kernels, not 
 
 from __future__ import annotations
 
-import numpy as np
-import polars as pl
+from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.aggregates.step_times import DEVICE, StepTimes, time_on_device
 from nsys_pp.aggregates.unions import sum_within
-from nsys_pp.aggregates.windows import step_on_device, tile_devices
+from nsys_pp.aggregates.windows import tile
+from nsys_pp.arrays.columns import NEVER, as_numbers, index_rows, is_among, numbers, pack
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.search import find_rows, number_keys
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS
 
-_DEVICE = ["process_key", "device_id"]
-_STEP = [*_DEVICE, "step"]
-_NO_DELAYS = {"values": [], "value_counts": [], "count": 0, "total": 0, "squares": 0.0}
+_STEP = [*DEVICE, "step"]
+_NOTHING: Mapping[str, Any] = {
+    "count": 0,
+    "total": 0,
+    "least": None,
+    "most": None,
+    "squares": 0.0,
+    "values": [],
+    "value_counts": [],
+}
+_NO_DELAYS = pl.DataFrame(
+    [pl.Series(name, [_NOTHING[name]], dtype=dtype) for name, dtype in DISTRIBUTION.items()]
+)
 
 
 def sum_launches(
@@ -46,71 +65,104 @@ def sum_launches(
         before their call have no delay. A launch is in the step in which its first kernel starts; the queue
         is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
     """
-    launched = _list_launches(gpu_ops, api_calls, launches)
-    delay = pl.col("start_ns") - pl.col("call_ns")
-    launched = launched.with_columns(
-        step_on_device(launched, steps), delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay)
-    )
-    length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("call_end_ns") - pl.col("call_ns")
-    counts = launched.group_by(_STEP).agg(
-        short_count=(length < call).sum(),
-        slow_call_count=(call > SLOW_CALL_NS).sum(),
-        late_count=(pl.col("delay_ns") > LATE_NS).sum(),
-    )
-    return (
-        _measure_queues(launched, steps)
-        .join(counts, on=_STEP, how="left", nulls_equal=True)
-        .join(build_distributions(launched, _STEP, "delay_ns"), on=_STEP, how="left", nulls_equal=True)
-        .filter((pl.col("count") > 0) | (pl.col("queue_most") > 0))
-        .with_columns(pl.col(f"{name}_count").fill_null(0) for name in ("short", "slow_call", "late"))
-        .with_columns(
-            pl.col(name).fill_null(pl.lit(empty, DISTRIBUTION[name])) for name, empty in _NO_DELAYS.items()
-        )
-        .sort(_STEP, nulls_last=True)
-        .pipe(conform, LAUNCH_AGGREGATES)
-    )
+    launched, times = _list_launches(gpu_ops, api_calls, launches), time_on_device(steps)
+    queues = _measure_queues(launched, times)
+    step = times.find([launched.process, launched.device], launched.start)
+    keys = [
+        np.append(queues.process, launched.process),
+        np.append(queues.device, launched.device),
+        np.append(queues.step, step),
+    ]
+    first, number = number_keys(pack(*keys))
+    count = len(first)
+    queued, most = np.zeros((2, count), dtype=np.int64)
+    np.add.at(queued, number[: len(queues.step)], queues.queued)
+    np.maximum.at(most, number[: len(queues.step)], queues.most)
+    number = number[len(queues.step) :]
+    call_ns, delay = launched.call_end - launched.call, launched.start - launched.call
+    delay[delay < -MOST_EARLY_NS] = NEVER
+    marked = {
+        "short_count": launched.end - launched.start < call_ns,
+        "slow_call_count": call_ns > SLOW_CALL_NS,
+        "late_count": delay > LATE_NS,
+    }
+    columns = [as_numbers(name, key[first]) for name, key in zip(_STEP, keys, strict=True)]
+    columns += [pl.Series(name, np.bincount(number[mask], minlength=count)) for name, mask in marked.items()]
+    columns += [pl.Series("queued_ns", queued), pl.Series("queue_most", most)]
+    delays = _describe_delays(number, delay, count)
+    kept = np.flatnonzero((numbers(delays["count"]) > 0) | (most > 0))
+    process, device, of_step = (key[first][kept] for key in keys)
+    order = sort_rows(process, device, np.where(of_step == NEVER, -NEVER, of_step))
+    return conform(index_rows(pl.DataFrame(columns).hstack(delays), kept[order]), LAUNCH_AGGREGATES)
 
 
-def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """List the launches of each call on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
+class _Launches(Struct, frozen=True):
+    """Launches of calls on devices."""
+
+    process: Int64s
+    device: Int64s
+    start: Int64s  # of the first operation
+    end: Int64s  # of the last operation
+    call: Int64s  # start of the call
+    call_end: Int64s
+
+
+class _Queues(Struct, frozen=True):
+    """Queues of devices in windows of their steps."""
+
+    process: Int64s
+    device: Int64s
+    step: Int64s  # `NEVER` outside all steps
+    queued: Int64s
+    most: Int64s
+
+
+def _describe_delays(row: npt.NDArray[np.uint32], delay: Int64s, count: int) -> pl.DataFrame:
+    """Build the distribution of delays of each row (`DISTRIBUTION`), also of rows without delays."""
+    delays = build_distributions(
+        pl.DataFrame([pl.Series("row", row.astype(np.int64)), as_numbers("delay_ns", delay)]),
+        ["row"],
+        "delay_ns",
+    )
+    at = find_rows(numbers(delays["row"]), np.arange(count))
+    return index_rows(pl.concat([delays.drop("row"), _NO_DELAYS]), np.where(at < 0, len(delays), at))
+
+
+def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Launches:
+    """List the launches of each call on each device."""
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
-        pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
-    )
-    if (np.bincount(ops["call"].to_numpy()) > 1).any():
-        hull = [pl.col("start_ns").min(), pl.col("end_ns").max()]
-        ops = ops.group_by(*_DEVICE, "call", maintain_order=True).agg(hull)
-    calls = {"call_ns": "start_ns", "call_end_ns": "end_ns"}
-    return ops.select(*_DEVICE, "start_ns", "end_ns").with_columns(
-        api_calls[name].gather(ops["call"]).alias(ours) for ours, name in calls.items()
-    )
+    rows = np.flatnonzero(is_among(gpu_ops["kind"], KERNEL_KINDS) & (call >= 0))
+    call = call[rows]
+    process, device, start, end = (numbers(gpu_ops[name])[rows] for name in (*DEVICE, "start_ns", "end_ns"))
+    if (np.bincount(call) > 1).any():
+        first, number = number_keys(pack(process, device, call))
+        of_all = start, end
+        start, end = of_all[0][first], of_all[1][first]
+        np.minimum.at(start, number, of_all[0])
+        np.maximum.at(end, number, of_all[1])
+        process, device, call = process[first], device[first], call[first]
+    calls = (numbers(api_calls[name])[call] for name in ("start_ns", "end_ns"))
+    return _Launches(process, device, start, end, *calls)
 
 
-def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Measure the queue of each device in each step: process_key, device_id, step, queued_ns, queue_most."""
-    begin = pl.min_horizontal("call_ns", "start_ns")  # with clock errors, a kernel may start before its call
-    queued = launched.select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns")
+def _measure_queues(launched: _Launches, steps: StepTimes) -> _Queues:
+    """Measure the queue of each device in each window of its steps."""
+    # with clock errors, a kernel may start before its call
+    begin, end = np.minimum(launched.call, launched.start), launched.end
+    first, number = number_keys(pack(launched.process, launched.device))
+    owners = [launched.process[first], launched.device[first]]
+    since, until = begin[first], end[first]
+    np.minimum.at(since, number, begin)
     # an operation without length at the last moment lies in the last window, too
-    last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()
-    spans = queued.group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min(), last_ns=last)
-    windows = tile_devices(steps, spans)
-    of_device = queued.partition_by(_DEVICE, as_dict=True)
-    parts = []
-    for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
-        first, last_ns = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
-        start, end = (of_device[device][name].to_numpy() for name in ("start_ns", "end_ns"))
-        most = _find_longest(np.sort(start), np.sort(end), first, last_ns)
-        parts.append(
-            own.select(_STEP).with_columns(
-                queued_ns=pl.Series(sum_within(start, end, first, last_ns)), queue_most=pl.Series(most)
-            )
-        )
-    empty = windows.select(_STEP).with_columns(queued_ns=pl.lit(0), queue_most=pl.lit(0)).clear()
-    return (
-        pl.concat([empty.cast({"queued_ns": pl.Int64, "queue_most": pl.Int64}), *parts])
-        .group_by(_STEP)
-        .agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
-    )
+    np.maximum.at(until, number, np.maximum(end, launched.start + 1))
+    keys, step, start, stop = tile(steps, owners, since, until)
+    queued, most = np.zeros((2, len(step)), dtype=np.int64)
+    for owner, (process, device) in enumerate(zip(*owners, strict=True)):
+        own = np.flatnonzero((keys[0] == process) & (keys[1] == device))
+        begins, ends = np.sort(begin[number == owner]), np.sort(end[number == owner])
+        queued[own] = sum_within(begins, ends, start[own], stop[own])
+        most[own] = _find_longest(begins, ends, start[own], stop[own])
+    return _Queues(keys[0], keys[1], step, queued, most)
 
 
 def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.aggregates.step_times import step_on_host
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
@@ -83,6 +83,8 @@ def find_peaks(memory_events: pl.DataFrame, *, windows: pl.DataFrame) -> pl.Data
         `MEMORY_PEAKS`: one row per device, kind of memory and step of the process (null: outside all steps), sorted by
         these. Empty in, empty out.
     """
+    if memory_events.is_empty():
+        return MEMORY_PEAKS.to_frame()
     used = _add_up(_match_releases(memory_events))
     series = used.select("series", *_SERIES).unique("series", maintain_order=True)
     during = used.join_asof(

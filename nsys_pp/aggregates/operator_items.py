@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
-from nsys_pp.aggregates.windows import step_on_device, step_on_host
+from nsys_pp.aggregates.step_times import step_on_device, step_on_host
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.frames.aggregates import ITEM_AGGREGATES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.aggregates.windows import step_on_device
+from nsys_pp.aggregates.step_times import step_on_device
+from nsys_pp.arrays.columns import has_value, keep_rows
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.conform import conform
@@ -26,19 +27,20 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -
         template arguments or parameters are rows of their own, as in `cuda_gpu_kern_sum` of `nsys stats`.
         Empty in, empty out.
     """
-    ops = gpu_ops.select(
-        *_DEVICE[:2],
-        "kind",
+    full_name = op_details.gather("full_name", gpu_ops["op_id"])
+    name = gpu_ops["name"]
+    is_short = ~has_value(full_name)
+    if is_short.any():
+        full_name = name if is_short.all() else name.zip_with(pl.Series(is_short), full_name)
+    columns = [
         step_on_device(gpu_ops, steps),
-        pl.coalesce(op_details.gather("full_name", gpu_ops["op_id"]), "name").alias("name"),
-        "is_communication",
-        base_name="name",
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    sums = build_distributions(
-        ops, [*_DEVICE, "kind", "name", "base_name", "is_communication"], "duration_ns"
-    )
-    return conform(sums, OP_AGGREGATES)
+        full_name.alias("name"),
+        name.alias("base_name"),
+        (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
+    ]
+    ops = gpu_ops[[*_DEVICE[:2], "kind", "is_communication"]].hstack(columns)
+    keys = [*_DEVICE, "kind", "name", "base_name", "is_communication"]
+    return conform(build_distributions(ops, keys, "duration_ns"), OP_AGGREGATES)
 
 
 def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
@@ -53,6 +55,10 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataF
         `COPY_SIZES`, in order of the first operation of each row; operations without a recorded size are skipped.
         Empty in, empty out.
     """
-    sized = gpu_ops.with_columns(op_details.gather("size_bytes", gpu_ops["op_id"])).drop_nulls("size_bytes")
-    ops = sized.with_columns(step_on_device(sized, steps))
+    size = op_details.gather("size_bytes", gpu_ops["op_id"]).alias("size_bytes")
+    is_sized = has_value(size)
+    if not is_sized.any():
+        return COPY_SIZES.to_frame()
+    sized = keep_rows(gpu_ops.hstack([size]), is_sized)
+    ops = sized.hstack([step_on_device(sized, steps)])
     return conform(build_distributions(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
-from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.aggregates.step_times import step_on_host
+from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
 from nsys_pp.frames.report import NAME
 
 MOST_NAMES = 10_000
@@ -28,29 +30,35 @@ def sum_ranges(
     Returns:
         `ITEM_AGGREGATES` of item "range", all measures. Open ranges end at the end of the capture. Empty in, empty out.
     """
-    instances = ranges.select(
-        "process_key",
+    columns = [
         step_on_host(ranges, steps),
-        "domain",
-        style="kind",
-        name=_fold(ranges["name"], most_names),
-        value_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
+        ranges["domain"],
+        ranges["kind"].alias("style"),
+        _fold(ranges["name"], most_names).alias("name"),
+    ]
+    instances = ranges[["process_key"]].hstack(columns)
     # Ranges are in order of range_id, and projections are of some of them.
-    of_range = instances[ranges["range_id"].search_sorted(projections["range_id"])]
-    projected = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
+    row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
+    projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
+    spans = projections["gpu_end_ns"] - projections["gpu_start_ns"]
     measured = {
-        "host": instances,
-        "span": projected.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),
-        "gpu": projected.with_columns(value_ns=projections["total_ns"]),
+        "host": (instances, ranges["end_ns"] - ranges["start_ns"]),
+        "span": (projected, spans),
+        "gpu": (projected, projections["total_ns"]),
     }
-    parts = [sum_instances(rows, item="range", measure=measure) for measure, rows in measured.items()]
+    parts = [
+        sum_instances(rows.hstack([values.alias("value_ns")]), item="range", measure=measure)
+        for measure, (rows, values) in measured.items()
+    ]
     return pl.concat(parts)
 
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
-    distinct = names.unique().drop_nulls()
+    first, _ = find_distinct(numbers(names, null=-1))
+    if len(first) <= most_names:  # of null, too
+        return names
+    distinct = names[first].drop_nulls()
     if len(distinct) <= most_names:
         return names
     folded = pl.DataFrame(

@@ -15,6 +15,12 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.aggregates.step_times import DEVICE, PROCESS, StepTimes, time_on_device, time_on_host
+from nsys_pp.arrays.columns import NEVER, as_numbers, numbers, pack, pick
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.search import find_rows, number_keys
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 
 DEVICE_WINDOWS = build_schema(
@@ -36,9 +42,7 @@ HOST_WINDOWS = build_schema(
     },
     name="HOST_WINDOWS",
 )
-_PROCESS = ["process_key"]
-_DEVICE = ["process_key", "device_id"]
-_EVER = 1 << 62
+_EVER = np.int64(1 << 62)
 
 
 class Windows(Struct, frozen=True, kw_only=True):
@@ -76,134 +80,80 @@ def find_windows(
         The time of a process includes its steps beyond its events. No window is empty, unless it is the only
         one.
     """
-    times = [
-        frame.select(*_PROCESS, "start_ns", "end_ns") for frame in (gpu_ops, api_calls, os_calls, ranges)
-    ]
-    of_steps = [
-        steps.select(*_PROCESS, start_ns=f"{side}start_ns", end_ns=f"{side}end_ns") for side in ("", "host_")
-    ]
-    span = (
-        pl.concat(
-            frame.group_by(_PROCESS).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-            for frame in (*times, *of_steps)
-        )
-        .group_by(_PROCESS)
-        .agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
-    )
-    devices = pl.concat([frame.select(_DEVICE).unique() for frame in (gpu_ops, steps)]).unique()
+    host, device = time_on_host(steps), time_on_device(steps)
+    process, first, last = _find_spans([gpu_ops, api_calls, os_calls, ranges], steps)
+    owners = [np.concatenate([numbers(frame[key]) for frame in (gpu_ops, steps)]) for key in DEVICE]
+    distinct, _ = number_keys(pack(*owners))
+    distinct = distinct[owners[0][distinct] > NEVER]
+    owners = [key[distinct] for key in owners]
+    at = find_rows(process, owners[0])
+    of_devices = tile(device, owners, first[at], last[at])
     return Windows(
-        device=tile_devices(steps, devices.join(span, on=_PROCESS)),
-        host=_tile(_on_host(steps), span, _PROCESS).pipe(conform, HOST_WINDOWS),
+        device=conform(_frame(DEVICE, *of_devices), DEVICE_WINDOWS),
+        host=conform(_frame(PROCESS, *tile(host, [process], first, last)), HOST_WINDOWS),
     )
 
 
-def tile_devices(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Cut the time of devices at the borders of their steps.
+def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
+    """Find the first and the last time of each process, in events and steps."""
+    names = [("start_ns", "end_ns")] * (len(frames) + 1) + [("host_start_ns", "host_end_ns")]
+    parts = []
+    for frame, (start, end) in zip((*frames, steps, steps), names, strict=True):
+        process, number = number_keys(numbers(frame["process_key"]))
+        first, last = np.full(len(process), _EVER), np.full(len(process), NEVER)
+        np.minimum.at(first, number, numbers(frame[start], null=_EVER))
+        np.maximum.at(last, number, numbers(frame[end]))
+        parts.append((numbers(frame["process_key"])[process], first, last))
+    process, first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = sort_rows(process)
+    begins = np.flatnonzero(np.append(True, np.diff(process[order]) != 0)[: len(order)])
+    if not len(begins):
+        return process, first, last
+    return (
+        process[order][begins],
+        np.minimum.reduceat(first[order], begins),
+        np.maximum.reduceat(last[order], begins),
+    )
+
+
+def tile(
+    steps: StepTimes, owner: Sequence[Int64s], first: Int64s, last: Int64s
+) -> tuple[list[Int64s], Int64s, Int64s, Int64s]:
+    """Cut the time [first, last) of each owner at the borders of its steps.
 
     Args:
-        steps: `STEPS`.
-        spans: process_key, device_id, first_ns, last_ns: the time of each device, one row per device.
+        steps: Steps of processes or devices.
+        owner: Keys of the owners; each is distinct.
+        first: Start of the time of each owner.
+        last: End of the time of each owner.
 
     Returns:
-        `DEVICE_WINDOWS` that tile these times.
+        Keys of the owner, step (`NEVER` outside all steps), start and end of windows that tile these times, by owner and start.
     """
-    return _tile(_on_device(steps), spans, _DEVICE).pipe(conform, DEVICE_WINDOWS)
-
-
-def step_on_device(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
-    """Return the step of each row on its device.
-
-    Args:
-        frame: process_key, device_id and `time`; any order.
-        steps: `STEPS`.
-        time: Column with the moment of a row.
-
-    Returns:
-        Int64 `step`, one per row; null outside all steps, and where the device or the time is null.
-    """
-    return _look_up(frame, _on_device(steps), _DEVICE, time)
-
-
-def step_on_host(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
-    """Return the step of each row (process_key and `time`) on the CPU, as `step_on_device` does."""
-    return _look_up(frame, _on_host(steps), _PROCESS, time)
-
-
-def _on_device(steps: pl.DataFrame) -> pl.DataFrame:
-    """List the disjoint steps of devices, by device and time."""
-    return _cut(steps.select(*_DEVICE, "step", "start_ns", "end_ns"), _DEVICE)
-
-
-def _on_host(steps: pl.DataFrame) -> pl.DataFrame:
-    """List the disjoint steps of processes on the CPU, by process and time; an unknown border is infinitely far."""
-    end = pl.col("host_end_ns").cum_max().forward_fill().over(_PROCESS)
-    following = pl.col("host_start_ns").cum_min(reverse=True).backward_fill().over(_PROCESS)
-    bordered = (
-        steps.group_by(*_PROCESS, "step")
-        .agg(pl.col("start_ns", "host_start_ns").min(), pl.col("host_end_ns").max())
-        .sort(*_PROCESS, "start_ns", "step")
-        .select(
-            *_PROCESS,
-            "step",
-            start_ns=pl.coalesce("host_start_ns", end, -_EVER),
-            end_ns=pl.coalesce("host_end_ns", following, _EVER),
-        )
+    count = len(first)
+    group = pack(*(np.append(key, of_step) for key, of_step in zip(owner, steps.owner, strict=True)))
+    row = find_rows(group[:count], group[count:])
+    start, end = (
+        np.maximum(steps.start, pick(first, row, _EVER)),
+        np.minimum(steps.end, pick(last, row, NEVER)),
     )
-    return _cut(bordered, _PROCESS)
+    kept = np.flatnonzero((row >= 0) & (start < end))
+    row, step, start, end = row[kept], steps.step[kept], start[kept], end[kept]
+    # before the first step of each owner, and after each step
+    begun = last.copy()
+    np.minimum.at(begun, row, start)
+    following = np.append(np.where(row[1:] == row[:-1], start[1:], last[row[:-1]]), last[row[-1:]])
+    rows = np.concatenate([row, np.arange(count), row])
+    steps_of = np.concatenate([step, np.full(count + len(row), NEVER)])
+    starts, ends = np.concatenate([start, first, end]), np.concatenate([end, begun, following])
+    is_alone = ~mark_members(np.arange(count), row)
+    left = np.flatnonzero((starts < ends) | (is_alone[rows] & (steps_of == NEVER)))
+    left = left[sort_rows(*(key[rows[left]] for key in owner), starts[left])]
+    return [key[rows[left]] for key in owner], steps_of[left], starts[left], ends[left]
 
 
-def _cut(steps: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """End each step when the next one begins; drop empty steps."""
-    following = pl.col("start_ns").shift(-1).over(keys)
-    is_left = pl.col("start_ns") < pl.col("end_ns")
-    return (
-        steps.filter(is_left)
-        .sort(*keys, "start_ns", "step")
-        .with_columns(end_ns=pl.min_horizontal("end_ns", following))
-        .filter(is_left)
-    )
-
-
-def _tile(steps: pl.DataFrame, spans: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Fill [first_ns, last_ns) of `spans` around disjoint steps with windows without a step."""
-    placed = (
-        steps.join(spans, on=keys, maintain_order="left")
-        .with_columns(
-            start_ns=pl.max_horizontal("start_ns", "first_ns"), end_ns=pl.min_horizontal("end_ns", "last_ns")
-        )
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-    )
-    columns = (*keys, "step", "start_ns", "end_ns")
-    none = pl.lit(None, pl.Int64).alias("step")
-    following = pl.col("start_ns").shift(-1).over(keys).fill_null(pl.col("last_ns"))
-    after = placed.select(*keys, none, start_ns="end_ns", end_ns=following)
-    first = placed.group_by(keys).agg(begun_ns=pl.col("start_ns").min())
-    before = spans.join(first, on=keys, how="left").select(
-        *keys, none, start_ns="first_ns", end_ns=pl.coalesce("begun_ns", "last_ns")
-    )
-    is_only = pl.len().over(keys) == 1
-    return (
-        pl.concat([placed.select(columns), before, after])
-        .filter((pl.col("start_ns") < pl.col("end_ns")) | is_only)
-        .sort(*keys, "start_ns")
-    )
-
-
-def _look_up(frame: pl.DataFrame, steps: pl.DataFrame, keys: Sequence[str], time: str) -> pl.Series:
-    """Find the step around each row of `frame`; `steps` are disjoint, by keys and time."""
-    groups = steps.select(keys).unique(maintain_order=True).with_row_index("group")
-    of_rows, of_steps = (
-        rows.select(keys).join(groups, on=keys, how="left", maintain_order="left")["group"]
-        for rows in (frame, steps)
-    )
-    start, end = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    times = frame[time].cast(pl.Int64)
-    now, group = times.fill_null(0).to_numpy(), of_rows.cast(pl.Int64).fill_null(-1).to_numpy()
-    step_row = np.full(len(frame), -1)
-    for number in range(len(groups)):
-        rows, own = np.flatnonzero(group == number), np.flatnonzero(of_steps.to_numpy() == number)
-        at = own[0] + np.searchsorted(start[own], now[rows], side="right") - 1
-        is_within = (at >= own[0]) & (now[rows] < end[at])
-        step_row[rows[is_within]] = at[is_within]
-    at_row = pl.Series(step_row).set(pl.Series(step_row < 0) | times.is_null(), None)
-    return steps["step"].gather(at_row).alias("step")
+def _frame(
+    keys: Sequence[str], owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s
+) -> pl.DataFrame:
+    columns = zip((*keys, "step", "start_ns", "end_ns"), (*owner, step, start, end), strict=True)
+    return pl.DataFrame([as_numbers(name, values) for name, values in columns])

@@ -7,7 +7,7 @@ All arithmetic is modulo 2^64, so every method is exact for all values of 64 bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ minus: differences to another column. map: the value for each value of another c
 
 _MOST_KEYS = 1 << 12  # values of a column that may determine another one are below it
 _SAMPLE_ROWS = 1 << 12  # rows by which methods are compared
+_FIRST_ROWS = 64  # that refute keys
 _ZERO, _SHIFT = np.uint64(0), np.uint64(1)
 
 
@@ -45,7 +46,7 @@ def choose_planes(
     *,
     measure: Callable[[bytes], int],
     bases: Sequence[tuple[int, Values]] = (),
-    keys: Sequence[tuple[int, Values]] = (),
+    keys: Iterable[tuple[int, Values]] = (),
 ) -> tuple[PlaneCode, bytes]:
     """Encode a column by the method whose planes are smallest.
 
@@ -65,16 +66,19 @@ def choose_planes(
             return PlaneCode("map", width, len(table), position), planes
     first = max(0, (len(values) - _SAMPLE_ROWS) // 2)
     sample = slice(first, first + _SAMPLE_ROWS)
-    best: tuple[Method, int] = ("plain", -1)
-    least = -1
     by_position = dict(bases)
-    for method, other in _methods(values, bases):
+    methods = list(_methods(values, bases))
+    best, packed, least = methods[0], (0, b""), -1
+    for method, other in methods if len(methods) > 1 else ():
         base = by_position[other][sample] if other >= 0 else None
-        size = measure(_to_planes(_replace(values[sample], method, base))[1])
+        candidate = _to_planes(_replace(values[sample], method, base))
+        size = measure(candidate[1])
         if least < 0 or size < least:
-            best, least = (method, other), size
+            best, packed, least = (method, other), candidate, size
     method, other = best
-    width, planes = _to_planes(_replace(values, method, by_position.get(other)))
+    if least < 0 or len(values) > _SAMPLE_ROWS:  # else the sample is all of the column
+        packed = _to_planes(_replace(values, method, by_position.get(other)))
+    width, planes = packed
     return PlaneCode(method, width, len(values), other), planes
 
 
@@ -144,7 +148,9 @@ def _replace(values: Values, method: str, base: Values | None) -> Values:
     if method == "signed":
         return _to_magnitudes(values)
     if method == "delta":
-        return _to_magnitudes(np.diff(values, prepend=np.uint64(0)))
+        differences = values.copy()
+        np.subtract(values[1:], values[:-1], out=differences[1:])
+        return _to_magnitudes(differences)
     assert base is not None
     return _to_magnitudes(values - base)
 
@@ -153,10 +159,12 @@ def _find_map(values: Values, key: Values) -> Values | None:
     """Return the value for each value of a key from 0 on; None if the key does not determine the values."""
     if not len(values) or int(key.max()) >= min(_MOST_KEYS, len(values)):
         return None
-    table = np.zeros(int(key.max()) + 1, dtype=np.uint64)
-    positions = key.astype(np.int64)
-    table[positions] = values
-    return table if (table[positions] == values).all() else None
+    table, positions = np.zeros(int(key.max()) + 1, dtype=np.uint64), key.view(np.int64)
+    for rows in (slice(_FIRST_ROWS), slice(None)):  # few rows refute most keys
+        table[positions[rows]] = values[rows]
+        if not (table[positions[rows]] == values[rows]).all():
+            return None
+    return table
 
 
 def _to_magnitudes(values: Values) -> Values:

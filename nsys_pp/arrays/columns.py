@@ -34,9 +34,12 @@ _Value = TypeVar("_Value", bound=np.generic)
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
+    null_count = series.null_count()
+    if null_count and null_count == len(series):
+        return np.full(null_count, null, dtype=np.int64)
     if not series.dtype.is_integer():
         series = series.to_physical()
-    if series.null_count():
+    if null_count:
         series = series.cast(pl.Int64)
         # as floats, nulls are NaN; a query takes longer for few rows
         is_few = len(series) < _FEW_ROWS

@@ -16,8 +16,12 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import has_value, index_rows, keep_rows, numbers
+from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
+from nsys_pp.frames.names import NAME
 
 _KEPT_BITS = 10  # the leading one and nine more
 _ROW = "_row"
@@ -48,44 +52,37 @@ class _Runs(Struct, frozen=True, kw_only=True):
         value = np.where(too_many[self.row], _round_values(self.value), self.value)
         return _Runs(row=self.row, value=value, count=self.count).join()
 
-    def as_lists(self) -> pl.DataFrame:
+    def as_lists(self) -> list[pl.Series]:
         """Return `values` and `value_counts` of each row, in order."""
-        frame = pl.DataFrame({_ROW: self.row, "values": self.value, "value_counts": self.count})
-        return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
+        columns = {_ROW: self.row, "values": self.value, "value_counts": self.count}
+        frame = pl.DataFrame([pl.Series(name, values) for name, values in columns.items()])
+        lists = frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all()
+        return [lists[name] for name in ("values", "value_counts")]
 
 
-def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
+def build_distributions(
+    frame: pl.DataFrame, keys: Sequence[str], value: str, *, counts: Sequence[str] = ()
+) -> pl.DataFrame:
     """Build the distribution of the values of each group.
 
     Args:
         frame: Any frame.
         keys: Columns of the groups; nulls are a group. Without keys, all rows are one group.
         value: Column of integers; rows with null are skipped.
+        counts: Columns of integers without nulls, to be added up.
 
     Returns:
-        The keys, with their types, and `DISTRIBUTION`: one row per group, in order of their first rows. Empty in,
-        empty out.
+        The keys, with their types, `DISTRIBUTION` and the sums of `counts`: one row per group, in order of their first rows.
+        Empty in, empty out.
     """
-    known = frame.filter(pl.col(value).is_not_null())
-    column = pl.col(value).cast(pl.Int64)
-    groups = _group(
-        known,
-        keys,
-        count=pl.len().cast(pl.Int64),
-        total=column.sum(),
-        least=column.min(),
-        most=column.max(),
-        values=column.sort(),
-    )
-    values = _flatten(groups["values"])
-    count = groups["count"].to_numpy()
-    row = np.repeat(np.arange(len(groups)), count)
-    runs = _Runs(row=row, value=values, count=np.ones(len(row), dtype=np.int64)).join()
-    least = groups["least"].to_numpy()
-    mean = _mean_above(groups, least)
-    squares = runs.count * (runs.value - least[runs.row] - mean[runs.row]) ** 2
-    groups = groups.with_columns(squares=pl.Series(_sum_rows(squares, runs.row, len(groups))))
-    return _attach(groups, keys, runs.round_rows(np.zeros(len(groups), dtype=np.bool_)))
+    known = keep_rows(frame, has_value(frame[value]))
+    first, number = _number_groups(known, keys)
+    values = numbers(known[value])
+    order = order_rows(number, values)
+    runs = _Runs(row=number[order], value=values[order], count=np.ones(len(order), dtype=np.int64)).join()
+    groups = index_rows(known[list(keys)], first).get_columns() if keys else []
+    sums = [pl.Series(name, _sum_rows(numbers(known[name]), number, len(first))) for name in counts]
+    return pl.DataFrame([*groups, *_describe(runs, len(first)), *sums])
 
 
 def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -229,9 +226,27 @@ def _mean_above(distributions: pl.DataFrame, base: Int64s) -> Floats:
     return np.asarray((distributions["total"].to_numpy() - base * count) / count)
 
 
+def _number_groups(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[Int64s, Int64s]:
+    """Find the first row of each group, ascending, and the number of each row's group among these."""
+    if not keys:
+        return np.arange(min(len(frame), 1)), np.zeros(len(frame), dtype=np.int64)
+    columns = [frame[key] for key in keys]
+    first, number = number_rows(
+        [column.cast(NAME) if column.dtype == pl.String else column for column in columns]
+    )
+    return first, number.astype(np.int64)
+
+
 def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.DataFrame:
     one_group = frame.with_columns(pl.lit(0).alias(_ROW + "s"))
     return one_group.group_by(*keys, _ROW + "s", maintain_order=True).agg(**columns).drop(_ROW + "s")
+
+
+def _describe(runs: _Runs, count: int) -> list[pl.Series]:
+    """Build the columns of `DISTRIBUTION` of groups; no group is empty."""
+    moments = compute_moments(runs.row, runs.value, runs.count, count)
+    lists = runs.round_rows(np.zeros(count, dtype=np.bool_)).as_lists()
+    return [*(pl.Series(name, values) for name, values in moments.items()), *lists]
 
 
 def _attach(groups: pl.DataFrame, keys: Sequence[str], runs: _Runs) -> pl.DataFrame:

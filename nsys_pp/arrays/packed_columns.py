@@ -15,6 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import Values
+from nsys_pp.arrays.columns import find_distinct, numbers
 
 TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _FEW_ROWS = 64  # up to this number, a list is faster than a gather
@@ -136,6 +137,53 @@ def _build_lists(
     positions = np.where(valid, len(lists), len(lists) + 1)
     positions[lists["row"].to_numpy()] = np.arange(len(lists))
     return choices.gather(positions)
+
+
+def split_values(column: pl.Series) -> tuple[NDArray[Any], Mask | None]:
+    """Return the values of a column of numbers or booleans that are not null, and the mask of their rows; None: all."""
+    if not column.null_count():
+        return column.to_numpy(), None
+    if column.dtype in (pl.Float64, pl.UInt64):
+        return column.drop_nulls().to_numpy(), column.is_not_null().to_numpy()
+    valid = ~np.isnan(column.cast(pl.Int64).to_numpy())  # of numbers with nulls, floats
+    return numbers(column)[valid], valid
+
+
+def number_texts(
+    column: pl.Series, codes: pl.Series | None
+) -> tuple[list[str], NDArray[np.int64], Mask | None]:
+    """Return the distinct texts of a column, sorted, the position of each text that is not null, and the mask of their rows.
+
+    Texts are sorted by their bytes in UTF-8, as Python sorts them by code points.
+
+    Args:
+        column: The column.
+        codes: Physical values of categories; None: of strings.
+    """
+    if codes is None:
+        listed = column.to_list()
+        texts = sorted({text for text in listed if text is not None})
+        position_of: dict[str | None, int] = {text: position for position, text in enumerate(texts)}
+        positions = np.array([position_of.get(text, -1) for text in listed], dtype=np.int64)
+    else:
+        code = numbers(codes, null=-1)
+        first, index = find_distinct(code)
+        if isinstance(column.dtype, pl.Enum):
+            words = [None if at < 0 else list_words(column.dtype)[at] for at in code[first].tolist()]
+        else:
+            words = column[pl.Series(first.astype(np.uint32))].to_list()
+        texts = sorted(text for text in words if text is not None)
+        position_of = {text: position for position, text in enumerate(texts)}
+        positions = np.array([position_of.get(text, -1) for text in words], dtype=np.int64)[index]
+    if not column.null_count():
+        return texts, positions, None
+    return texts, positions[positions >= 0], positions >= 0
+
+
+@cache
+def list_words(dtype: pl.Enum) -> list[str]:
+    """List the categories of a type in order, once."""
+    return dtype.categories.to_list()
 
 
 def as_type(words: Values, dtype: Any) -> NDArray[Any]:

@@ -28,11 +28,16 @@ from nsys_pp.arrays.frame_codes import (
     ColumnCode,
     FrameCode,
     Layout,
-    identify_schema,
-    order_columns,
     read_code,
 )
-from nsys_pp.arrays.packed_columns import TEXTS, DecodedColumn, as_type, join_columns, list_empty
+from nsys_pp.arrays.packed_columns import (
+    DecodedColumn,
+    as_type,
+    join_columns,
+    list_empty,
+    number_texts,
+    split_values,
+)
 
 _MOST_BASES = 6
 _VALUES, _COUNTS = "values", "value_counts"  # columns of a distribution
@@ -44,16 +49,25 @@ class _Earlier(Struct):
     words: dict[int, Values]
     texts: set[int]
     moments: dict[str, Values]
+    most: dict[int, int]  # greatest value of each column, where it is a key at all
 
-    def bases(self, schema: pl.Schema, position: int) -> Iterator[tuple[int, Values]]:
+    def bases(self, names: list[str], position: int) -> Iterator[tuple[int, Values]]:
         """Yield columns that this one may be close to: its moment, and times for times."""
-        name = schema.names()[position]
+        name = names[position]
         if name in self.moments:
-            yield len(schema) + position, self.moments[name]
-        near = [other for other in self.words if other not in self.texts and _is_time(schema, other)]
-        if _is_time(schema, position):
+            yield len(names) + position, self.moments[name]
+        if _is_time(name):
+            near = [other for other in self.words if other not in self.texts and _is_time(names[other])]
             for other in near[-_MOST_BASES:]:
                 yield other, self.words[other]
+
+    def keys(self, count: int, valid: NDArray[np.bool_] | None) -> Iterator[tuple[int, Values]]:
+        """Yield columns that may determine this one, with `count` values."""
+        for other, values in self.words.items():
+            if other not in self.most:
+                self.most[other] = int(values.max(initial=0))
+            if valid is not None or self.most[other] < count:
+                yield other, _select(values, valid)
 
     def find(self, names: list[str], other: int) -> Values | None:
         """Return the column that an encoding refers to, by the names of all columns."""
@@ -76,19 +90,28 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
     Raises:
         ValueError: A list contains null.
     """
-    earlier, columns, data = _Earlier({}, set(), {}), [], []
-    for position in order_columns(schema):
+    layout = LAYOUTS.find(schema)
+    earlier, columns, data = _Earlier({}, set(), {}, {}), [], []
+    codes_of = _list_codes(frame, layout)
+    for position in layout.order:
         column = frame.to_series(position)
-        if isinstance(column.dtype, pl.List):
+        if layout.lists[position]:
             code, pieces = _pack_lists(column, earlier, measure)
+        elif len(column) and column.null_count() == len(column):
+            code, pieces = ColumnCode(False, None), []
         else:
-            code, pieces = _pack_column(column, schema, position, earlier, measure)
+            texts = None
+            if layout.texts[position]:
+                texts, kept, valid = number_texts(column, codes_of.get(layout.names[position]))
+            else:
+                kept, valid = split_values(column)
+            code, pieces = _pack_column((texts, kept, valid), layout.names, position, earlier, measure)
         columns.append(code)
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
     most = max([len(frame), *(code.length for code in codes)])
     padding = max(0, most - sum(map(len, data))) if most > FEW_VALUES else 0
-    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, identify_schema(schema), padding))
+    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, layout.schema_id, padding))
     return b"".join([LENGTH.pack(len(description)), description, *data, bytes(padding)])
 
 
@@ -150,7 +173,7 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     if code.rows == 0 and len(data) == start and _is_empty(code, layout):
         return DecodedFrame(rows=0, columns=list_empty(layout.types))
     reader = _Reader(data, start)
-    earlier = _Earlier({}, set(), {})
+    earlier = _Earlier({}, set(), {}, {})
     columns: dict[int, DecodedColumn] = {}
     for position, column in zip(layout.order, code.columns, strict=True):
         if layout.lists[position]:
@@ -198,32 +221,41 @@ class _Reader:
             raise ValueError("a frame has more bytes than columns")
 
 
-def _is_time(schema: pl.Schema, position: int) -> bool:
-    return schema.names()[position].endswith("_ns")
+def _is_time(name: str) -> bool:
+    return name.endswith("_ns")
+
+
+def _list_codes(frame: pl.DataFrame, layout: Layout) -> dict[str, pl.Series]:
+    """List the codes of the columns of categories; one query for all."""
+    categories = [
+        name
+        for name, dtype in zip(layout.names, layout.types, strict=True)
+        if dtype in (pl.Categorical, pl.Enum)
+    ]
+    if not categories or frame.is_empty():
+        return {name: frame[name].cast(pl.String).cast(pl.UInt32) for name in categories}
+    codes = frame.select(pl.col(categories).to_physical())
+    return dict(zip(categories, codes.get_columns(), strict=True))
 
 
 def _pack_column(
-    column: pl.Series, schema: pl.Schema, position: int, earlier: _Earlier, measure: Callable[[bytes], int]
+    numbered: tuple[list[str] | None, NDArray[Any], NDArray[np.bool_] | None],
+    names: list[str],
+    position: int,
+    earlier: _Earlier,
+    measure: Callable[[bytes], int],
 ) -> tuple[ColumnCode, list[bytes]]:
-    nulls = column.null_count()
-    if len(column) and nulls == len(column):
-        return ColumnCode(False, None), []
-    valid = column.is_not_null().to_numpy() if nulls else None
-    kept = column.drop_nulls() if nulls else column
-    texts = None
-    if isinstance(column.dtype, TEXTS):
-        kept = kept.cast(pl.String)
-        texts = kept.unique().sort().to_list()
-        kept = kept.rank("dense").cast(pl.UInt64) - 1
-    words = as_words(kept.to_numpy())
+    """Pack a column of numbers, or of positions in texts; with values other than null, and the mask of their rows."""
+    texts, kept, valid = numbered
+    words = as_words(kept)
     code, planes = choose_planes(
         words,
         measure=measure,
         bases=[
             (other, _select(values, valid))
-            for other, values in (() if texts else earlier.bases(schema, position))
+            for other, values in (() if texts else earlier.bases(names, position))
         ],
-        keys=[(other, _select(values, valid)) for other, values in earlier.words.items()],
+        keys=earlier.keys(len(words), valid),
     )
     _remember(earlier, position, words, valid, is_text=texts is not None)
     mask = [] if valid is None else [np.packbits(valid).tobytes()]
@@ -278,7 +310,8 @@ def _pack_lists(
         raise ValueError(f"a list of `{column.name}` contains null")
     nulls = column.null_count()
     valid = column.is_not_null().to_numpy() if nulls else None
-    lengths = as_words(column.drop_nulls().list.len().to_numpy())
+    kept = column.drop_nulls() if nulls else column
+    lengths = as_words(kept.list.len().to_numpy())
     words = as_words(flat.to_numpy())
     lengths_code, lengths_planes = choose_planes(lengths, measure=measure)
     inner, planes = choose_planes(words, measure=measure)

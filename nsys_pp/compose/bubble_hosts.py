@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import as_numbers, has_value, index_rows, is_among, keep_rows, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.other_threads import sum_other_threads
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.model import build_report
+from nsys_pp.model import add_activities, build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.host_activities import find_activities
@@ -24,28 +26,34 @@ from nsys_pp.training.run.data_loading import cut_loading
 MOST_ROWS = 20_000
 """Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
 OTHERS = "(other names)"
-_GROUPS: frozenset[Group] = frozenset(
-    {"ranges", "ops", "cpu", "copy_kinds", "show_os", "show_states", "show_samples"}
-)
+_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
+_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
 _ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
 _WITH_STACKS = ("OS calls", "CUDA call stacks")
+_SAMPLES = "CPU samples"
 _CALLER = " < "
 _MOST_FUNCTIONS = 8  # of a stack in the table
 _KEYS = ["process_key", "device_id", "step", "cause"]
 
 
-def list_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
-    """List the activities of hosts in the bubbles of a report, which is read once more (`BUBBLE_HOSTS`).
+def list_bubble_hosts(
+    path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None, report: Report | None = None
+) -> pl.DataFrame:
+    """List the activities of hosts in the bubbles of a report (`BUBBLE_HOSTS`); a report with bubbles is read once more.
 
     Args:
         path: The report.
         frames: Its training frames.
         nsys: Program that exports `.nsys-rep` files.
+        report: The report, read with ranges, operations and communication: only its tables on request are read. None: it is not in memory.
     """
     bubbles = list_host_bubbles(frames)
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
-    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    if report is None:
+        report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    else:
+        report = add_activities(report, read_report(path, need=_OF_THREADS, nsys=nsys))
     hosts = _bound(sum_host_times(report, bubbles))
     return hosts.sort(*_KEYS, "activity", "name", nulls_last=False)  # the same bytes of a part each time
 
@@ -102,32 +110,38 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `BUBBLE_HOSTS`, in any order.
     """
-    bubbles = bubbles.with_columns(thread_key=_find_threads(report, bubbles))
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    bubbles = bubbles.with_columns(thread_key=_find_threads(report, launches, bubbles))
     length = pl.col("end_ns") - pl.col("start_ns")
-    keys = _KEYS
-    whole = bubbles.group_by(keys).agg(time_ns=length.sum(), count=pl.len())
+    whole = bubbles.group_by(_KEYS).agg(time_ns=length.sum(), count=pl.len())
     parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
     known = bubbles.drop_nulls("thread_key")
-    own = pl.col("end_thread_key").is_null()
-    items = {"range": report.ranges.filter(own), "call": _mark_pageable(report)}
-    for activity, row in _ROWS.items():
-        items[activity] = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+    own = keep_rows(report.ranges, ~has_value(report.ranges["end_thread_key"]))
+    items = {"range": own, "call": _mark_pageable(report)}
+    activities = report.activities
+    if len(activities):
+        rows = activities.partition_by("row", as_dict=True)
+        calls = {str(row): frame.drop_nulls("end_ns") for (row,), frame in rows.items()}
+        items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
+        for row in filter(calls.__contains__, _WITH_STACKS):
+            times = _sum_times(known, _name_by_stacks(calls[row]), _KEYS).drop_nulls("name")
+            parts.append(times.with_columns(activity=pl.lit("stack")))
+        if (_SAMPLES,) in rows:
+            parts += _count_samples(rows[_SAMPLES,], known, _KEYS)
     for activity, frame in items.items():
-        parts.append(_sum_times(known, frame, keys).with_columns(activity=pl.lit(activity)))
-    for row in _WITH_STACKS:
-        times = _sum_times(known, _name_by_stacks(report, row), keys).drop_nulls("name")
-        parts.append(times.with_columns(activity=pl.lit("stack")))
-    parts += _count_samples(report, known, keys)
-    parts.append(sum_other_threads(report, bubbles, keys).with_columns(activity=pl.lit("other thread")))
+        parts.append(_sum_times(known, frame, _KEYS).with_columns(activity=pl.lit(activity)))
+    others = sum_other_threads(report, bubbles, _KEYS, launches=launches)
+    if len(others):
+        parts.append(others.with_columns(activity=pl.lit("other thread")))
     return pl.concat([part.pipe(_shape) for part in parts])
 
 
 def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Sum the times of calls or ranges in bubbles: keys, name, time_ns, count (of bubbles)."""
     found = find_activities(bubbles, items)
-    of = bubbles[found["interval"].to_numpy()].select(keys)
+    of = index_rows(bubbles[keys], numbers(found["interval"]))
     return (
-        of.hstack(found.select(pl.col("name").cast(pl.String), "time_ns"))
+        of.hstack([found["name"].cast(pl.String), found["time_ns"]])
         .group_by(*keys, "name")
         .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
     )
@@ -145,9 +159,8 @@ def _mark_pageable(report: Report) -> pl.DataFrame:
     return calls.with_columns(name=marked.cast(NAME))
 
 
-def _name_by_stacks(report: Report, row: str) -> pl.DataFrame:
-    """Return the calls of a row of the trace with the outlines of their stacks as names; null without one."""
-    calls = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
+def _name_by_stacks(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return calls with the outlines of their stacks as names; null without one."""
     outlines = _outline_stacks(calls["stack"])
     return calls.with_columns(name=outlines.cast(NAME))
 
@@ -179,9 +192,9 @@ def _shape(frame: pl.DataFrame) -> pl.DataFrame:
     ).pipe(conform, BUBBLE_HOSTS)
 
 
-def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
+def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
     """Count the samples of launching threads inside bubbles, by their innermost function, and by their stack."""
-    samples = report.activities.filter(pl.col("row") == "CPU samples").sort("start_ns")
+    samples = samples.sort("start_ns")
     innermost = pl.col("outline").str.split(_CALLER).list.first()
     samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
         name=pl.coalesce(innermost, pl.col("name").cast(pl.String))
@@ -204,26 +217,21 @@ def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> li
     ]
 
 
-def _find_threads(report: Report, bubbles: pl.DataFrame) -> pl.Series:
+def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame) -> pl.Series:
     """Find the thread that launched the next kernel after each bubble; null without one."""
-    ops = report.gpu_ops.filter(
-        ~pl.col("is_communication"), pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS)
-    ).sort("process_key", "device_id", "start_ns")
-    owners = pl.concat([frame.select("process_key", "device_id") for frame in (ops, bubbles)])
-    owner = owners.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    at = find_first(
-        owner[len(ops) :], bubbles["end_ns"].to_numpy(), owner[: len(ops)], ops["start_ns"].to_numpy()
+    ops, calls = report.gpu_ops, report.api_calls
+    is_compute = is_among(ops["kind"], KERNEL_KINDS) & ~ops["is_communication"].to_numpy()
+    row = np.flatnonzero(is_compute)
+    columns = [numbers(ops[name])[row] for name in ("process_key", "device_id")]
+    owner = pack(
+        *(np.append(own, numbers(bubbles[name])) for own, name in zip(columns, _KEYS[:2], strict=True))
     )
-    op_ids = ops["op_id"].gather(pl.Series(at.clip(0))) if len(ops) else ops["op_id"]
+    start = numbers(ops["start_ns"])[row]
+    order = sort_rows(owner[: len(row)], start)
+    at = find_first(owner[len(row) :], numbers(bubbles["end_ns"]), owner[order], start[order])
     call = np.full(len(bubbles), -1)
     found = np.flatnonzero(at >= 0)
-    if len(ops) and len(found):
-        calls, gpu_ops = report.api_calls, report.gpu_ops
-        call[found] = find_launch_calls(
-            op_ids.gather(found),
-            gpu_ops=gpu_ops,
-            api_calls=calls,
-            launches=match_launches(calls, gpu_ops),
-        )
-    thread = pl.Series(gather_calls(report.api_calls["thread_key"], call), dtype=pl.Int64)
-    return thread.set(pl.Series(call < 0), None)
+    if len(found):
+        op_ids = ops["op_id"].gather(pl.Series(row[order[at[found]]]))
+        call[found] = find_launch_calls(op_ids, gpu_ops=ops, api_calls=calls, launches=launches)
+    return as_numbers("thread_key", gather_calls(calls["thread_key"], call))

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import has_value, keep_rows, list_distinct, numbers
 from nsys_pp.arrays.intervals import Intervals, intersect
+from nsys_pp.arrays.members import mark_members
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.report import Report
-from nsys_pp.projection.launches import match_launches
 
 _DIGITS = r"\d+"
 _DEVICE = ["process_key", "device_id"]
 
 
-def sum_other_threads(report: Report, bubbles: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+def sum_other_threads(
+    report: Report, bubbles: pl.DataFrame, keys: Sequence[str], *, launches: pl.DataFrame
+) -> pl.DataFrame:
     """Sum the activities of other threads during bubbles.
 
     Threads of the process of the bubble count, and those of processes without a GPU; none that launches. Their calls of the operating system,
@@ -29,22 +31,25 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, keys: Sequence[str]
         report: Read with ranges, operations, names of calls, and activities.
         bubbles: `keys`, start_ns and end_ns; those of a device do not overlap.
         keys: Columns to sum by.
+        launches: `LAUNCHES` of the report.
 
     Returns:
         keys, name ("pt_data_worker: read()"), time_ns (mean over the threads of this name with any activity), and count (of threads with it).
     """
-    items = _list_items(report)
+    parts = [
+        bubbles.clear().select(
+            *keys, name=pl.lit("", pl.String), time_ns=pl.lit(0, pl.Int64), count=pl.lit(0, pl.Int64)
+        )
+    ]
+    items = _list_items(report, launches)
+    if items.is_empty():
+        return parts[0]
     names = pl.concat([report.active_threads, report.threads]).unique("thread_key", keep="first")
     titles = names.select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
     items = items.join(titles, on="thread_key", how="left").with_columns(
         pl.col("thread").fill_null("(no name)"), process_key=process_key(pl.col("thread_key"))
     )
     with_gpus = report.devices["process_key"].implode()
-    parts = [
-        bubbles.clear().select(
-            *keys, name=pl.lit("", pl.String), time_ns=pl.lit(0, pl.Int64), count=pl.lit(0, pl.Int64)
-        )
-    ]
     for key, own in bubbles.partition_by(_DEVICE, as_dict=True, maintain_order=True).items():
         others = items.filter((pl.col("process_key") == key[0]) | ~pl.col("process_key").is_in(with_gpus))
         sizes = others.group_by("thread").agg(size=pl.col("thread_key").n_unique())
@@ -74,25 +79,27 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, keys: Sequence[str]
     return pl.concat(parts)
 
 
-def _list_items(report: Report) -> pl.DataFrame:
+def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     """List the activities of threads that launch nothing: thread_key, start_ns, end_ns, name."""
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    launching = report.api_calls["thread_key"].gather(launches["call_row"]).unique()
+    launching = list_distinct(numbers(report.api_calls["thread_key"])[numbers(launches["call_row"])])
     columns = ["thread_key", "start_ns", "end_ns", "name"]
-    activities = report.activities.drop_nulls(["thread_key", "end_ns"])
-    calls = activities.filter(pl.col("row") == "OS calls").select(
-        *columns[:-1], name=pl.format("{}()", pl.col("name").cast(pl.String).fill_null("(no name)"))
-    )
-    running = activities.filter(
-        pl.col("row") == "states", pl.col("name").cast(pl.String) == "running"
-    ).select(*columns[:-1], name=pl.col("name").cast(pl.String))
-    ranges = report.ranges.filter(
-        ~pl.col("thread_key").is_in(launching.implode()), pl.col("end_thread_key").is_null()
-    )
-    ranges = _keep_outermost(ranges).select(
-        *columns[:-1], name=pl.format("range {}", pl.col("name").cast(pl.String).fill_null("(no name)"))
-    )
-    return pl.concat([calls, running, ranges]).filter(~pl.col("thread_key").is_in(launching.implode()))
+    parts = [report.activities[columns].clear().with_columns(pl.col("name").cast(pl.String))]
+    if len(report.activities):
+        activities = report.activities.drop_nulls(["thread_key", "end_ns"])
+        activities = keep_rows(activities, ~mark_members(numbers(activities["thread_key"]), launching))
+        name = pl.col("name").cast(pl.String)
+        calls = activities.filter(pl.col("row") == "OS calls")
+        running = activities.filter(pl.col("row") == "states", name == "running")
+        parts += [
+            calls.select(*columns[:-1], name=pl.format("{}()", name.fill_null("(no name)"))),
+            running.select(*columns[:-1], name=name),
+        ]
+    is_other = ~mark_members(numbers(report.ranges["thread_key"]), launching)
+    ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
+    if len(ranges):
+        name = pl.col("name").cast(pl.String).fill_null("(no name)")
+        parts.append(_keep_outermost(ranges).select(*columns[:-1], name=pl.format("range {}", name)))
+    return pl.concat(parts)
 
 
 def _keep_outermost(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
@@ -20,7 +19,8 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.early_operations import encode_early
 from nsys_pp.compose.identity import IDENTITY_FRAMES
 from nsys_pp.compose.mpi_messages import FRAME, list_mpi_messages
-from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, move_projections, read_moved
+from nsys_pp.compose.part_sums import aggregate, aggregate_groups, list_hosts, summarise_metrics
+from nsys_pp.compose.report_memory import FEW_ROWS, MANY_ROWS, free_memory, move_projections, read_moved
 from nsys_pp.compose.report_projection import project_report
 from nsys_pp.compose.report_training import Links, ReportTraining, describe_training, find_links
 from nsys_pp.compose.report_view import Window, count_rows_by_time, view_report
@@ -34,7 +34,7 @@ from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
 from nsys_pp.model.data_warnings import find_data_warnings
 from nsys_pp.model.recorded_kinds import name_recorded
-from nsys_pp.read import read_report
+from nsys_pp.read import keep_last_file, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.stages import enter_stage
 from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
@@ -48,6 +48,7 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {
     "kernels": SURVEY_GROUPS | {"details", "overview"},
     "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
+_HOSTS = "bubble_hosts"
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -73,7 +74,7 @@ def extract_report(
     Raises:
         ReportError: It cannot be read.
     """
-    with open_scratch(scratch):
+    with open_scratch(scratch), keep_last_file():
         return _extract_report(path, options, sink, nsys=nsys, with_tables=with_tables)
 
 
@@ -82,7 +83,7 @@ def _extract_report(
 ) -> Part:
     groups = _drawn_groups(options)
     if with_tables:
-        groups |= _aggregate_groups() | {"metric_sums", "network_sums"}
+        groups |= aggregate_groups() | {"metric_sums", "network_sums"}
     map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
     report = read_moved(path, need=groups, nsys=nsys)
@@ -90,22 +91,21 @@ def _extract_report(
     with encode_early(report, options, is_packed=with_tables) as early:
         owned = [report]
         del report  # its frames are freed before the trace is drawn
-        part = _extract_built(owned, options, sink, early, with_tables=with_tables)
-    return _add_hosts(path, part, nsys=nsys) if with_tables else part
-
-
-def _add_hosts(path: Path, part: Part, *, nsys: str | None) -> Part:
-    """Add the activities of hosts in bubbles to a part; the report is read again, without its copies in memory."""
-    from nsys_pp.compose.bubble_hosts import list_bubble_hosts  # as in `_aggregate_groups`
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the first reading has warned
-        hosts = list_bubble_hosts(path, part.frames, nsys=nsys)
-    return replace(part, frames={**part.frames, "bubble_hosts": hosts})
+        part = _extract_built(owned, options, sink, early, with_tables=with_tables, nsys=nsys)
+    if not with_tables or _HOSTS in part.frames:
+        return part
+    hosts = list_hosts(path, part.frames, nsys=nsys)  # of a large report, read again without its copies
+    return replace(part, frames={**part.frames, _HOSTS: hosts})
 
 
 def _extract_built(
-    owned: list[Report], options: PartOptions, sink: Sink, early: Future[Early] | None, *, with_tables: bool
+    owned: list[Report],
+    options: PartOptions,
+    sink: Sink,
+    early: Future[Early] | None,
+    *,
+    with_tables: bool,
+    nsys: str | None,
 ) -> Part:
     """Build the part of a report whose frames are built.
 
@@ -115,6 +115,7 @@ def _extract_built(
         sink: Receives the blocks of the trace.
         early: Its operations, if they are encoded apart.
         with_tables: Include sums for tables.
+        nsys: Program that exports `.nsys-rep` files.
     """
     report = owned.pop()
     row_count = sum(report.recorded.values())
@@ -130,9 +131,11 @@ def _extract_built(
         report, projections=projections, links=links, options=options, with_tables=with_tables
     )
     view = _view(report, projections, options, job_ranges=training.job_ranges)
-    frames = _aggregate(report, projections, links, training, options) if with_tables else {}
+    frames = aggregate(report, projections, links, training, options) if with_tables else {}
     if with_tables:
-        frames |= _summarise_metrics(report, links, training)
+        frames |= summarise_metrics(report, links, training)
+    if with_tables and row_count <= FEW_ROWS:
+        frames[_HOSTS] = list_hosts(report.path, training.frames, nsys=nsys, report=report)
     frames["row_counts"] = _count_rows(report, options, links, projections)
     describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
     with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as executor:
@@ -173,7 +176,7 @@ def survey_report(
     """
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
-        groups = _aggregate_groups()
+        groups = aggregate_groups()
     groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
@@ -182,7 +185,7 @@ def survey_report(
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_aggregates:
-            frames = _aggregate(report, projections, links, training, options)
+            frames = aggregate(report, projections, links, training, options)
         if with_density:
             frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
     frames["row_counts"] = _count_rows(report, options, links, projections)
@@ -301,33 +304,6 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
         f"{subject}: no GPU operations",
         "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
         " and `--show all` all else that reports hold",
-    )
-
-
-def _aggregate_groups() -> frozenset[Group]:
-    from nsys_pp.aggregates.registry import GROUPS  # many modules, of which a trace needs none
-
-    return GROUPS
-
-
-def _summarise_metrics(report: Report, links: Links, training: ReportTraining) -> dict[str, pl.DataFrame]:
-    """Build the frames of metrics of a part to be stored (`METRIC_FRAMES`); none for a report without metrics."""
-    if not report.sampled_metrics:
-        return {}
-    from nsys_pp.compose.part_metrics import summarise_for_part  # as above
-    from nsys_pp.compose.part_network import summarise_network
-
-    return {**summarise_for_part(report, training.frames["steps"]), **summarise_network(report, links)}
-
-
-def _aggregate(
-    report: Report, projections: pl.DataFrame, links: Links, training: ReportTraining, options: PartOptions
-) -> dict[str, pl.DataFrame]:
-    """Aggregate a report by the options of its part (`AGGREGATE_FRAMES`)."""
-    from nsys_pp.compose.report_aggregates import aggregate_report
-
-    return aggregate_report(
-        report, projections=projections, links=links, training=training.frames, counted=options.ops
     )
 
 

@@ -15,7 +15,8 @@ from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 
-_FEW_ROWS = 200_000
+FEW_ROWS = 200_000
+"""Rows of a report, up to which its memory is negligible: some 60,000 kernels."""
 _LARGE_ROWS = 2_000_000  # some 600,000 kernels: more would take a tenth more memory
 MANY_ROWS = 20_000_000
 """Rows of a report, beyond which memory counts more than time: some 6 million kernels."""
@@ -32,7 +33,7 @@ def free_memory(row_count: int, *, large_rows: int = _LARGE_ROWS) -> None:
     """
     if row_count > large_rows:
         return_freed()
-    if row_count >= _FEW_ROWS:
+    if row_count >= FEW_ROWS:
         drop_pages()
 
 

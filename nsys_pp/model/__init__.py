@@ -38,7 +38,7 @@ from nsys_pp.model.stream_calls import build_stream_calls
 from nsys_pp.model.thread_runs import build_thread_runs
 from nsys_pp.model.usable_rows import drop_unusable
 
-__all__ = ["build_report"]
+__all__ = ["add_activities", "build_report"]
 
 _CONCURRENT = ("nvtx", "calls", *OP_TABLES)
 _MOST_ROWS = 20_000_000  # of these; of more, the memory of both at once would be too much
@@ -109,6 +109,26 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         **on_request,
     )
     return check_limits(report)
+
+
+def add_activities(report: Report, raw: RawReport) -> Report:
+    """Add the activities of threads, and the copies of pageable memory, that are read after the other tables.
+
+    Args:
+        report: The report.
+        raw: Tables on request of the same export, without synchronizations.
+
+    Returns:
+        The report with the `activities`, `active_threads` and `pageable_copies` of `raw`.
+    """
+    _mend(raw)
+    activities = build_activities(raw, number_gpus(raw), report.api_calls, report.stream_calls)
+    return replace(
+        report,
+        activities=activities,
+        active_threads=build_threads(raw, (activities,)),
+        pageable_copies=list_pageable_copies(raw),
+    )
 
 
 def _build_events(

@@ -8,6 +8,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import ALL_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.find import find_reports
+from nsys_pp.read.last_file import keep_last_file
 from nsys_pp.read.parts import check_part_blocks, is_part, open_part_blocks, read_part
 from nsys_pp.read.readers import ReadOptions, find_reader
 
@@ -16,6 +17,7 @@ __all__ = [
     "find_reports",
     "inspect_report",
     "is_part",
+    "keep_last_file",
     "open_part_blocks",
     "read_part",
     "read_report",

@@ -33,6 +33,7 @@ from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.interruptible import map_interruptibly
+from nsys_pp.read.last_file import Stamp
 from nsys_pp.read.plan import assemble, list_tables, shape_rows, tally_rows
 from nsys_pp.read.row_limits import check_row_counts
 from nsys_pp.read.sqlite_connection import Call, Connection, connect
@@ -63,8 +64,6 @@ _MAX_THREADS = 4
 _FEW_CELLS = 1_000_000  # of all queries; below, starting threads and connections takes more than it saves
 _OF_SCRATCH = (errno.ENOSPC, errno.EDQUOT)  # columns may be in a temporary file
 
-_Stamp = tuple[int, int, bytes]
-
 
 def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
     """Read a report that nsys exported as SQLite; it is never written to.
@@ -79,7 +78,7 @@ def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = Non
     """
     uri, stamp = check_database(path), read_stamp(path)
     with _translated_errors(path):
-        small = open_small(path)
+        small = open_small(path, stamp)
     with _open(path, uri, stamp, need, small) as (export, connection):
         sources = export.sources
         count = threads or min(_MAX_THREADS, count_processors())
@@ -126,7 +125,7 @@ def check_sqlite(path: Path) -> None:
     """
     uri, stamp, need = check_database(path), read_stamp(path), frozenset[Group]()
     with _translated_errors(path):
-        small = open_small(path)
+        small = open_small(path, stamp)
         schema = None if small is None else find_schema(small)
         if small is not None and schema is not None and schema.recorded:
             sources = schema.plan(need)
@@ -139,7 +138,7 @@ def check_sqlite(path: Path) -> None:
 
 
 class _Export(Struct, frozen=True):
-    stamp: _Stamp
+    stamp: Stamp
     catalog: dict[str, list[str]]
     layouts: dict[str, Layout]
     recorded: dict[str, str]  # exported names of tables by raw frame
@@ -150,7 +149,7 @@ class _Export(Struct, frozen=True):
 
 @contextmanager
 def _open(
-    path: Path, uri: str, stamp: _Stamp, need: frozenset[Group], small: SmallFile | None
+    path: Path, uri: str, stamp: Stamp, need: frozenset[Group], small: SmallFile | None
 ) -> Iterator[tuple[_Export, Connection]]:
     """Describe the tables, and refuse a file that is no export; yields also a connection."""
     with ExitStack() as stack:
@@ -170,7 +169,7 @@ def _open(
         yield export, connection
 
 
-def _describe_small(small: SmallFile, stamp: _Stamp, need: frozenset[Group]) -> _Export | None:
+def _describe_small(small: SmallFile, stamp: Stamp, need: frozenset[Group]) -> _Export | None:
     """Describe a small file without SQLite; None if that must read it."""
     sound = check_small(small)
     if sound is None:
@@ -186,7 +185,7 @@ def _describe_small(small: SmallFile, stamp: _Stamp, need: frozenset[Group]) -> 
 def _read_export(
     connection: adbc.AdbcConnection,
     *,
-    stamp: _Stamp,
+    stamp: Stamp,
     need: frozenset[Group],
     small: SmallFile | None,
 ) -> _Export:

@@ -18,6 +18,7 @@ from nsys_pp.arrays.byte_rows import BYTES, INTEGER, NULL, REAL, TEXT
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.groups import Group
+from nsys_pp.read.last_file import Stamp, find_last_file
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_pages import Bytes, Pages, UnusualPageError
 from nsys_pp.read.sqlite_plain import Layout, plan_columns
@@ -130,12 +131,27 @@ class SoundFile(Struct, frozen=True):
 _known: dict[Definitions, ParsedSchema] = {}
 
 
-def open_small(path: Path) -> SmallFile | None:
+def open_small(path: Path, stamp: Stamp) -> SmallFile | None:
     """Read a small file, and the definitions of its tables; None if it is not of the plain form.
+
+    Args:
+        path: The file.
+        stamp: Changes with each write.
 
     Raises:
         OSError: It cannot be opened.
     """
+    last = find_last_file()
+    if last is None:
+        return _open_small(path)
+    if (known := last.find(path, stamp)) is not None:
+        return known
+    small = _open_small(path)
+    last.keep(path, stamp, small)
+    return small
+
+
+def _open_small(path: Path) -> SmallFile | None:
     if load_core() is None:
         return None
     try:
@@ -155,6 +171,15 @@ def open_small(path: Path) -> SmallFile | None:
 
 def check_small(file: SmallFile) -> SoundFile | None:
     """Check all of a file; None if it is not sound, or its tables are not known."""
+    last = find_last_file()
+    if last is None or last.small is not file:
+        return _check_small(file)
+    if last.sound is None:
+        last.sound = _check_small(file)
+    return last.sound
+
+
+def _check_small(file: SmallFile) -> SoundFile | None:
     parsed, core = _known.get(file.definitions), load_core()
     if parsed is None or core is None:
         return None

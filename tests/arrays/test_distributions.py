@@ -61,6 +61,23 @@ def test_a_spread_tells_the_values_of_each_group(
 
 
 @checked
+@given(ROWS, st.lists(st.integers(0, 9), min_size=40, max_size=40))
+def test_counts_are_added_up_where_a_value_is_known(
+    rows: list[tuple[str | None, int | None, int | None]], counts: list[int]
+) -> None:
+    expected: dict[tuple[str | None, int | None], int] = {}
+    for (name, device, value), count in zip(rows, counts, strict=False):
+        if value is not None:
+            expected[name, device] = expected.get((name, device), 0) + count
+    frame = frame_of(rows).with_columns(calls=pl.Series(counts[: len(rows)], dtype=pl.Int64))
+
+    found = build_distributions(frame, ["name", "device"], "value", counts=["calls"])
+
+    assert found["calls"].to_list() == list(expected.values())
+    assert found.drop("calls").equals(build_distributions(frame, ["name", "device"], "value"))
+
+
+@checked
 @given(ROWS)
 def test_descriptions_are_those_of_the_statistics_module(
     rows: list[tuple[str | None, int | None, int | None]],

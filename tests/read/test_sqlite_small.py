@@ -20,6 +20,7 @@ from nsys_pp.arrays.core import load_core
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read import inspect_report, read_report, sqlite, sqlite_small
+from nsys_pp.read.sqlite_file import read_stamp
 from nsys_pp.read.sqlite_pages import UnusualPageError
 from nsys_pp.read.sqlite_small import SoundFile, check_small, open_small
 from nsys_pp.read.sqlite_sound import find_rows, load_file, walk_trees
@@ -58,7 +59,7 @@ def inspect_or_fail(path: Path) -> str:
 
 def find_sound(path: Path) -> SoundFile | None:
     """Read a file as a small one; None if it is left to SQLite."""
-    small = open_small(path)
+    small = open_small(path, read_stamp(path))
     return None if small is None else check_small(small)
 
 
@@ -66,7 +67,7 @@ def assert_read_equally(path: Path) -> None:
     """Check that a file with known tables is read, refused and warned of as SQLite does it."""
     small, inspected = read_or_fail(path), inspect_or_fail(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "open_small", lambda path: None)
+        patch.setattr(sqlite, "open_small", lambda *_: None)
         queried = read_or_fail(path)
         assert inspected == inspect_or_fail(path)
     assert_equal(small[0], queried[0])

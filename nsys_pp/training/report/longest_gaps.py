@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, find_distinct, has_value, index_rows, keep_rows, numbers
 from nsys_pp.arrays.launch_calls import gather_calls
+from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
@@ -40,29 +41,30 @@ def find_longest_gaps(
         `GAPS`: of each device the 50 longest gaps, and the 3 longest before segments of each step; of each gap the 3
         longest activities of each kind.
     """
-    row = _select(segments)
     devices, api_calls = ops.devices, ops.api_calls
+    row = _select(segments)
+    keys = (numbers(devices[name])[segments.group[row]] for name in ("process_key", "device_id"))
+    row = row[sort_rows(*keys, segments.previous_end[row])]
     call = _find_next_calls(segments, row, ops)
     thread = gather_calls(api_calls["thread_key"], call)
+    start, end = segments.previous_end[row], segments.start[row]
     gaps = devices[segments.group[row]].hstack(
         [
             as_numbers("step", segments.step[row]),
-            pl.Series("start_ns", segments.previous_end[row]),
-            pl.Series("end_ns", segments.start[row]),
+            pl.Series("start_ns", start),
+            pl.Series("end_ns", end),
             as_numbers("launch_ns", gather_calls(api_calls["start_ns"], call)),
         ]
     )
-    intervals = gaps.select("start_ns", "end_ns", thread_key=pl.Series(thread))
     known = np.flatnonzero(thread != NEVER)
-    of_thread = pl.col("end_thread_key").is_null()
-    items = {"range": ranges.filter(of_thread), "call": api_calls, "os_call": os_calls}
-    activities = [
-        _label(find_activities(intervals[known], frame), kind, known) for kind, frame in items.items()
-    ]
+    intervals = pl.DataFrame({"thread_key": thread[known], "start_ns": start[known], "end_ns": end[known]})
+    of_thread = keep_rows(ranges, ~has_value(ranges["end_thread_key"]))
+    items = {"range": of_thread, "call": api_calls, "os_call": os_calls}
+    activities = [_label(find_activities(intervals, frame), kind, known) for kind, frame in items.items()]
+    named = pl.concat(activities)
     return (
         gaps.with_row_index("gap")
-        .join(pl.concat(activities), on="gap", how="left", maintain_order="left_right")
-        .sort("process_key", "device_id", "start_ns", maintain_order=True)
+        .join(named.with_columns(_strip(named["name"])), on="gap", how="left", maintain_order="left_right")
         .pipe(conform, GAPS)
     )
 
@@ -94,9 +96,19 @@ def _find_next_calls(segments: Segments, row: Int64s, ops: LaunchedOps) -> Int64
 
 def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
     """Keep the longest activities of each interval, with their kind and the row of their gap."""
-    longest = activities.filter(pl.int_range(pl.len()).over("interval") < _PER_GAP)
-    name = pl.col("name").cast(pl.String).str.replace(EMITTED_SUFFIX, "").cast(NAME)
-    rows = pl.Series("gap", gap[longest["interval"].to_numpy()], dtype=pl.UInt32)
-    return longest.select(
-        pl.lit(kind).cast(GAPS["activity"]).alias("activity"), name, "time_ns"
-    ).with_columns(rows)
+    interval = numbers(activities["interval"])
+    rank = np.arange(len(interval)) - np.searchsorted(interval, interval)
+    longest = index_rows(activities, np.flatnonzero(rank < _PER_GAP))
+    rows = gap[numbers(longest["interval"])].astype(np.uint32)
+    columns = [
+        pl.Series("activity", [kind], dtype=GAPS["activity"]).new_from_index(0, len(rows)),
+        pl.Series("gap", rows),
+    ]
+    return longest[["name", "time_ns"]].hstack(columns)
+
+
+def _strip(names: pl.Series) -> pl.Series:
+    """Remove the endings of the names of emitted ranges; each distinct name is changed once."""
+    first, index = find_distinct(numbers(names, null=-1))
+    texts = names[first].cast(pl.String).str.replace(EMITTED_SUFFIX, "").cast(NAME)
+    return texts[index].alias("name")

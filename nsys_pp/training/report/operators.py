@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import has_value, index_rows
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import NAME
@@ -20,6 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 _NUMBERED_PART = r"\.[0-9]+\b"
 _FOLDER = Path(__file__).parent.parent / "presets" / "operators"
 
@@ -40,16 +44,31 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `NAMED_OPERATORS` by range_id: operators and communication. Empty in, empty out.
     """
-    names = ranges.select("domain", "name").unique().drop_nulls("name")
-    text = names.select(pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String))
-    matched = names.with_columns(
-        operator=_name(text, _rules("operator")).cast(NAME),
-        is_communication=_matches(text, _rules("communication")),
-    ).filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
-    operators = ranges.select("range_id", "domain", "name").join(
-        matched, on=["domain", "name"], nulls_equal=True, maintain_order="left"
+    if ranges.is_empty():
+        return NAMED_OPERATORS.to_frame()
+    first, number = number_rows([ranges["domain"], ranges["name"]])
+    distinct = ranges[["domain", "name"]][first]
+    match = _match if len(first) <= _MOST_NAMES else _match.__wrapped__
+    matched = match(tuple(distinct["domain"].to_list()), tuple(distinct["name"].to_list()))
+    is_named = has_value(matched["name"]) | matched["is_communication"].to_numpy()
+    row = np.flatnonzero(is_named[number])
+    named = index_rows(matched, number[row].astype(np.int64))
+    operators = pl.DataFrame([ranges["range_id"][row], *named])
+    if not operators["range_id"].is_sorted():
+        operators = operators.sort("range_id")
+    return conform(operators, NAMED_OPERATORS)
+
+
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _match(domains: tuple[str | None, ...], names: tuple[str | None, ...]) -> pl.DataFrame:
+    """Match names of ranges with the rules: name (of the operator, null without one) and is_communication, one row for each."""
+    text = pl.DataFrame({"domain": domains, "name": names}, {"domain": pl.String, "name": pl.String})
+    return pl.DataFrame(
+        [
+            _name(text, _rules("operator")).cast(NAME).alias("name"),
+            _matches(text, _rules("communication")).fill_null(value=False).alias("is_communication"),
+        ]
     )
-    return conform(operators.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
 
 
 @cache
