@@ -143,6 +143,9 @@ def _import(name: str) -> ModuleType:
         return import_module(name)
     finally:
         if is_enabled:
+            if not gc.get_freeze_count():  # all become old objects: the next search has later ones only
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -88,7 +88,7 @@ LIBRARIES = {  # imported by these parts only
     "adbc_driver_sqlite": {"read"},
     "sqlite3": {"read", "scrubbing", "write"},
     "deflate": {"write"},
-    "zlib_ng": {"write"},
+    "zlib_ng": {"read", "write"},
     "zipfile": {"read", "write"},
     "click": {"cli"},
     "rich": {"cli", "write"},

@@ -2120,33 +2120,38 @@ typedef struct {
 
 static inline uint64_t from_magnitude(uint64_t value) { return (value >> 1) ^ (0 - (value & 1)); }
 
-static void join_planes(const PlaneColumn *column, uint64_t *words) {
-    memset(words, 0, (size_t)column->length * sizeof *words);
-    for (int64_t plane = 0; plane < column->planes; plane++) {
-        const uint8_t *values = column->values + plane * column->length;
-        for (int64_t row = 0; row < column->length; row++) words[row] |= (uint64_t)values[row] << (8 * plane);
-    }
+static void join_planes(int64_t planes, int64_t length, const uint8_t *values, uint64_t *words) {
+    memset(words, 0, (size_t)length * sizeof *words);
+    for (int64_t plane = 0; plane < planes; plane++, values += length)
+        for (int64_t row = 0; row < length; row++) words[row] |= (uint64_t)values[row] << (8 * plane);
+}
+
+/* Decode a column whose values are stored for each row: any method but BY_OTHER. */
+static void decode_stored(
+    int64_t method, int64_t planes, int64_t length, const uint8_t *values, const uint64_t *other, uint64_t *words
+) {
+    uint64_t sum = 0;
+    join_planes(planes, length, values, words);
+    if (method == MAGNITUDES)
+        for (int64_t row = 0; row < length; row++) words[row] = from_magnitude(words[row]);
+    else if (method == DIFFERENCES)
+        for (int64_t row = 0; row < length; row++) words[row] = sum += from_magnitude(words[row]);
+    else if (method == TO_OTHER)
+        for (int64_t row = 0; row < length; row++) words[row] = other[row] + from_magnitude(words[row]);
 }
 
 /* Decode a column of `count` values; table: room for the stored values of BY_OTHER. Return 1 where another column has a value that
    is not in the table. */
 static int decode_planes(const PlaneColumn *column, int64_t count, const uint64_t *other, uint64_t *table, uint64_t *words) {
-    uint64_t sum = 0;
-    if (column->method == BY_OTHER) {
-        join_planes(column, table);
-        for (int64_t row = 0; row < count; row++) {
-            if (other[row] >= (uint64_t)column->length) return 1;
-            words[row] = table[other[row]];
-        }
+    if (column->method != BY_OTHER) {
+        decode_stored(column->method, column->planes, column->length, column->values, other, words);
         return 0;
     }
-    join_planes(column, words);
-    if (column->method == MAGNITUDES)
-        for (int64_t row = 0; row < count; row++) words[row] = from_magnitude(words[row]);
-    else if (column->method == DIFFERENCES)
-        for (int64_t row = 0; row < count; row++) words[row] = sum += from_magnitude(words[row]);
-    else if (column->method == TO_OTHER)
-        for (int64_t row = 0; row < count; row++) words[row] = other[row] + from_magnitude(words[row]);
+    join_planes(column->planes, column->length, column->values, table);
+    for (int64_t row = 0; row < count; row++) {
+        if (other[row] >= (uint64_t)column->length) return 1;
+        words[row] = table[other[row]];
+    }
     return 0;
 }
 
@@ -2576,6 +2581,11 @@ static int restore_column(
 ) {
     int64_t at = 0;
     uint64_t sum = 0;
+    if (!code->has_nulls && code->method != BY_OTHER) {
+        if (code->length != rows) return 1;
+        decode_stored(code->method, code->width, rows, planes, other, words);
+        return 0;
+    }
     for (int64_t row = 0; row < rows; row++) {
         if (!valid[row]) {
             words[row] = 0;
@@ -2634,7 +2644,8 @@ API int64_t core_restore_columns(
         int64_t greatest = -1;
         for (int64_t row = 0; row < rows; row++) {
             int64_t word = own[row] > INT64_MAX ? INT64_MAX : (int64_t)own[row];
-            if (is_valid[row] && word > greatest) greatest = word;
+            word = is_valid[row] ? word : -1;
+            greatest = word > greatest ? word : greatest;
         }
         most[code->place] = greatest;
     }

@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import Values
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.frame_codes import LAYOUTS, FrameCode, Layout, read_code
 from nsys_pp.arrays.packed_columns import as_type, build_texts
-from nsys_pp.arrays.packed_frames import list_categories
+from nsys_pp.arrays.packed_frames import is_empty, list_categories
 
 _METHODS = {"plain": 0, "signed": 1, "delta": 2, "minus": 3, "map": 4}
 _NO_VALUES = (-1, 0, 0, -1)  # method, width, length and other of a column of nulls
-Masks = NDArray[np.bool_]
 
 
 def join_packed(frames: Sequence[bytes], schema: pl.Schema) -> tuple[pl.DataFrame, list[int]] | None:
@@ -37,7 +37,7 @@ def join_packed(frames: Sequence[bytes], schema: pl.Schema) -> tuple[pl.DataFram
         The frame, and the number of rows of each; None where they are not of the usual form.
     """
     layout, core = LAYOUTS.find(schema), load_core()
-    if core is None or any(layout.lists):
+    if core is None:
         return None
     try:
         codes = [read_code(frame, layout) for frame in frames]
@@ -45,77 +45,90 @@ def join_packed(frames: Sequence[bytes], schema: pl.Schema) -> tuple[pl.DataFram
         return None
     sizes = [code.rows for code, _ in codes]
     if not any(sizes):
+        are_empty = all(is_empty(frame, *code, layout) for frame, code in zip(frames, codes, strict=True))
+        return (schema.to_frame(), sizes) if are_empty else None
+    restored = None if any(layout.lists) else _restore(core, frames, codes, layout)
+    if restored is None:
         return None
-    words = np.empty((len(layout.types), sum(sizes)), dtype=np.uint64)
-    valid = np.empty(words.shape, dtype=np.bool_)
-    most = np.empty((len(frames), len(layout.types)), dtype=np.int64)
-    at = 0
-    for frame, (code, start), greatest in zip(frames, codes, most, strict=True):
-        if not _restore(core, frame, code, start, layout, (words[:, at:], valid[:, at:], greatest)):
-            return None
-        at += code.rows
     columns = []
     for position, name in enumerate(layout.names):
         dtype, is_valid = layout.types[position], None
-        stored = layout.order.index(position)
-        if any(code.columns[stored].has_nulls or code.columns[stored].code is None for code, _ in codes):
-            is_valid = valid[position]
+        if position in restored.nullable:
+            is_valid = restored.valid[position]
             is_valid = None if is_valid.all() else is_valid
+        words = restored.words[position]
         if layout.texts[position]:
+            stored = layout.order.index(position)
             texts = [code.columns[stored].texts or [] for code, _ in codes]
-            if not _are_complete(texts, most[:, position], dtype):
+            if not _are_complete(texts, restored.most[:, position], dtype):
                 return None
-            columns.append(build_texts(words[position], texts, sizes, is_valid, name, dtype))
+            columns.append(build_texts(words, texts, sizes, is_valid, name, dtype))
             continue
-        series = pl.Series(name, as_type(words[position], dtype), dtype=dtype)
+        series = pl.Series(name, as_type(words, dtype), dtype=dtype)
         columns.append(series if is_valid is None else series.set(pl.Series(~is_valid), None))
     return pl.DataFrame(columns), sizes
 
 
+class _Restored(Struct, frozen=True):
+    """Columns of several frames, one frame after the other.
+
+    Attributes:
+        words: By column and row, 0 for null.
+        valid: The same, masks of the rows with a value.
+        most: The greatest word, by frame and column; -1 without one.
+        nullable: Columns that are null in some row of a frame, or may be.
+    """
+
+    words: Values
+    valid: NDArray[np.bool_]
+    most: NDArray[np.int64]
+    nullable: set[int]
+
+
 def _restore(
-    core: Core,
-    frame: bytes,
-    code: FrameCode,
-    start: int,
-    layout: Layout,
-    result: tuple[Values, Masks, NDArray[np.int64]],
-) -> bool:
-    """Restore the columns of a frame; return whether it has the usual form.
+    core: Core, frames: Sequence[bytes], codes: Sequence[tuple[FrameCode, int]], layout: Layout
+) -> _Restored | None:
+    """Restore the columns of frames; None where one is not of the usual form.
 
     Args:
         core: The compiled functions.
-        frame: The packed frame.
-        code: Its description.
-        start: Position of its columns.
-        layout: Of its schema.
-        result: Words and masks of the columns from its first row on, and the greatest word of each column.
+        frames: The packed frames.
+        codes: The description of each, and the position of its columns.
+        layout: Of their schema.
     """
-    words, valid, most = result
     described: list[int] = []
-    for place, column in zip(layout.order, code.columns, strict=True):
-        planes = column.code
-        if column.inner is not None:
-            return False
-        described += (place, column.has_nulls)
-        described += (
-            _NO_VALUES
-            if planes is None
-            else (_METHODS[planes.method], planes.width, planes.length, planes.other)
-        )
-    numbers = np.array(described, dtype=np.int64)
-    data = np.frombuffer(frame, dtype=np.uint8)[start:]
-    read = core.restore(
-        len(data),
-        data.ctypes.data,
-        code.rows,
-        len(layout.order),
-        numbers.ctypes.data,
-        words.strides[0] // words.itemsize,
-        words.ctypes.data,
-        valid.ctypes.data,
-        most.ctypes.data,
-    )
-    return read >= 0 and read + code.padding == len(data)
+    nullable: set[int] = set()
+    for code, _ in codes:
+        for place, column in zip(layout.order, code.columns, strict=True):
+            planes = column.code
+            if column.inner is not None:
+                return None
+            if column.has_nulls or planes is None:
+                nullable.add(place)
+            described += (place, column.has_nulls)
+            described += (
+                _NO_VALUES
+                if planes is None
+                else (_METHODS[planes.method], planes.width, planes.length, planes.other)
+            )
+    count, rows = len(layout.order), sum(code.rows for code, _ in codes)
+    words = np.empty((count, rows), dtype=np.uint64)
+    valid = np.empty((count, rows), dtype=np.bool_)
+    most = np.empty((len(frames), count), dtype=np.int64)
+    numbers = np.array(described, dtype=np.int64).reshape(len(frames), -1)
+    numbers_at, words_at, valid_at, most_at = (array.ctypes.data for array in (numbers, words, valid, most))
+    for frame, (code, start) in zip(frames, codes, strict=True):
+        data = np.frombuffer(frame, dtype=np.uint8)
+        size = len(data) - start
+        addresses = numbers_at, rows, words_at, valid_at, most_at
+        read = core.restore(size, data.ctypes.data + start, code.rows, count, *addresses)
+        if read < 0 or read + code.padding != size:
+            return None
+        numbers_at += numbers.strides[0]
+        words_at += code.rows * words.itemsize
+        valid_at += code.rows
+        most_at += most.strides[0]
+    return _Restored(words, valid, most, nullable)
 
 
 def _are_complete(texts: Sequence[list[str]], most: NDArray[np.int64], dtype: Any) -> bool:

@@ -108,9 +108,13 @@ def build_texts(
         choices = {text: position for position, text in enumerate(used[0])} if used else {}
         positions[:] = words
     else:
-        at = 0
+        at, before = 0, None
         for own_texts, size in zip(texts, sizes, strict=True):
-            own = np.array([choices.setdefault(text, len(choices)) for text in own_texts], dtype=np.uint32)
+            if own_texts != before:  # neighbours mostly have the same
+                own = np.array(
+                    [choices.setdefault(text, len(choices)) for text in own_texts], dtype=np.uint32
+                )
+                before = own_texts
             if own_texts:
                 positions[at : at + size] = own[words[at : at + size].astype(np.int64)]
             at += size
@@ -121,7 +125,8 @@ def build_texts(
         return pl.Series(name, [listed[position] for position in positions.tolist()], dtype=pl.String).cast(
             dtype
         )
-    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype).gather(positions)
+    # indices of this type are used as they are; `gather` is a query
+    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype)[pl.Series(positions)]
 
 
 def _build_lists(

@@ -170,7 +170,7 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
         code, start = read_code(packed, layout)
     except (struct.error, msgspec.MsgspecError) as error:
         raise ValueError("the description of a frame is damaged") from error
-    if code.rows == 0 and len(data) == start and _is_empty(code, layout):
+    if is_empty(packed, code, start, layout):
         return DecodedFrame(rows=0, columns=list_empty(layout.types))
     reader = _Reader(data, start)
     earlier = _Earlier({}, set(), {}, {})
@@ -187,9 +187,18 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
 
 
-def _is_empty(code: FrameCode, layout: Layout) -> bool:
-    """Return whether no column has a value; most frames of reports without a training have none."""
-    return not code.padding and all(
+def is_empty(packed: bytes, code: FrameCode, start: int, layout: Layout) -> bool:
+    """Return whether a packed frame has no row and is not damaged; most frames of reports without a training have none.
+
+    Args:
+        packed: The frame.
+        code: Its description.
+        start: Position of its columns.
+        layout: Of its schema.
+    """
+    if code.rows or code.padding or len(packed) != start:
+        return False
+    return all(
         column.code is not None
         and not column.code.length
         and layout.lists[position] == (column.inner is not None)

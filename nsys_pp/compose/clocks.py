@@ -16,6 +16,7 @@ from nsys_pp.errors import ClockError
 from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.read.parts import list_frames
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
 
 _MOST_OFFSET_DAYS = 1_000
@@ -59,7 +60,7 @@ def align_inputs(
     _check_offsets(offsets_ns, set(machines.values()))
     alignment = align_clocks(
         [replace(recorded.identity.session, machine=machines[row]) for row, recorded in enumerate(inputs)],
-        [recorded.part.frames["anchors"] for recorded in inputs],
+        list_frames([recorded.part.frames for recorded in inputs], "anchors"),
         mode=mode,
         overrides_ns=offsets_ns,
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identities, build_identity
 from nsys_pp.compose.mpi_messages import FRAME
@@ -173,6 +174,8 @@ def read_parts(
         ReportError: One cannot be read.
     """
     checks, paths = batch.keeps_going, [path for path in batch.paths if is_part(path)]
+    if paths:
+        map_large_arrays()  # stages of a run allocate the same pages again and again: a third of its page faults
     if not checks:
         parts = batch.map_locally("reading", paths, partial(_read_part, with_aggregates=with_aggregates))
         identities = build_identities([*parts.values()])

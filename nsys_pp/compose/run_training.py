@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import fill_null, numbers
+from nsys_pp.arrays.columns import fill_null, keep_rows, numbers, whole_numbers
 from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
@@ -228,13 +228,17 @@ def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
     """Replace report, process and device of each row by its lane; rows without a lane are dropped."""
     report, process, device = (numbers(frame[name]) for name in LANE_KEYS)
     lane = np.full(len(frame), -1)
-    for number, lane_report, *key in lanes.select("lane", *LANE_KEYS).iter_rows():
-        rows = slice(*np.searchsorted(report, [lane_report, lane_report + 1]))  # rows are in order of reports
-        lane[rows][(process[rows] == key[0]) & (device[rows] == key[1])] = number
+    of_lane = whole_numbers(lanes["report"])
+    firsts, stops = (np.searchsorted(report, of_lane + end).tolist() for end in (0, 1))  # by report
+    for number, own_process, own_device, first, stop in zip(
+        *(lanes[name].to_list() for name in ("lane", *LANE_KEYS[1:])), firsts, stops, strict=True
+    ):
+        is_own = (process[first:stop] == own_process) & (device[first:stop] == own_device)
+        lane[first:stop][is_own] = number
     has_lane = lane >= 0
     kept = frame[[name for name in frame.columns if name not in LANE_KEYS]]
     if not has_lane.all():
-        kept = kept.filter(pl.Series(has_lane))
+        kept = keep_rows(kept, has_lane)
     # in one chunk: many small ones, one per report, are slow to scan repeatedly
     by_lane = kept.rechunk().hstack([pl.Series("lane", lane[has_lane].astype(np.uint32))])
     return conform(by_lane, LANE_FRAMES[name])

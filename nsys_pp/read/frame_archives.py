@@ -9,6 +9,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 import polars as pl
+from zlib_ng import zlib_ng
 
 from nsys_pp.frames.part import FRAMES_MEMBER
 
@@ -56,10 +57,10 @@ def unpack_bytes(packed: bytes, *, most_bytes: int) -> bytes:
     Raises:
         ValueError: It is damaged, cut, or larger.
     """
-    inflater = zlib.decompressobj()
+    inflater = zlib_ng.decompressobj()  # takes half as long as Python's
     try:
-        data = inflater.decompress(packed, most_bytes)
-    except zlib.error as error:
+        data: bytes = inflater.decompress(packed, most_bytes)
+    except zlib_ng.error as error:  # type: ignore[misc]
         raise ValueError("a frame cannot be decompressed") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError("a frame is cut, or too large")

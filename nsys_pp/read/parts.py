@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import IO
 from zipfile import ZIP_STORED, ZipFile
@@ -167,6 +168,17 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
         return join_frames(decoded, PART_FRAMES[name]), [frame.rows for frame in decoded]
     frames = [part[name] for part in parts]
     return pl.concat(frames), [len(frame) for frame in frames]
+
+
+def list_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> list[pl.DataFrame]:
+    """List a frame of several parts; arguments and errors as in `concat_frames`.
+
+    Those of files are decoded as one, and are views of its rows.
+    """
+    if not parts or not all(isinstance(part, PackedFrames) for part in parts):
+        return [part[name] for part in parts]
+    joined, sizes = concat_frames(parts, name)
+    return [joined.slice(stop - size, size) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @contextmanager

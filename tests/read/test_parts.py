@@ -19,7 +19,7 @@ from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, list_subtracks, r
 from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
-from nsys_pp.read.parts import PackedFrames, concat_frames
+from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames
 from nsys_pp.write.parts import write_part
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -78,6 +78,11 @@ def test_frames_of_parts_are_joined(name: str, parts: list[Part]) -> None:
         assert_frame_equal(frame, expected, check_exact=True)
         assert frame.schema == PART_FRAMES[name]
         assert sizes == [len(of_part[name]) for of_part in packed]
+        listed = list_frames(frames, name)
+        assert len(listed) == len(frames)
+        for own, of_part in zip(listed, packed, strict=True):
+            assert_frame_equal(own, of_part[name], check_exact=True)
+    assert list_frames([], name) == []
 
 
 def test_a_frame_is_decoded_when_it_is_used(parts: list[Part], tmp_path: Path) -> None:
@@ -89,6 +94,8 @@ def test_a_frame_is_decoded_when_it_is_used(parts: list[Part], tmp_path: Path) -
             broken[name]
         with pytest.raises(ReportError, match=r"x\.nspart` is damaged"):
             concat_frames([frames, broken], name)
+        with pytest.raises(ReportError, match=r"x\.nspart` is damaged"):
+            list_frames([frames, broken], name)
     with pytest.raises(KeyError):
         frames["projections"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import whole_numbers
+from nsys_pp.arrays.columns import gather, index_rows, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.types import Bools, Int64s
@@ -113,8 +113,8 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     rows = rows[step[rows] >= 0]
     rows = rows[start[rows] < until[step[rows]]]
     end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
-    spans = steps.select("step")[step[rows]]
-    kept = compute_segments[["lane", "start_ns", "compute_ns"]][rows]
+    spans = index_rows(steps.select("step"), step[rows])
+    kept = index_rows(compute_segments[["lane", "start_ns", "compute_ns"]], rows)
     return kept.hstack([pl.Series("end_ns", end_ns), *spans])
 
 
@@ -167,7 +167,7 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
 def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Sort states, cut them at changes of position, and join equal neighbours."""
     lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
-    lane_states = lane_states[order_rows(lane, start)]
+    lane_states = index_rows(lane_states, order_rows(lane, start))
     warm, cool, is_known = _find_position_changes(lane_states, jobs)
     edges = np.stack(
         [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
@@ -184,11 +184,11 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
         is_new[1:] |= values[1:] != values[:-1]
     first = np.flatnonzero(is_new)
     last = np.append(first[1:], len(start))[: len(first)] - 1
-    return lane_states[[*_STEP, "cause", "waits_for"]][state[first]].hstack(
+    return index_rows(lane_states[[*_STEP, "cause", "waits_for"]], state[first]).hstack(
         [
             pl.Series("start_ns", start[first]),
             pl.Series("end_ns", end[last]),
-            positions[position[first]].alias("position"),
+            gather(positions, position[first]).alias("position"),
         ]
     )
 

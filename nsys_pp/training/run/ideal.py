@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import is_among, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, index_rows, is_among, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -104,14 +104,14 @@ def _list_nodes(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame) ->
         .join(_number_pipelines(lanes), on="lane", maintain_order="left")
         .with_columns(cost_ns=cost.round().cast(pl.Int64))
     )
-    step = np.unique(nodes["step"].to_numpy(), return_inverse=True)[1]
+    _, step = find_distinct(nodes["step"].to_numpy())
     lane, pipe = whole_numbers(nodes["lane"]), whole_numbers(nodes["pipe"])
     is_last = is_among(nodes["kind"], ("optimizer",))
     begin = nodes["compute_start_ns"].zip_with(nodes["compute_start_ns"].is_not_null(), nodes["start_ns"])
     turn = 2 * (step * (int(lane.max(initial=0)) + 1) + lane) + is_last
-    run = np.unique(pipe * (int(step.max(initial=0)) + 1) + step, return_inverse=True)[1]
-    nodes = nodes.with_columns(run=pl.Series(run))[order_rows(turn, whole_numbers(begin))]
-    return nodes.with_row_index("node")
+    _, run = find_distinct(pipe * (int(step.max(initial=0)) + 1) + step)
+    numbered = nodes.with_columns(run=pl.Series(run))
+    return index_rows(numbered, order_rows(turn, whole_numbers(begin))).with_row_index("node")
 
 
 def _number_pipelines(lanes: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import as_whole_numbers, is_among, whole_numbers
+from nsys_pp.arrays.columns import as_whole_numbers, index_rows, is_among, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Bools, Int64s
@@ -104,8 +104,7 @@ def _sort_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     before, after = host[alike], host[alike + 1]
     if ((before > after) | ((before == after) & (id_[alike] > id_[alike + 1]))).any():
         return jobs.sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True)
-    ordered: pl.DataFrame = jobs[order]
-    return ordered
+    return index_rows(jobs, order)
 
 
 def _find_outer_jobs(ran: pl.DataFrame, lane: Int64s) -> pl.Series:

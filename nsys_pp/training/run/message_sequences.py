@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, numbers, whole_numbers
+from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, numbers, pack, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -118,8 +118,7 @@ def _split_sides(messages: pl.DataFrame) -> tuple[_Side, _Side]:
     rows = np.flatnonzero((peer >= 0) & messages["verb"].is_not_null().to_numpy())
     lane, peer = whole_numbers(messages["lane"])[rows], peer[rows]
     is_send = (messages["verb"] == "send").fill_null(value=False).to_numpy()[rows]
-    ends = np.where(is_send, lane << 32 | peer, peer << 32 | lane)
-    distinct, pair = np.unique(ends, return_inverse=True)
+    distinct, pair = find_distinct(pack(np.where(is_send, lane, peer), np.where(is_send, peer, lane)))
     direction = whole_numbers(messages["direction"])[rows]
     is_directed = np.bincount(pair[direction < 0], minlength=len(distinct)) == 0
     ways = 1 + len(DIRECTION.categories)
@@ -171,7 +170,8 @@ def _recognise_names(
         keys = (channel, number[row], step[row], np.where(is_linked[channel], link[row], 0))
         names = ("channel", "number", "step", "link")
         columns = [pl.Series(name, key) for name, key in zip(names, keys, strict=True)]
-        keyed.append(messages[["end_ns"]][row].hstack([*columns, pl.Series("at", at)]).sort("end_ns"))
+        ends = index_rows(messages[["end_ns"]], row)
+        keyed.append(ends.hstack([*columns, pl.Series("at", at)]).sort("end_ns"))
     by = ["channel", "number", "step", "link"]
     others = keyed[1].rename({"at": "to"}).with_columns(to_ns="end_ns")
     near = keyed[0].join_asof(others, on="end_ns", by=by, strategy="nearest", check_sortedness=False)

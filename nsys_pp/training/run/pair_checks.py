@@ -7,6 +7,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, pack
 from nsys_pp.arrays.records import select_rows
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import is_comparable, is_same_clock, relative_bound
@@ -37,8 +38,8 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
         bounds.
     """
     lane, other = (pairs[name].to_numpy().astype(np.int64) for name in ("lane", "lane_of_receive"))
-    _, both = np.unique(np.minimum(lane, other) << 32 | np.maximum(lane, other), return_inverse=True)
-    _, channel = np.unique(pairs["channel"].to_numpy(), return_inverse=True)
+    _, both = find_distinct(pack(np.minimum(lane, other), np.maximum(lane, other)))
+    _, channel = find_distinct(pairs["channel"].to_numpy())
     bound, is_tested, is_exact = _relate_clocks(pairs)
     times = _read_times(pairs)
     waits, transfer_ns = describe_sends(
@@ -137,7 +138,7 @@ def _mark_grouped(lane: Int64s, other: Int64s, times: Times) -> tuple[Bools, Boo
         (times.send_start, times.receive_start),
         (times.send_end, times.receive_end),
     )
-    _, kernel = find_distinct(pack(*(np.concatenate(columns) for columns in sides)))
+    _, kernel = number_rows([pl.Series(np.concatenate(columns)) for columns in sides])
     send, receive = kernel[: len(lane)], kernel[len(lane) :]
     is_shared = np.bincount(kernel) > 1
     _, exchange = find_distinct(pack(np.minimum(send, receive), np.maximum(send, receive)))

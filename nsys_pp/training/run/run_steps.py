@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import gather, has_value, set_column, whole_numbers
+from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
@@ -69,9 +71,12 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order; null where a step has no number.
     """
-    numbered = frame[["lane", "step"]].join(numbers, on=["lane", "step"], how="left", maintain_order="left")
-    if len(numbered) == len(frame):  # no number repeats, as after a restart
-        return frame.with_columns(numbered["run_step"].alias("step"))
+    if not numbers.select("lane", "step").is_duplicated().any():  # else a number repeats, as after a restart
+        (lane, step), (of_lane, of_step) = (
+            (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
+        )
+        row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
+        return set_column(frame, gather(numbers["run_step"], row).alias("step"))
     joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")
     return joined.with_columns(step="run_step").drop("run_step")
 

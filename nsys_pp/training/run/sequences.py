@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import has_marked_line
-from nsys_pp.arrays.columns import is_among, numbers, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, is_among, numbers, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KINDS, SCHEDULED_KINDS
@@ -144,10 +144,10 @@ def build_sequences(lanes: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
 def _number_steps(jobs: pl.DataFrame, rows: Int64s) -> tuple[Int64s, Int64s]:
     """Number the pairs of step and role of the rows; return the numbers of pairs and of steps."""
     number, role = whole_numbers(jobs["step"])[rows], jobs["role"]
-    step = np.unique(number, return_inverse=True)[1]
+    _, step = find_distinct(number)
     if role.null_count() < len(role):
         rank = numbers(role.rank("dense"), null=0)[rows]
-        step = np.unique(step * (int(rank.max(initial=0)) + 1) + rank, return_inverse=True)[1]
+        _, step = find_distinct(step * (int(rank.max(initial=0)) + 1) + rank)
     return step, number
 
 

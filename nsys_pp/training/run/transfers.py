@@ -12,6 +12,7 @@ from functools import partial
 
 import polars as pl
 
+from nsys_pp.arrays.columns import index_rows
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.missing_ranks import list_missing_ranks
@@ -138,7 +139,8 @@ def _forget_peers(located: pl.DataFrame, is_unknown: pl.Expr) -> pl.DataFrame:
 def _pair(messages: pl.DataFrame) -> pl.DataFrame:
     """Join sends with their receives, with columns `*_of_receive`."""
     matches = match_messages(messages)
-    sends, receives = messages[_PAIRED][matches.send], messages[_PAIRED][matches.receive]
+    paired = messages[_PAIRED]
+    sends, receives = (index_rows(paired, rows) for rows in (matches.send, matches.receive))
     return sends.hstack(
         [
             pl.Series("channel", matches.channel),
