@@ -271,7 +271,7 @@ def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
     limits = {"folder": os.getcwd(), "memory_bytes": None, "timeout_s": 5.0}
     for item, work in ((items[0], jobs.read), (items[2], jobs.wait_on_one)):
         done = cluster.client.submit(
-            dask_run._run_remotely, work, item, 7, **limits, workers=[name], pure=False
+            dask_run._run_remotely, work, item, 7, None, **limits, workers=[name], pure=False
         ).result()
         assert done.index == 7
         if work is jobs.read:
