@@ -36,9 +36,8 @@ class Cluster:
             self.start_worker()
         import distributed
 
-        self.client: Any = distributed.Client(
-            scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False
-        )
+        open_client: Any = distributed.Client  # it has no types
+        self.client = open_client(scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False)
         self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
         self.address: str = self.client.scheduler.address
 
