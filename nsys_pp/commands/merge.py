@@ -144,7 +144,7 @@ def _merge_aligned(
         if division is None:
             builder.write(shown, force=force)
         else:
-            files = write_division(division, target, force=force, progress=batch.progress)[1:]
+            files = write_division(division, target, batch, force=force, shared=builder.shared_folder)[1:]
     gpus, slices = count_shown(shown)
     return MergeResult(
         output=target,

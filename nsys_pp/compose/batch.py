@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from nsys_pp.compose.options import BatchOptions, Inputs, check_least, parse_inputs
 from nsys_pp.compose.progress import Share, report_progress
@@ -106,6 +106,11 @@ class Batch:
         return self._executor.is_local
 
     @property
+    def is_remote(self) -> bool:
+        """Whether `map` runs on other machines, which see the same files."""
+        return self._executor.is_remote
+
+    @property
     def keeps_going(self) -> bool:
         """Whether an input that fails is skipped: not the only one."""
         return self._options.get("keep_going", False) and len(self.paths) > 1
@@ -144,8 +149,14 @@ class Batch:
         """
         return self._run(doing, paths, work, SerialExecutor())
 
-    def map(self, doing: str, paths: Sequence[Path], work: Callable[[Path], T]) -> dict[Path, T]:
-        """Call a function with each path in the executor; `work` and its results must be picklable.
+    def map(
+        self,
+        doing: str,
+        paths: Sequence[Path],
+        work: Callable[..., T],
+        own: Mapping[Path, Any] | None = None,
+    ) -> dict[Path, T]:
+        """Call a function with each path in the executor; `work`, its arguments and its results must be picklable.
 
         Calls finish in any order; results and warnings are in order of `paths`, and of several errors
         that of the first path is raised.
@@ -154,6 +165,7 @@ class Batch:
             doing: Phase of the work for the progress, as in "reading".
             paths: Some of the inputs; skipped ones are left out.
             work: The function.
+            own: Second argument of each path; None: there is none.
 
         Returns:
             Results by path, in order.
@@ -161,12 +173,59 @@ class Batch:
         Raises:
             NsysPPError: As above, or the executor cannot run.
         """
-        return self._run(doing, paths, work, self._executor)
+        return self._run(doing, paths, work, self._executor, own)
+
+    def map_outputs(
+        self, doing: str, work: Callable[[Path, Any], T], own: Mapping[Path, Any]
+    ) -> dict[Path, T]:
+        """Call a function with each of several outputs on other machines (`is_remote`); no failure is skipped.
+
+        Args:
+            doing: Phase of the work for the progress, as in "writing".
+            work: The function; the time limit of reports does not hold for it.
+            own: Existing outputs, each with the second argument of the function.
+
+        Returns:
+            Results by output, in order.
+
+        Raises:
+            NsysPPError: The first output with an error, or the executor cannot run.
+        """
+        executor = choose_executor(
+            self.paths,
+            processes=None,
+            memory_bytes=self._options.get("memory_bytes"),
+            timeout_s=None,
+            scheduler=self._options.get("dask_scheduler"),
+        )
+        values = self._follow(doing, [*own], work, executor, own, _raise_error)
+        return dict(zip(own, values, strict=True))
 
     def _run(
-        self, doing: str, paths: Sequence[Path], work: Callable[[Path], T], executor: Executor
+        self,
+        doing: str,
+        paths: Sequence[Path],
+        work: Callable[..., T],
+        executor: Executor,
+        own: Mapping[Path, Any] | None = None,
     ) -> dict[Path, T]:
         todo = [path for path in paths if path not in self._failed]
+        values = self._follow(doing, todo, work, executor, own, self._skip_failed)
+        if len(self._failed) == len(self.paths):
+            raise next(iter(self._failed[path] for path in self.paths))
+        results = zip(todo, values, strict=True)
+        return {path: value for path, value in results if path not in self._failed}
+
+    def _follow(
+        self,
+        doing: str,
+        todo: Sequence[Path],
+        work: Callable[..., T],
+        executor: Executor,
+        own: Mapping[Path, Any] | None,
+        settle_error: Callable[[Path, Outcome], None],
+    ) -> list[T]:
+        """Return the result of each path; errors and progress are reported in order."""
         outcomes: dict[int, Outcome] = {}
         first = 0  # without an outcome
 
@@ -175,7 +234,7 @@ class Batch:
             counted = Share.of(len(outcomes), len(todo), doing=doing, value=value)
             report_progress(self.progress, f"{doing} {todo[first].name}: {work}", counted)
 
-        results = executor.map(work, todo)
+        results = executor.map(work, todo, own)
         try:
             while first < len(todo):
                 share = Share.of(len(outcomes), len(todo), doing=doing)
@@ -184,23 +243,18 @@ class Batch:
                     outcome = next(results)
                 outcomes[outcome.index] = outcome
                 while first in outcomes:
-                    self._settle(todo[first], outcomes[first])
+                    for warning in outcomes[first].warnings:
+                        warnings.warn(warning, stacklevel=5)
+                    if outcomes[first].error is not None:
+                        settle_error(todo[first], outcomes[first])
                     first += 1
         finally:
             results.close()
-        if len(self._failed) == len(self.paths):
-            raise next(iter(self._failed[path] for path in self.paths))
-        return {path: outcomes[index].value for index, path in enumerate(todo) if path not in self._failed}
+        return [outcomes[index].value for index in range(len(todo))]
 
-    def _settle(self, path: Path, outcome: Outcome) -> None:
-        """Re-emit the warnings of an input; re-raise its error unless skipping is allowed."""
-        for warning in outcome.warnings:
-            warnings.warn(warning, stacklevel=5)
-        if outcome.error is None:
-            return
-        error = outcome.error
-        if outcome.traceback and not isinstance(error, NsysPPError):
-            error.__cause__ = RemoteTraceback(outcome.traceback)
+    def _skip_failed(self, path: Path, outcome: Outcome) -> None:
+        """Skip an input that failed; raise its error unless that is allowed."""
+        error = _trace_error(outcome)
         if is_about_outputs(error):
             raise error
         if isinstance(error, NsysPPError):
@@ -209,6 +263,19 @@ class Batch:
         unforeseen = unforeseen_error(path, error, details=outcome.traceback)
         unforeseen.__cause__ = error
         self.skip(path, unforeseen)
+
+
+def _raise_error(_: Path, outcome: Outcome) -> None:
+    raise _trace_error(outcome)
+
+
+def _trace_error(outcome: Outcome) -> Exception:
+    """Return the error of an outcome, with its traceback in another process as its cause."""
+    error = outcome.error
+    assert error is not None
+    if outcome.traceback and not isinstance(error, NsysPPError):
+        error.__cause__ = RemoteTraceback(outcome.traceback)
+    return error
 
 
 def list_existing_inputs(inputs: Inputs, *, with_parts: bool = True) -> list[Path]:

@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identities, build_identity
 from nsys_pp.compose.mpi_messages import FRAME
 from nsys_pp.compose.recordings import skip_repeated
+from nsys_pp.compose.sent_frames import SentFrames
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
-from nsys_pp.read.parts import damaged_error
+from nsys_pp.read.parts import PackedFrames, damaged_error
 from nsys_pp.registry import import_on_call
 from nsys_pp.write.perfetto.trace import Source, check_packed
 from nsys_pp.write.trace.drawing import sequence_id
@@ -39,7 +41,10 @@ _own_version = cache(partial(version, "nsys-pp"))
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """One input of a run: a part, read from a file or made of a report."""
+    """One input of a run: a part, read from a file or made of a report.
+
+    Its frames are compressed where it is sent to another process, which keeps them so and builds the identity again.
+    """
 
     path: Path  # as named by the user
     part: Part
@@ -49,6 +54,17 @@ class Input(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return the path; frames are many."""
         return f"Input({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a call that builds the input again, for `pickle`."""
+        part = self.part
+        if not isinstance(part.frames, PackedFrames | SentFrames):
+            part = replace(part, frames=SentFrames(part.frames))
+        return _build_received, (self.path, part, self.open_blocks)
+
+
+def _build_received(path: Path, part: Part, open_blocks: OpenBlocks) -> Input:
+    return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 
 def read_part_input(

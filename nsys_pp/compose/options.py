@@ -38,7 +38,8 @@ class BatchOptions(TypedDict, total=False):
             the largest is ended where the measured memory of all exceeds it.
         report_timeout_s: Time limit of each report; then it is an error, or with `keep_going` skipped. Reports are
             processed in a process of their own.
-        dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead.
+        dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead, and writes the traces of a divided
+            run.
         wait_for: Number of inputs to wait for, complete ones; folders and patterns are searched repeatedly.
         wait_timeout_s: Time limit of `wait_for`, 3600 by default. Then a missing input is an error, or with
             `keep_going` an entry of `skipped`.

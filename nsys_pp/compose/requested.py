@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -70,11 +70,11 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     wanted = {
         number: recorded for number, recorded in enumerate(run.inputs) if reports is None or number in reports
     }
-    inputs = {
+    frames = {
         recorded.path: recorded.part.frames for recorded in wanted.values() if not is_part(recorded.path)
     }
-    work = partial(_list_hosts, frames=inputs, nsys=run.batch.nsys)
-    read = run.batch.map("reading hosts", list(inputs), work)
+    work = partial(list_bubble_hosts, nsys=run.batch.nsys)
+    read = run.batch.map("reading hosts", list(frames), work, frames)
     parts = [HOST_TIMES.to_frame()]
     numbered = number_run(run.inputs, run.roster, run.clocks)
     kept = training.steps.select("lane", "step")
@@ -87,12 +87,6 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
         renumbered = renumber_steps(placed, numbered.numbers)
         parts.append(renumbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
-
-
-def _list_hosts(
-    path: Path, frames: Mapping[Path, Mapping[str, pl.DataFrame]], nsys: str | None
-) -> pl.DataFrame:
-    return list_bubble_hosts(path, frames[path], nsys=nsys)
 
 
 def _read_part_hosts(path: Path) -> pl.DataFrame | None:

@@ -76,7 +76,7 @@ def _read_sums(
         path: [_move(run, lane, at) for own_at, lane in lanes if own_at == at] for at, path in _number(run)
     }
     nsys = run.batch.nsys
-    read = run.batch.map("reading metrics", reports, partial(_sum_report, lanes=own, nsys=nsys, need=need))
+    read = run.batch.map("reading metrics", reports, partial(_sum_report, nsys=nsys, need=need), own)
     for path in own:
         if is_part(path):
             read[path] = _sum_part(path, own[path])
@@ -103,15 +103,14 @@ def _sum_elsewhere(
     # lanes with families need no kernels
     reports = [path for path in own if not is_part(path) and any(lane.families is None for lane in own[path])]
     nsys = run.batch.nsys
-    kernels = run.batch.map("reading kernels", reports, partial(_read_families, lanes=own, nsys=nsys))
+    kernels = run.batch.map("reading kernels", reports, partial(_read_families, nsys=nsys), own)
     families = {lane: frame for of_report in kernels.values() for lane, frame in of_report.items()}
     wanted = {
         path: [_add_families(run, lane, families.get(lane.lane), own_at, path) for own_at, lane in lanes]
         for path, lanes in others.items()
     }
     reports = [path for path in wanted if not is_part(path)]
-    work = partial(_sum_report, lanes=wanted, nsys=nsys, need=need)
-    read = run.batch.map("reading metrics", reports, work)
+    read = run.batch.map("reading metrics", reports, partial(_sum_report, nsys=nsys, need=need), wanted)
     parts = [_sum_part(path, lanes) for path, lanes in wanted.items() if is_part(path)]
     return [report.sums for report in (*read.values(), *parts)]
 
@@ -185,7 +184,7 @@ def _find_elsewhere(
 
 
 def _sum_report(
-    path: Path, lanes: Mapping[Path, Sequence[LaneTimes]], nsys: str | None, need: frozenset[Group]
+    path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None, need: frozenset[Group]
 ) -> ReportSums:
     """Sum the metrics of a report over the intervals of lanes; of lanes without `families`, its own kernels are used."""
     with open_scratch(None):
@@ -195,7 +194,7 @@ def _sum_report(
         if need == _CLOCKS:
             metrics = [metric for metric in metrics if is_clock(metric.metric)]
         sums = [METRIC_SUMS.to_frame()]
-        for lane in lanes[path] if metrics else ():
+        for lane in lanes if metrics else ():
             own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
             if not own:
                 continue
@@ -209,9 +208,7 @@ def _sum_report(
         return ReportSums(pl.concat(sums), list(gpus.values()))
 
 
-def _read_families(
-    path: Path, lanes: Mapping[Path, Sequence[LaneTimes]], nsys: str | None
-) -> dict[int, pl.DataFrame]:
+def _read_families(path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None) -> dict[int, pl.DataFrame]:
     """Read the kernels of the lanes of a report, by lane (`FAMILY_TIMES`)."""
     report = build_report(read_report(path, need=_KERNELS, nsys=nsys), is_last_use=True)
-    return {lane.lane: list_family_times(report, lane.process_key, lane.device_id) for lane in lanes[path]}
+    return {lane.lane: list_family_times(report, lane.process_key, lane.device_id) for lane in lanes}

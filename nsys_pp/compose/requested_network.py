@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -64,8 +64,8 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
                 for name in ("start_ns", "end_ns")
             )
     reports = [path for path in wanted if not is_part(path)]
-    work = partial(_sum_report, steps=wanted, nsys=run.batch.nsys)
-    read = run.batch.map("reading network metrics", reports, work)
+    work = partial(_sum_report, nsys=run.batch.nsys)
+    read = run.batch.map("reading network metrics", reports, work, wanted)
     read |= {path: _sum_part(path, steps) for path, steps in wanted.items() if is_part(path)}
     parts = [NETWORK_SUMS.to_frame()]
     for machine in sorted(of_machine):
@@ -78,10 +78,10 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
     return pl.concat(parts).sort("step", "machine", "source")
 
 
-def _sum_report(path: Path, steps: Mapping[Path, pl.DataFrame], nsys: str | None) -> _Sums:
+def _sum_report(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> _Sums:
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
     windows = list_windows(report.sampled_metrics, most=None)
-    return _sum_windows(windows, list_collectives(report, find_links(report)), steps[path])
+    return _sum_windows(windows, list_collectives(report, find_links(report)), steps)
 
 
 def _sum_part(path: Path, steps: pl.DataFrame) -> _Sums:

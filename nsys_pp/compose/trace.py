@@ -105,11 +105,13 @@ class TraceBuilder:
         self._options = PartOptions()
 
     def __enter__(self) -> TraceBuilder:
-        """Open the stores of encoded blocks."""
-        self._spool = self._stack.enter_context(Spool(self._output))
-        self._store: Store = self._spool
+        """Open the stores of encoded blocks: of reports, and of the rows of the training."""
+        self._row_store: Store = self._stack.enter_context(Spool(self._output))
+        self._store: Store = self._row_store
         if not self._batch.is_local:
             self._store = Shelf(self._stack.enter_context(make_scratch(self._output)))
+        if self._batch.is_remote:  # other machines write traces with these rows
+            self._row_store = self._store
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -148,7 +150,8 @@ class TraceBuilder:
             MissingDataError: There is nothing to draw.
         """
         content = self._content
-        with unpack_early(run.inputs) as early:
+        # where other machines write the traces, they unpack their own parts
+        with unpack_early([] if self._batch.is_remote else run.inputs) as early:
             layout = self._lay_out(run)
             window = find_window(run, content)
             by_path: dict[Path, Shown]
@@ -186,13 +189,13 @@ class TraceBuilder:
         cuts = [_cut(run, window) for _, window in asked]
         draw = partial(
             _draw_windows,
-            cuts={path: [cut[path] for cut in cuts] for path in cuts[0]},
             options=[options for options, _ in asked],
             nsys=self._batch.nsys,
             store=self._store,
         )
         by_path = {recorded.path: recorded for recorded in run.inputs}
-        encoded = self._batch.map("drawing", list(by_path), draw)
+        own = {path: [cut[path] for cut in cuts] for path in by_path}
+        encoded = self._batch.map("drawing", list(by_path), draw, own)
         drawn = []
         for number, (_, window) in enumerate(asked):
             reports = {
@@ -202,6 +205,11 @@ class TraceBuilder:
             drawn.append(Drawn(reports=reports, training=self._place_training(run, layout, reports, window)))  # type: ignore[arg-type]
         self._check_shown(run, [report for piece in drawn for report in piece.shown])
         return drawn[0], drawn[1:]
+
+    @property
+    def shared_folder(self) -> Path | None:
+        """Folder for files that other machines write for this one; None where they do no work."""
+        return self._store.folder if self._batch.is_remote else None
 
     def write(self, shown: Sequence[Shown], *, force: bool) -> None:
         """Write the trace.
@@ -290,17 +298,17 @@ class TraceBuilder:
         """Draw the events of all reports, or of some, that overlap the window; reports that fail now are skipped."""
         redraw = partial(
             _redraw_report,
-            cuts=_cut(run, window),
             options=options or self._options,
             nsys=self._batch.nsys,
             store=self._store if self._content.is_encoded else None,
         )
         by_path = {recorded.path: recorded for recorded in run.inputs}
-        redrawn = self._batch.map("drawing", list(by_path) if paths is None else paths, redraw)
+        own = _cut(run, window)
+        redrawn = self._batch.map("drawing", list(by_path) if paths is None else paths, redraw, own)
         return {path: _lay_out_redrawn(layout, by_path[path], drawn) for path, drawn in redrawn.items()}
 
     def _encode_rows(self, rows: PlacedDrawing, sources: dict[int, Source]) -> PlacedReport:
-        with self._spool.add() as (sink, open_blocks):
+        with self._row_store.add() as (sink, open_blocks):
             encoded = encode_drawing(rows.drawing, sink, sources=sources)
         return PlacedReport(encoded=encoded, placement=rows.placement, open_blocks=open_blocks)
 
@@ -325,13 +333,14 @@ def _cut(run: Run, window: Window) -> dict[Path, tuple[Window, pl.DataFrame]]:
 
 def _redraw_report(
     path: Path,
-    cuts: Mapping[Path, tuple[Window, pl.DataFrame]],
+    cut: tuple[Window, pl.DataFrame],
+    *,
     options: PartOptions,
     nsys: str | None,
     store: Store | None,
 ) -> Drawing | tuple[Encoded, OpenBlocks]:
     """Draw the events of a report that overlap its window; encoded, if there is a store."""
-    window, job_ranges = cuts[path]
+    window, job_ranges = cut
     drawing: Drawing = _redraw_report_within(path, options, nsys=nsys, job_ranges=job_ranges, window=window)
     if store is None:
         return drawing
@@ -341,15 +350,16 @@ def _redraw_report(
 
 def _draw_windows(
     path: Path,
-    cuts: Mapping[Path, Sequence[tuple[Window, pl.DataFrame]]],
+    cuts: Sequence[tuple[Window, pl.DataFrame]],
+    *,
     options: Sequence[PartOptions],
     nsys: str | None,
     store: Store,
 ) -> list[tuple[Encoded, OpenBlocks]]:
     """Draw and encode a report once for each window."""
-    asked = [(content, window) for content, (window, _) in zip(options, cuts[path], strict=True)]
+    asked = [(content, window) for content, (window, _) in zip(options, cuts, strict=True)]
     encoded = []
-    for drawing in _redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[path][0][1]):
+    for drawing in _redraw_windows(path, asked, nsys=nsys, job_ranges=cuts[0][1]):
         with store.add() as (sink, open_blocks):
             encoded.append((encode_drawing(drawing, sink), open_blocks))
     return encoded

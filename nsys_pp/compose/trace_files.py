@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from nsys_pp.compose.progress import Progress
+from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.trace_pieces import Division, Piece
 from nsys_pp.compose.writing_progress import watch_writing
-from nsys_pp.write.files import replace_file, replace_folder
+from nsys_pp.write.files import replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto
 from nsys_pp.write.split_index import (
     INDEX,
@@ -19,17 +23,21 @@ from nsys_pp.write.split_index import (
     write_index,
 )
 
+_FINISHED = "trace"  # name of a trace in the folder where another machine writes it
+
 
 def write_division(
-    division: Division, output: Path, *, force: bool, progress: Progress | None = None
+    division: Division, output: Path, batch: Batch, *, force: bool, shared: Path | None
 ) -> list[SplitFile]:
     """Write the traces of a divided run; each file and the folder appear complete or not at all.
 
     Args:
         division: The run.
         output: The overview; the folder is `name_folder` of it.
+        batch: Batch of the inputs.
         force: Replace existing ones.
-        progress: Callback of progress.
+        shared: Folder where other machines write the traces of the folder; all blocks are files that these see, too.
+            None: this process writes them.
 
     Returns:
         The overview, then the traces of the folder.
@@ -39,27 +47,71 @@ def write_division(
     """
     folder = name_folder(output)
     names = name_files([piece.title for piece in division.pieces])
-    overview_reports, *contents = watch_writing(
-        progress,
-        f"writing {folder.name}",
-        [division.overview.shown, *(piece.shown for piece in division.pieces)],
-    )
+    own = [] if shared else [piece.shown for piece in division.pieces]
+    activity = f"writing {output.name if shared else folder.name}"
+    shown, *contents = watch_writing(batch.progress, activity, [division.overview.shown, *own])
     with replace_file(output, force=force) as target:
-        overview = _write_piece(division.overview, overview_reports, target, output)
+        overview = _describe(division.overview, output, _write_trace(shown, target))
         with replace_folder(folder, force=force, is_ours=is_split_folder) as new:
+            targets = [new / name for name in names]
+            if shared is None:
+                sizes = [_write_trace(reports, at) for reports, at in zip(contents, targets, strict=True)]
+            else:
+                sizes = _write_elsewhere(division.pieces, targets, batch, shared, folder)
             files = [
-                _write_piece(piece, reports, new / name, folder / name)
-                for piece, reports, name in zip(division.pieces, contents, names, strict=True)
+                _describe(piece, folder / name, size)
+                for piece, name, size in zip(division.pieces, names, sizes, strict=True)
             ]
             write_index(new / INDEX, overview=overview, files=files, unit=division.split)
     return [overview, *files]
 
 
-def _write_piece(piece: Piece, reports: Sequence[PlacedReport], target: Path, path: Path) -> SplitFile:
-    """Write a trace that will be at a path."""
+def _write_trace(reports: Sequence[PlacedReport], target: Path) -> int:
+    """Write a trace, and return its size in bytes."""
     with target.open("wb") as stream:
         for block in write_perfetto(reports):
             stream.write(block)
+        return stream.tell()
+
+
+def _write_elsewhere(
+    pieces: Sequence[Piece], targets: Sequence[Path], batch: Batch, shared: Path, folder: Path
+) -> list[int]:
+    """Write each trace on another machine, and return their sizes in bytes.
+
+    Args:
+        pieces: The traces.
+        targets: Their files.
+        batch: Batch of the inputs.
+        shared: Folder that all machines see.
+        folder: Folder of the traces, for errors.
+    """
+    with translate_errors(folder):
+        scratch = Path(tempfile.mkdtemp(dir=shared))
+        own = {scratch / target.name: piece.shown for piece, target in zip(pieces, targets, strict=True)}
+        for path in own:
+            path.mkdir()
+    sizes = batch.map_outputs("writing", partial(_write_finished, folder=folder), own)
+    for path, target in zip(own, targets, strict=True):
+        shutil.move(path / _FINISHED, target)
+    return [*sizes.values()]
+
+
+def _write_finished(path: Path, reports: Sequence[PlacedReport], *, folder: Path) -> int:
+    """Write a trace into a folder, under its name when it is complete, and return its size in bytes.
+
+    A machine that was given up as lost may still write the same trace.
+    """
+    with translate_errors(folder):
+        unfinished = Path(tempfile.mkdtemp(dir=path)) / _FINISHED
+        size = _write_trace(reports, unfinished)
+        sync_file(unfinished)
+        os.replace(unfinished, path / _FINISHED)
+    return size
+
+
+def _describe(piece: Piece, path: Path, size_bytes: int) -> SplitFile:
+    """Describe a trace that will be at a path."""
     return SplitFile(
         path=path,
         title=piece.title,
@@ -68,5 +120,5 @@ def _write_piece(piece: Piece, reports: Sequence[PlacedReport], target: Path, pa
         steps=piece.steps,
         slice_count=piece.slice_count,
         event_count=piece.event_count,
-        size_bytes=target.stat().st_size,
+        size_bytes=size_bytes,
     )

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.executor import Outcome, run_item
+from nsys_pp.executors.executor import Outcome, run_item, select_own
 from nsys_pp.frames.part import FORMAT
 
 _CONNECT_S = 30
@@ -52,7 +52,14 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
         """False."""
         return False
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
+    @property
+    def is_remote(self) -> bool:
+        """True."""
+        return True
+
+    def map(
+        self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item; Dask moves the items of a lost worker to others.
 
         Raises:
@@ -65,7 +72,7 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
                 _run_remotely, folder=os.getcwd(), memory_bytes=self.memory_bytes, timeout_s=self.timeout_s
             )
             waiting = {
-                client.submit(remote, work, item, index, pure=False): index
+                client.submit(remote, work, item, index, select_own(own, item), pure=False): index
                 for index, item in enumerate(items)
             }
             for future in _as_finished(client, waiting, self.scheduler):
@@ -78,9 +85,10 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
 
 
 def _run_remotely(
-    work: Callable[[Path], Any],
+    work: Callable[..., Any],
     item: Path,
     index: int,
+    own: Mapping[Path, Any] | None,
     *,
     folder: str,
     memory_bytes: int | None,
@@ -92,14 +100,20 @@ def _run_remotely(
         os.chdir(folder)
         try:
             if memory_bytes is None and timeout_s is None:
-                return run_item(work, item, index)
-            return _run_limited(work, item, index, memory_bytes=memory_bytes, timeout_s=timeout_s)
+                return run_item(work, item, index, own)
+            return _run_limited(work, item, index, own, memory_bytes=memory_bytes, timeout_s=timeout_s)
         finally:
             os.chdir(before)
 
 
 def _run_limited(
-    work: Callable[[Path], Any], item: Path, index: int, *, memory_bytes: int | None, timeout_s: float | None
+    work: Callable[..., Any],
+    item: Path,
+    index: int,
+    own: Mapping[Path, Any] | None,
+    *,
+    memory_bytes: int | None,
+    timeout_s: float | None,
 ) -> Outcome:
     """Run an item in a process below the worker, which ends beyond a limit."""
     from nsys_pp.executors.pool import ProcessExecutor
@@ -107,7 +121,7 @@ def _run_limited(
     executor = ProcessExecutor(processes=1, memory_bytes=memory_bytes, timeout_s=timeout_s)
     try:
         with _with_children():
-            (outcome,) = executor.map(work, [item])
+            (outcome,) = executor.map(work, [item], own)
     except NsysPPError as error:  # the worker itself has more memory
         return Outcome(index=index, error=error)
     return replace(outcome, index=index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,11 +31,22 @@ class Executor(Protocol):
     def is_local(self) -> bool:
         """Whether calls run in this process, one after the other."""
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
+    @property
+    def is_remote(self) -> bool:
+        """Whether calls run on other machines, which see the same files."""
+
+    def map(
+        self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item as soon as it is ready, in any order; closing stops all work.
 
-        Unless `is_local`, `work` and its results must be picklable: functions of modules, and partials of
-        these.
+        Unless `is_local`, `work`, its second arguments and its results must be picklable: functions of modules, and
+        partials of these. If `is_remote`, `work` is sent with each call, and of the second arguments the own one.
+
+        Args:
+            work: The function.
+            items: First arguments.
+            own: Second argument of each item; None: there is none.
 
         Raises:
             NsysPPError: The executor cannot run.
@@ -49,13 +60,25 @@ class RemoteTraceback(Exception):  # noqa: N818  (shown as the cause of an error
         return f'\n"""\n{self.args[0]}"""'
 
 
-def run_item(work: Callable[[Path], Any], item: Path, index: int) -> Outcome:
-    """Call a function with one item in a process other than the caller's."""
+def call(work: Callable[..., Any], item: Path, own: Mapping[Path, Any] | None) -> Any:
+    """Call a function with an item, and with its second argument if there is one."""
+    return work(item) if own is None else work(item, own[item])
+
+
+def select_own(own: Mapping[Path, Any] | None, item: Path) -> dict[Path, Any] | None:
+    """Return the second argument of one item, to be sent with it."""
+    return None if own is None else {item: own[item]}
+
+
+def run_item(
+    work: Callable[..., Any], item: Path, index: int, own: Mapping[Path, Any] | None = None
+) -> Outcome:
+    """Call a function with one item in a process other than the caller's; arguments as in `Executor.map`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         value, error, text = None, None, ""
         try:
-            value = work(item)
+            value = call(work, item, own)
         except BaseException as raised:
             error, text = _make_portable(as_exception(raised)), traceback.format_exc()
     kept = tuple(record.message for record in caught if isinstance(record.message, UserWarning))

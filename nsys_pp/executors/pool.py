@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
@@ -57,7 +57,14 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
         """False."""
         return False
 
-    def map(self, work: Callable[[Path], Any], items: Sequence[Path]) -> Generator[Outcome, None, None]:
+    @property
+    def is_remote(self) -> bool:
+        """False."""
+        return False
+
+    def map(
+        self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None
+    ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item; after a killed process, its item is retried once, alone.
 
         After a killed process, half as many processes run, so that the memory of all of them shrinks. Beyond the
@@ -66,7 +73,7 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
         if not items:
             return
         limits = Limits(memory_bytes=self.memory_bytes, timeout_s=self.timeout_s)
-        pool = _Pool(work, items, limit=min(self.processes, len(items)), limits=limits)
+        pool = _Pool(work, items, own, limit=min(self.processes, len(items)), limits=limits)
         with _share_cores(pool.limit), enforced_by_pool():
             try:
                 yield from pool.run()
@@ -77,8 +84,9 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
 class _Pool(Struct):
     """Running processes and the items that are left."""
 
-    work: Callable[[Path], Any]
+    work: Callable[..., Any]
     items: Sequence[Path]
+    own: Mapping[Path, Any] | None  # second arguments, which each process receives when it starts
     limit: int  # of processes
     limits: Limits
     begun: dict[Connection, float] = field(default_factory=dict)  # of each busy process
@@ -164,7 +172,8 @@ class _Pool(Struct):
 
     def _start(self) -> tuple[Connection, BaseProcess]:
         ours, theirs = _SPAWN.Pipe()
-        process = _SPAWN.Process(target=_serve, args=(theirs, pickle.dumps(self.work)), daemon=True)
+        work = pickle.dumps((self.work, self.own))
+        process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
         with ThreadPoolExecutor(
             1
         ) as starter:  # an interrupt of this thread would leave half a process, with a traceback
@@ -245,17 +254,17 @@ def _serve(connection: Connection, pickled_work: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_quietly)
     try:
-        _run_items(connection, pickle.loads(pickled_work))
+        _run_items(connection, *pickle.loads(pickled_work))
     except SystemExit:
         remove_own()  # `atexit` does nothing in processes of `multiprocessing`
         raise
 
 
-def _run_items(connection: Connection, work: Callable[[Path], Any]) -> None:
+def _run_items(connection: Connection, work: Callable[..., Any], own: Mapping[Path, Any] | None) -> None:
     with suppress(EOFError, OSError):  # the parent process is gone
         while True:
             index, item = pickle.loads(connection.recv_bytes())
-            outcome = run_item(work, item, index)
+            outcome = run_item(work, item, index, own)
             try:
                 data = pickle.dumps(outcome)
             except Exception as error:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.executors.cluster import Cluster
 
 
 @pytest.fixture
@@ -14,3 +19,15 @@ def items(tmp_path: Path) -> list[Path]:
     for path in paths:
         path.write_text(f"text of {path.stem}")
     return paths
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Start a scheduler and some workers."""
+    pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own
+        made = Cluster(tmp_path_factory.mktemp("cluster"))
+    with ExitStack() as stack:
+        stack.callback(made.close)
+        yield made

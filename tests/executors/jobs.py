@@ -20,6 +20,10 @@ def read(path: Path) -> str:
     return path.read_text()
 
 
+def read_own(path: Path, own: str) -> str:
+    return f"{path.read_text()}, {own}"
+
+
 def read_slowly(path: Path) -> str:
     """Odd ones take longer, so that even ones overtake them."""
     time.sleep(0.3 * (int(path.stem) % 2))

@@ -1,19 +1,13 @@
-"""A real Dask cluster: a scheduler and workers, processes on this machine."""
+"""Items on a real Dask cluster."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,86 +17,12 @@ from nsys_pp.compose.progress import Share
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
-from tests.cli.calls import environment, run
+from tests.cli.calls import run
 from tests.executors import jobs
-from tests.patience import PATIENCE_S
+from tests.executors.cluster import Cluster
 
-distributed: Any = pytest.importorskip("distributed")
+pytest.importorskip("distributed")
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-WORKERS = 3
-
-
-def start(*words: str | Path, log: Path, **changes: str) -> subprocess.Popen[bytes]:
-    line = [sys.executable, "-m", "dask", *map(str, words)]
-    env = environment(PYTHONWARNINGS="ignore", **changes)
-    with log.open("wb") as file:
-        return subprocess.Popen(line, env=env, stdout=file, stderr=file)
-
-
-class Cluster:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "scheduler.json"
-        common = ("--scheduler-file", self.file, "--no-dashboard")
-        self.processes = [
-            start("scheduler", *common, "--host", "127.0.0.1", "--port", "0", log=folder / "scheduler.log")
-        ]
-        for _ in range(WORKERS):
-            self.start_worker()
-        self.client = distributed.Client(
-            scheduler_file=str(self.file), timeout=PATIENCE_S, set_as_default=False
-        )
-        self.client.wait_for_workers(WORKERS, timeout=PATIENCE_S)
-        self.address: str = self.client.scheduler.address
-
-    def start_worker(self, *, nanny: bool = False, **changes: str) -> str:
-        name = f"worker{len(self.processes)}"
-        common = ("--scheduler-file", self.file, "--no-dashboard", "--nthreads", "1")
-        common = (*common, "--nanny" if nanny else "--no-nanny")  # type: ignore[assignment]
-        where = ("--name", name, "--local-directory", self.folder, "--death-timeout", "60")
-        self.processes.append(start("worker", *common, *where, log=self.folder / f"{name}.log", **changes))
-        return name
-
-    def add_worker(self, *, nanny: bool = False, **changes: str) -> str:
-        name = self.start_worker(nanny=nanny, **changes)
-        self.wait_until(lambda: name in self.workers())
-        return name
-
-    def workers(self) -> set[str]:
-        workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return {worker["name"] for worker in workers.values()}
-
-    def wait_until(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < until
-            time.sleep(0.05)
-
-    def kill_a_busy_worker(self) -> bool:
-        """Kill a worker that has something to do, if there is any."""
-        pids = self.client.run(os.getpid)
-        for worker, tasks in self.client.processing().items():
-            if tasks and worker in pids:
-                os.kill(pids[worker], signal.SIGKILL)
-                return True
-        return False
-
-    def close(self) -> None:
-        self.client.close()
-        for process in reversed(self.processes):
-            process.kill()  # asked to end, some wait for others that ended before
-        for process in self.processes:
-            process.wait()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its own
-        made = Cluster(tmp_path_factory.mktemp("cluster"))
-    with ExitStack() as stack:
-        stack.callback(made.close)
-        yield made
 
 
 def test_all_items_come_to_what_they_come_to_here(
@@ -116,6 +36,31 @@ def test_all_items_come_to_what_they_come_to_here(
     assert {done.value for done in DaskExecutor(scheduler=cluster.address).map(jobs.read, short)} == set(
         found.values()
     )
+
+
+class Sent:
+    """Keeps where it was sent from, as often as it is."""
+
+    sent: ClassVar[list[str]] = []
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.sent.append(self.name)
+        return str, (self.name,)
+
+
+def test_each_call_is_sent_its_own_argument_alone(cluster: Cluster, items: list[Path]) -> None:
+    """What all calls are sent grows with the square of their number."""
+    own = {path: Sent(path.stem) for path in items}
+    for limit_s in (None, 600.0):
+        Sent.sent.clear()
+        executor = DaskExecutor(scheduler=cluster.address, timeout_s=limit_s)
+        found = {done.index: done.value for done in executor.map(jobs.read_own, items, own)}
+        assert found == {number: f"text of {number}, {number}" for number in range(6)}
+        assert {*Sent.sent} == {path.stem for path in items}
+        assert len(Sent.sent) <= 2 * len(items)  # Dask may pickle an argument twice
 
 
 def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
@@ -271,7 +216,7 @@ def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
     limits = {"folder": os.getcwd(), "memory_bytes": None, "timeout_s": 5.0}
     for item, work in ((items[0], jobs.read), (items[2], jobs.wait_on_one)):
         done = cluster.client.submit(
-            dask_run._run_remotely, work, item, 7, **limits, workers=[name], pure=False
+            dask_run._run_remotely, work, item, 7, None, **limits, workers=[name], pure=False
         ).result()
         assert done.index == 7
         if work is jobs.read:

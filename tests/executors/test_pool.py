@@ -30,6 +30,19 @@ def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
     assert list(ProcessExecutor(processes=2).map(jobs.read, [])) == []
 
 
+def test_each_call_has_its_own_argument(items: list[Path]) -> None:
+    own = {path: f"own of {path.stem}" for path in items}
+    expected = {number: f"text of {number}, own of {number}" for number in range(6)}
+    for executor in (SerialExecutor(), ProcessExecutor(processes=2)):
+        found = {done.index: done.value for done in executor.map(jobs.read_own, items, own)}
+        assert found == expected
+    batch = Batch(items, {"processes": 2})
+    assert batch.map("", items[1:3], jobs.read_own, own) == {
+        items[1]: "text of 1, own of 1",
+        items[2]: "text of 2, own of 2",
+    }
+
+
 def test_results_are_in_order_of_the_inputs_and_so_are_errors(items: list[Path]) -> None:
     batch = Batch(items, {"keep_going": True, "processes": 2})
     assert list(batch.map("reading", items, jobs.read_slowly)) == items
