@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from threading import Event
 
 import polars as pl
 from msgspec import Struct
@@ -30,6 +33,7 @@ from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
 _MANY_ROWS = 4_000_000  # of events, of which each text takes 16 bytes and more
+_AHEAD = 4  # blocks that each thread decodes before they are added to their columns
 _LEAST_BYTES = 5  # of a row without its header: pointer, length, row id, length of the header
 
 
@@ -111,16 +115,18 @@ def read_plain(
         }
         repeated = {at: _list_repeated(task, most_rows[at]) for at, task in tasks.items()}
         with _open_pool(sum(most_rows.values()), threads) as pool:
-            running = {
-                at: _start(pool, pages, task, layouts[task.source.name].root, repeated[at])
+            works = {
+                at: _list_works(pages, task, layouts[task.source.name].root, repeated[at])
                 for at, task in tasks.items()
             }
-            total = sum(len(futures or ()) for futures in running.values())
+            decoded = _decode_ahead(pool, chain.from_iterable(works.values()), _AHEAD * max(1, threads))
+            total = sum(map(len, works.values()))
             finished, done = {}, 0
-            for at, futures in running.items():
-                count = len(futures or ())
+            for at, of_table in works.items():
+                count = len(of_table)
                 most = min(most_rows[at], count * _BLOCK_BYTES // (tasks[at].width + _LEAST_BYTES))
-                finished[at] = _finish(futures, Columns(most, repeated[at]), done, total)
+                columns = Columns(most, repeated[at])
+                finished[at] = _finish(islice(decoded, count), count, columns, done, total)
                 done += count
     except UnusualPageError:
         return {}
@@ -176,50 +182,72 @@ def _list_repeated(task: _Task, row_count: int) -> tuple[str, ...]:
     return ("text",) if task.source.table.frame == "nvtx" and row_count > _MANY_ROWS else ()
 
 
-def _start(
-    pool: Executor, pages: Pages, task: _Task, root: int, repeated: Sequence[str]
-) -> list[Future[pl.DataFrame]] | None:
-    """Start to decode the blocks of a table; `repeated`: texts that become categories."""
+def _list_works(
+    pages: Pages, task: _Task, root: int, repeated: Sequence[str]
+) -> list[Callable[[], pl.DataFrame]]:
+    """List the work for each block of a table: decoding it; none if its pages cannot be found.
+
+    Args:
+        pages: Pages of the file.
+        task: The table.
+        root: Its root page.
+        repeated: Texts that become categories.
+    """
     try:
         leaves = find_leaves(pages, root)
     except UnusualPageError:
-        return None
+        return []
     step = max(1, _BLOCK_BYTES // pages.size)
-    blocks = [slice(at, at + step) for at in range(0, leaves.pages.size, step)]
+    is_unusual = Event()
 
     def decode(block: slice) -> pl.DataFrame:
+        if is_unusual.is_set():
+            raise UnusualPageError
         part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
-        rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+        try:
+            rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted))
+        except UnusualPageError:
+            is_unusual.set()  # SQLite reads the table, so its other blocks are of no use
+            raise
         # in this thread, because blocks would wait for one that does it
         return rows.with_columns(pl.col(repeated).cast(pl.Categorical())) if repeated else rows
 
-    return [pool.submit(decode, block) for block in blocks]
+    return [partial(decode, slice(at, at + step)) for at in range(0, leaves.pages.size, step)]
+
+
+def _decode_ahead(
+    pool: Executor, works: Iterable[Callable[[], pl.DataFrame]], most: int
+) -> Iterator[Future[pl.DataFrame]]:
+    """Yield the decoded blocks in order, while at most so many more are decoded: they wait in memory."""
+    waiting: deque[Future[pl.DataFrame]] = deque()
+    for work in works:
+        waiting.append(pool.submit(work))
+        if len(waiting) > most:
+            yield waiting.popleft()
+    while waiting:
+        yield waiting.popleft()
 
 
 def _finish(
-    futures: list[Future[pl.DataFrame]] | None, columns: Columns, done: int, total: int
+    decoded: Iterator[Future[pl.DataFrame]], count: int, columns: Columns, done: int, total: int
 ) -> pl.DataFrame | None:
-    """Wait for the blocks of a table; None if one is not of the plain form.
+    """Wait for the blocks of a table; None if one is not of the plain form, or there is none.
 
     Args:
-        futures: Of the blocks; each is dropped once it is added.
+        decoded: Its blocks; each is dropped once it is added.
+        count: Number of them.
         columns: Receives the rows.
         done: Blocks of other tables that are finished.
         total: Blocks of all tables.
     """
-    if not futures:
-        return None
-    waiting = deque(futures)
-    futures.clear()
     try:
-        if len(waiting) == 1:  # all rows: no copy of them
-            return waiting.popleft().result()
-        for number in range(done + 1, done + 1 + len(waiting)):
-            columns.add(waiting.popleft().result())
-            read, whole = (format_bytes(count * _BLOCK_BYTES) for count in (number, total))
+        if count == 1:  # all rows: no copy of them
+            return next(decoded).result()
+        for number in range(done + 1, done + 1 + count):
+            columns.add(next(decoded).result())
+            read, whole = (format_bytes(blocks * _BLOCK_BYTES) for blocks in (number, total))
             report_stage(f"read {read} of {whole}", number / total)
-        return columns.build()
+        return columns.build() if count else None
     except UnusualPageError:
-        for future in waiting:
-            future.cancel()
+        deque(decoded, maxlen=0)  # before those of the next table
         return None
