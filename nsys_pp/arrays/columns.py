@@ -272,7 +272,9 @@ def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     ).to_series()
 
 
-def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
+def gather_rows(
+    frame: pl.DataFrame, columns: Sequence[str], row: npt.NDArray[np.integer[Any]]
+) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))
