@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_host
 from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.frames.aggregates import CALL_AGGREGATES, CALL_API
 from nsys_pp.frames.conform import conform
 
@@ -26,13 +27,17 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
 
 
 def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
-    timed = calls.select(
-        "process_key",
-        step_on_host(calls, steps),
-        pl.lit(api, dtype=CALL_API).alias("api"),
-        "name",
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
+    def time(first: int, stop: int) -> pl.DataFrame:
+        rows = calls[first:stop]
+        return rows.select(
+            "process_key",
+            step_on_host(rows, steps),
+            pl.lit(api, dtype=CALL_API).alias("api"),
+            "name",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+
+    timed = build_blocks(len(calls), time)
     return conform(
         build_distributions(timed, ["process_key", "step", "api", "name"], "duration_ns"), CALL_AGGREGATES
     )

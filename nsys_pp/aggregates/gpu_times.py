@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.aggregates.groups import split_rows
 from nsys_pp.aggregates.unions import Union, unite
+from nsys_pp.arrays.columns import are_among
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import GPU_TIMES
 from nsys_pp.frames.conform import conform
@@ -31,13 +33,7 @@ def measure_gpu(
         `GPU_TIMES`: one row per device and step, and one for the time outside all steps, by device and
         step, null last. Operations outside all windows do not count. Without windows, empty.
     """
-    kernel = pl.col("kind").is_in(KERNEL_KINDS)
-    work = (
-        pl.when(kernel)
-        .then(pl.when("is_communication").then(pl.lit("communication")).otherwise(pl.lit("compute")))
-        .otherwise(pl.col("kind").cast(pl.String))
-    )
-    ops = _unite_parts(gpu_ops.select(*_DEVICE, *_SPAN, work=work), [*_DEVICE, "work"])
+    ops = _unite_ops(gpu_ops)
     host = _unite_parts(host_communication, ["process_key"])
     parts = [GPU_TIMES.to_frame()]
     for (process, device), own in windows.partition_by(_DEVICE, as_dict=True).items():
@@ -54,10 +50,29 @@ def measure_gpu(
     )
 
 
+def _unite_ops(gpu_ops: pl.DataFrame) -> dict[tuple[object, ...], Union]:
+    """Unite the operations of each device and kind of work."""
+    is_kernel, is_copy, is_set = are_among(gpu_ops["kind"], KERNEL_KINDS, ["memcpy"], ["memset"])
+    is_communication = gpu_ops["is_communication"].to_numpy()
+    works = {
+        "compute": is_kernel & ~is_communication,
+        "communication": is_kernel & is_communication,
+        "memcpy": is_copy,
+        "memset": is_set,
+    }
+    start, end = (gpu_ops[name].to_numpy() for name in _SPAN)
+    united = {}
+    for key, rows in split_rows(gpu_ops, _DEVICE).items():
+        for work, mask in works.items():
+            own = mask[rows]
+            united[(*key, work)] = unite(start[rows][own], end[rows][own])
+    return united
+
+
 def _unite_parts(frame: pl.DataFrame, keys: list[str]) -> dict[tuple[object, ...], Union]:
     """Unite the intervals of each key."""
-    parts = frame.select(*keys, *_SPAN).partition_by(keys, as_dict=True)
-    return {key: unite(*(part[name].to_numpy() for name in _SPAN)) for key, part in parts.items()}
+    start, end = (frame[name].to_numpy() for name in _SPAN)
+    return {key: unite(start[rows], end[rows]) for key, rows in split_rows(frame, keys).items()}
 
 
 def _measure(

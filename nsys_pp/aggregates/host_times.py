@@ -6,7 +6,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.aggregates.groups import split_rows
 from nsys_pp.aggregates.unions import count_within, sum_within, unite
+from nsys_pp.arrays.columns import is_matched, keep_rows, numbers
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import ACTIVITY, HOST_TIMES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import WAITING_CALL
@@ -45,12 +49,12 @@ def measure_host(
     named = operators.filter(pl.col("name").is_not_null())["range_id"]
     of_nccl = operators.filter(pl.col("name").is_null())["range_id"]  # communication, not operators
     activities = {
-        "range": ranges.filter(~pl.col("range_id").is_in(of_nccl.implode())),
-        "operator": ranges.filter(pl.col("range_id").is_in(named.implode())),
+        "range": keep_rows(ranges[_SPAN], ~_is_among(ranges, of_nccl)),
+        "operator": keep_rows(ranges[_SPAN], _is_among(ranges, named)),
         **{kind: _find_phases(jobs, kind) for kind in _PHASES},
         "communication": find_communication(ranges, operators),
         "cuda": api_calls,
-        "sync": api_calls.filter(_is_waiting(api_calls)),
+        "sync": keep_rows(api_calls[_SPAN], is_matched(api_calls["name"], WAITING_CALL)),
         "os": os_calls,
         "cpu": thread_runs,
     }
@@ -77,13 +81,11 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
         process_key, start_ns, end_ns.
     """
     named = operators.filter("is_communication")["range_id"]
-    return ranges.filter(pl.col("range_id").is_in(named.implode())).select(_SPAN)
+    return keep_rows(ranges[_SPAN], _is_among(ranges, named))
 
 
-def _is_waiting(api_calls: pl.DataFrame) -> pl.Expr:
-    """Return the mask of calls that wait for the GPU; each distinct name is matched once."""
-    names = api_calls["name"].unique().drop_nulls()
-    return pl.col("name").is_in(names.filter(names.cast(pl.String).str.contains(WAITING_CALL)).implode())
+def _is_among(ranges: pl.DataFrame, range_ids: pl.Series) -> Bools:
+    return mark_members(numbers(ranges["range_id"]), numbers(range_ids))
 
 
 def _find_phases(jobs: pl.DataFrame, kind: str) -> pl.DataFrame:
@@ -103,16 +105,16 @@ def _measure(
 ) -> pl.DataFrame:
     """Measure one activity in the windows of each process; windows without it are dropped."""
     parts = [HOST_TIMES.to_frame()]
-    for process, own in intervals.partition_by("process_key", as_dict=True).items():
+    start, end = (intervals[name].to_numpy() for name in ("start_ns", "end_ns"))
+    for process, rows in split_rows(intervals, ["process_key"]).items():
         if process in windows:
-            times = _measure_process(own, windows[process], is_summed=activity == "cpu")
+            times = _measure_process(start[rows], end[rows], windows[process], is_summed=activity == "cpu")
             parts.append(times.with_columns(activity=pl.lit(activity)).pipe(conform, HOST_TIMES))
     return pl.concat(parts).filter((pl.col("count") > 0) | (pl.col("union_ns") > 0))
 
 
-def _measure_process(intervals: pl.DataFrame, windows: pl.DataFrame, *, is_summed: bool) -> pl.DataFrame:
+def _measure_process(start: Int64s, end: Int64s, windows: pl.DataFrame, *, is_summed: bool) -> pl.DataFrame:
     first, last = (windows[name].to_numpy() for name in ("start_ns", "end_ns"))
-    start, end = (intervals[name].to_numpy() for name in ("start_ns", "end_ns"))
     time = sum_within(start, end, first, last) if is_summed else unite(start, end).within(first, last)
     return windows.with_columns(
         count=pl.Series(count_within(start, first, last)),

@@ -9,10 +9,15 @@ The cause of a gap follows from the operation that ends it: its call came too la
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
+from nsys_pp.aggregates.groups import split_rows
+from nsys_pp.arrays.columns import find_distinct, gather_rows, whole_numbers
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.scratch_frames import list_blocks
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import IDLE_CAUSE, IDLE_TIMES, KERNEL_WAIT_NS
@@ -54,14 +59,19 @@ def find_idle(
     """
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     launch = np.append(api_calls["start_ns"].to_numpy(), _UNKNOWN_NS)[call]  # -1 is the last one
-    ops = gpu_ops.select(*_STREAM, "start_ns", "end_ns", launch_ns=launch).partition_by(_DEVICE, as_dict=True)
+    ops = gpu_ops[[*_STREAM, "start_ns", "end_ns"]].hstack([pl.Series("launch_ns", launch)])
+    of_device = split_rows(ops, _DEVICE)
     parts = [IDLE_TIMES.to_frame()]
     for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
-        gaps = _list_gaps(ops[device], own) if device in ops else _list_edges(own, None)
+        gaps = (
+            _list_gaps(_select(ops, of_device[device]), own)
+            if device in of_device
+            else [_list_edges(own, None)]
+        )
         parts.append(
-            _cut(gaps, own)
+            pl.concat([_sum_gaps(some, own) for some in gaps])
             .group_by("stream_id", "step", "cause")
-            .agg(pl.col("count").sum(), total_ns=pl.col("length_ns").sum(), most_ns=pl.col("whole_ns").max())
+            .agg(pl.col("count", "total_ns").sum(), pl.col("most_ns").max())
             .with_columns(pl.lit(device[0]).alias(_DEVICE[0]), pl.lit(device[1]).alias(_DEVICE[1]))
             .pipe(conform, IDLE_TIMES)
         )
@@ -69,29 +79,36 @@ def find_idle(
     return pl.concat(parts).sort(order, nulls_last=[False, False, False, True, False])
 
 
-def _list_gaps(ops: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """List the gaps of one device and of its streams: `_GAPS`."""
+def _select(ops: pl.DataFrame, rows: Int64s | slice) -> pl.DataFrame:
+    return ops[rows] if isinstance(rows, slice) else gather_rows(ops, ops.columns, rows)
+
+
+def _sum_gaps(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Sum gaps of one device (`_GAPS`) by stream, step and cause."""
+    return (
+        _cut(gaps, windows)
+        .group_by("stream_id", "step", "cause")
+        .agg(pl.col("count").sum(), total_ns=pl.col("length_ns").sum(), most_ns=pl.col("whole_ns").max())
+    )
+
+
+def _list_gaps(ops: pl.DataFrame, windows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the gaps of one device and of its streams, block by block: `_GAPS`."""
     by_start = np.argsort(ops["start_ns"].to_numpy(), kind="stable")
     stream = _number_streams(ops)
     narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # 16 bits are sorted by radix
     by_stream = by_start[np.argsort(narrow, kind="stable")]
-    return pl.concat(
-        [
-            _list_edges(windows, ops),
-            _list_between(ops, by_start, np.zeros_like(stream)).with_columns(stream_id=None).cast(_GAPS),
-            _list_between(ops, by_stream, stream),
-        ]
-    )
+    yield _list_edges(windows, ops)
+    for gaps in _list_between(ops, by_start, np.zeros_like(stream)):
+        yield gaps.with_columns(stream_id=None).cast(_GAPS)
+    yield from _list_between(ops, by_stream, stream)
 
 
 def _number_streams(ops: pl.DataFrame) -> Int64s:
     """Number the streams of a device; ids of streams are 32 bits wide, and two contexts may use the same ones."""
-    context, stream = (
-        ops[name].cast(pl.Int64).fill_null(-1).to_numpy() for name in ("context_id", "stream_id")
-    )
+    context, stream = (whole_numbers(ops[name]) for name in ("context_id", "stream_id"))
     key = (context << 32) + stream
-    number: Int64s = np.searchsorted(np.unique(key), key)
-    return number
+    return find_distinct(key)[1]
 
 
 def _list_edges(windows: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
@@ -106,8 +123,8 @@ def _list_edges(windows: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame
     )
 
 
-def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFrame:
-    """List the gaps between operations of one group; `order` sorts operations by group and start."""
+def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> Iterator[pl.DataFrame]:
+    """Yield the gaps between operations of one group, block by block; `order` sorts operations by group and start."""
     group = group[order]
     start, end = (ops[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
     reach = running_maximum(group, end)
@@ -122,12 +139,13 @@ def _list_between(ops: pl.DataFrame, order: Int64s, group: Int64s) -> pl.DataFra
         .then(pl.lit("kernel_wait", IDLE_CAUSE))
         .otherwise(pl.lit("other", IDLE_CAUSE))
     )
-    return (
-        ops.select(pl.col("stream_id", "launch_ns").gather(next_op))
-        .with_columns(start_ns=pl.Series(begin), end_ns=pl.Series(end_of_gap))
-        .with_columns(cause=cause)
-        .pipe(conform, _GAPS)
-    )
+    for rows in list_blocks(len(begin)):
+        gaps = ops[["stream_id", "launch_ns"]][next_op[rows]]
+        yield (
+            gaps.with_columns(start_ns=pl.Series(begin[rows]), end_ns=pl.Series(end_of_gap[rows]))
+            .with_columns(cause=cause)
+            .pipe(conform, _GAPS)
+        )
 
 
 def _cut(gaps: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

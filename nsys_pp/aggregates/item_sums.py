@@ -24,11 +24,7 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
     """
     keys = [column for column in instances.columns if column not in (*_COUNTS, "value_ns")]
     counts = [column for column in _COUNTS if column in instances.columns]
-    timed = instances.drop_nulls("value_ns")
-    sums = build_distributions(timed, keys, "value_ns")
-    if counts:
-        # the groups have the same order, as the rows are the same
-        sums = sums.hstack(timed.group_by(keys, maintain_order=True).agg(pl.col(counts).sum()).select(counts))
+    sums = build_distributions(instances, keys, "value_ns", sums=counts)
     absent = [column for column in ITEM_AGGREGATES if column not in sums.columns]
     return (
         sums.with_columns(

@@ -14,10 +14,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.aggregates.groups import split_rows
 from nsys_pp.aggregates.unions import sum_within
 from nsys_pp.aggregates.windows import step_on_device, tile_devices
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.scratch_frames import build_blocks, list_blocks
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from nsys_pp.frames.conform import conform
@@ -46,17 +49,18 @@ def sum_launches(
         before their call have no delay. A launch is in the step in which its first kernel starts; the queue
         is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
     """
-    launched = _list_launches(gpu_ops, api_calls, launches)
+    listed = _list_launches(gpu_ops, api_calls, launches)
     delay = pl.col("start_ns") - pl.col("call_ns")
-    launched = launched.with_columns(
-        step_on_device(launched, steps), delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay)
-    )
-    length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("call_end_ns") - pl.col("call_ns")
-    counts = launched.group_by(_STEP).agg(
-        short_count=(length < call).sum(),
-        slow_call_count=(call > SLOW_CALL_NS).sum(),
-        late_count=(pl.col("delay_ns") > LATE_NS).sum(),
-    )
+
+    def place(first: int, stop: int) -> pl.DataFrame:
+        rows = listed[first:stop]
+        return rows.with_columns(
+            step_on_device(rows, steps), delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay)
+        )
+
+    launched = build_blocks(len(listed), place)
+    counts = pl.concat([_count(launched[rows]) for rows in list_blocks(len(launched))])
+    counts = counts.group_by(_STEP).agg(pl.all().sum())
     return (
         _measure_queues(launched, steps)
         .join(counts, on=_STEP, how="left", nulls_equal=True)
@@ -71,34 +75,51 @@ def sum_launches(
     )
 
 
+def _count(launched: pl.DataFrame) -> pl.DataFrame:
+    """Count the launches of kinds that users look for, by step."""
+    length, call = pl.col("end_ns") - pl.col("start_ns"), pl.col("call_end_ns") - pl.col("call_ns")
+    return launched.group_by(_STEP).agg(
+        short_count=(length < call).sum().cast(pl.Int64),
+        slow_call_count=(call > SLOW_CALL_NS).sum().cast(pl.Int64),
+        late_count=(pl.col("delay_ns") > LATE_NS).sum().cast(pl.Int64),
+    )
+
+
 def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """List the launches of each call on each device: process_key, device_id, start_ns, end_ns, call_ns, call_end_ns."""
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
-    ops = gpu_ops.select(*_DEVICE, "start_ns", "end_ns", "kind", call=call).filter(
-        pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0
-    )
+
+    def list_ops(first: int, stop: int) -> pl.DataFrame:
+        rows = gpu_ops[first:stop].select(*_DEVICE, "start_ns", "end_ns", "kind", call=call[first:stop])
+        return rows.filter(pl.col("kind").is_in(KERNEL_KINDS), pl.col("call") >= 0)
+
+    ops = build_blocks(len(gpu_ops), list_ops)
     if (np.bincount(ops["call"].to_numpy()) > 1).any():
         hull = [pl.col("start_ns").min(), pl.col("end_ns").max()]
         ops = ops.group_by(*_DEVICE, "call", maintain_order=True).agg(hull)
     calls = {"call_ns": "start_ns", "call_end_ns": "end_ns"}
-    return ops.select(*_DEVICE, "start_ns", "end_ns").with_columns(
-        api_calls[name].gather(ops["call"]).alias(ours) for ours, name in calls.items()
-    )
+    rows = ops["call"].to_numpy()
+    columns = [gather(api_calls[name], rows).alias(ours) for ours, name in calls.items()]
+    return ops[[*_DEVICE, "start_ns", "end_ns"]].hstack(columns)
 
 
 def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Measure the queue of each device in each step: process_key, device_id, step, queued_ns, queue_most."""
     begin = pl.min_horizontal("call_ns", "start_ns")  # with clock errors, a kernel may start before its call
-    queued = launched.select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns")
+    queued = build_blocks(
+        len(launched),
+        lambda first, stop: launched[first:stop].select(*_DEVICE, "end_ns", start_ns=begin, op_ns="start_ns"),
+    )
     # an operation without length at the last moment lies in the last window, too
     last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()
     spans = queued.group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min(), last_ns=last)
     windows = tile_devices(steps, spans)
-    of_device = queued.partition_by(_DEVICE, as_dict=True)
+    starts, ends = (queued[name].to_numpy() for name in ("start_ns", "end_ns"))
+    of_device = split_rows(queued, _DEVICE)
     parts = []
     for device, own in windows.partition_by(_DEVICE, as_dict=True).items():
         first, last_ns = (own[name].to_numpy() for name in ("start_ns", "end_ns"))
-        start, end = (of_device[device][name].to_numpy() for name in ("start_ns", "end_ns"))
+        start, end = starts[of_device[device]], ends[of_device[device]]
         most = _find_longest(np.sort(start), np.sort(end), first, last_ns)
         parts.append(
             own.select(_STEP).with_columns(

@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys_pp.aggregates.windows import step_on_device
 from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.op_details import OpDetails
@@ -26,15 +27,20 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -
         template arguments or parameters are rows of their own, as in `cuda_gpu_kern_sum` of `nsys stats`.
         Empty in, empty out.
     """
-    ops = gpu_ops.select(
-        *_DEVICE[:2],
-        "kind",
-        step_on_device(gpu_ops, steps),
-        pl.coalesce(op_details.gather("full_name", gpu_ops["op_id"]), "name").alias("name"),
-        "is_communication",
-        base_name="name",
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
+
+    def time(first: int, stop: int) -> pl.DataFrame:
+        ops = gpu_ops[first:stop]
+        return ops.select(
+            *_DEVICE[:2],
+            "kind",
+            step_on_device(ops, steps),
+            pl.coalesce(op_details.gather("full_name", ops["op_id"]), "name").alias("name"),
+            "is_communication",
+            base_name="name",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+
+    ops = build_blocks(len(gpu_ops), time)
     sums = build_distributions(
         ops, [*_DEVICE, "kind", "name", "base_name", "is_communication"], "duration_ns"
     )
@@ -53,6 +59,11 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataF
         `COPY_SIZES`, in order of the first operation of each row; operations without a recorded size are skipped.
         Empty in, empty out.
     """
-    sized = gpu_ops.with_columns(op_details.gather("size_bytes", gpu_ops["op_id"])).drop_nulls("size_bytes")
-    ops = sized.with_columns(step_on_device(sized, steps))
+
+    def size(first: int, stop: int) -> pl.DataFrame:
+        rows = gpu_ops[first:stop][[*_DEVICE[:2], "kind", "name", "start_ns", "op_id"]]
+        sized = rows.with_columns(op_details.gather("size_bytes", rows["op_id"])).drop_nulls("size_bytes")
+        return sized.with_columns(step_on_device(sized, steps))
+
+    ops = build_blocks(len(gpu_ops), size)
     return conform(build_distributions(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)

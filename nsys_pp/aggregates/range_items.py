@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.windows import step_on_host
+from nsys_pp.arrays.columns import gather, list_names, split_texts
+from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.frames.report import NAME
 
 MOST_NAMES = 10_000
@@ -28,32 +32,40 @@ def sum_ranges(
     Returns:
         `ITEM_AGGREGATES` of item "range", all measures. Open ranges end at the end of the capture. Empty in, empty out.
     """
-    instances = ranges.select(
-        "process_key",
-        step_on_host(ranges, steps),
-        "domain",
-        style="kind",
-        name=_fold(ranges["name"], most_names),
-        value_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    # Ranges are in order of range_id, and projections are of some of them.
-    of_range = instances[ranges["range_id"].search_sorted(projections["range_id"])]
-    projected = projections.select("device_id", "call_count").hstack(of_range.drop("value_ns"))
-    measured = {
-        "host": instances,
-        "span": projected.with_columns(value_ns=projections["gpu_end_ns"] - projections["gpu_start_ns"]),
-        "gpu": projected.with_columns(value_ns=projections["total_ns"]),
-    }
-    parts = [sum_instances(rows, item="range", measure=measure) for measure, rows in measured.items()]
+    folded = _fold(ranges["name"], most_names)
+
+    def list_ranges(first: int, stop: int) -> pl.DataFrame:
+        rows = ranges[first:stop]
+        return rows.select(
+            "process_key",
+            step_on_host(rows, steps),
+            "domain",
+            style="kind",
+            name=folded[first:stop],
+            value_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
+
+    def list_projections(value: pl.Expr, first: int, stop: int) -> pl.DataFrame:
+        rows = projections[first:stop]
+        # Ranges are in order of range_id, and projections are of some of them.
+        of_range = instances[ranges["range_id"].search_sorted(rows["range_id"])]
+        return rows.select("device_id", "call_count", value_ns=value).hstack(of_range.drop("value_ns"))
+
+    instances = build_blocks(len(ranges), list_ranges)
+    times = {"span": pl.col("gpu_end_ns") - pl.col("gpu_start_ns"), "gpu": pl.col("total_ns")}
+    parts = [sum_instances(instances, item="range", measure="host")]
+    for measure, value in times.items():
+        rows = build_blocks(len(projections), partial(list_projections, value))
+        parts.append(sum_instances(rows, item="range", measure=measure))
     return pl.concat(parts)
 
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
-    distinct = names.unique().drop_nulls()
-    if len(distinct) <= most_names:
+    listed = list_names(names)
+    if len(listed.texts) - (None in listed.texts) <= most_names:
         return names
-    folded = pl.DataFrame(
-        {"name": distinct, "folded": distinct.cast(pl.String).str.replace_all(_NUMBER, "#${1}").cast(NAME)}
+    folded = pl.concat(
+        texts.str.replace_all(_NUMBER, "#${1}").cast(NAME) for texts in split_texts(listed.texts)
     )
-    return names.to_frame("name").join(folded, on="name", how="left", maintain_order="left")["folded"]
+    return gather(folded, listed.row).alias("folded")

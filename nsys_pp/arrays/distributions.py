@@ -16,6 +16,9 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import has_value, keep_rows, numbers
+from nsys_pp.arrays.scratch_frames import has_blocks
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 
@@ -54,18 +57,23 @@ class _Runs(Struct, frozen=True, kw_only=True):
         return frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all().drop(_ROW)
 
 
-def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) -> pl.DataFrame:
+def build_distributions(
+    frame: pl.DataFrame, keys: Sequence[str], value: str, *, sums: Sequence[str] = ()
+) -> pl.DataFrame:
     """Build the distribution of the values of each group.
 
     Args:
         frame: Any frame.
         keys: Columns of the groups; nulls are a group. Without keys, all rows are one group.
         value: Column of integers; rows with null are skipped.
+        sums: Columns of integers without nulls that are added up, too.
 
     Returns:
-        The keys, with their types, and `DISTRIBUTION`: one row per group, in order of their first rows. Empty in,
+        The keys, with their types, `DISTRIBUTION`, and `sums`: one row per group, in order of their first rows. Empty in,
         empty out.
     """
+    if has_blocks(len(frame)):
+        return _build_from_arrays(keep_rows(frame, has_value(frame[value])), keys, value, sums)
     known = frame.filter(pl.col(value).is_not_null())
     column = pl.col(value).cast(pl.Int64)
     groups = _group(
@@ -76,6 +84,7 @@ def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) ->
         least=column.min(),
         most=column.max(),
         values=column.sort(),
+        **{name: pl.col(name).sum() for name in sums},
     )
     values = _flatten(groups["values"])
     count = groups["count"].to_numpy()
@@ -85,7 +94,51 @@ def build_distributions(frame: pl.DataFrame, keys: Sequence[str], value: str) ->
     mean = _mean_above(groups, least)
     squares = runs.count * (runs.value - least[runs.row] - mean[runs.row]) ** 2
     groups = groups.with_columns(squares=pl.Series(_sum_rows(squares, runs.row, len(groups))))
-    return _attach(groups, keys, runs.round_rows(np.zeros(len(groups), dtype=np.bool_)))
+    return _attach(groups, keys, runs.round_rows(np.zeros(len(groups), dtype=np.bool_)), sums)
+
+
+def _build_from_arrays(
+    known: pl.DataFrame, keys: Sequence[str], value: str, sums: Sequence[str]
+) -> pl.DataFrame:
+    """Build distributions like `build_distributions`, without nulls, of arrays: queries would copy many rows in memory."""
+    first, number = np.zeros(min(len(known), 1), dtype=np.int64), np.zeros(len(known), dtype=np.uint32)
+    if keys and len(known):
+        first, number = number_rows([_as_codes(known[key]) for key in keys])
+    runs = _count_values(number, numbers(known[value]), len(first))
+    groups = known[list(keys)][first] if keys else pl.DataFrame({_ROW: first}).drop(_ROW)
+    moments = compute_moments(runs.row, runs.value, runs.count, len(first))
+    added = {name: _sum_groups(number, numbers(known[name]), len(first)) for name in sums}
+    groups = pl.DataFrame([*groups, *(pl.Series(name, column) for name, column in (moments | added).items())])
+    return _attach(groups, keys, runs.round_rows(np.zeros(len(first), dtype=np.bool_)), sums)
+
+
+def _as_codes(column: pl.Series) -> pl.Series:
+    return column.cast(pl.Categorical()) if column.dtype == pl.String else column
+
+
+def _count_values(row: npt.NDArray[np.uint32], value: Int64s, row_count: int) -> _Runs:
+    """Count the values of rows, in any order."""
+    least, span = (0, 1) if not len(value) else (int(value.min()), int(value.max()) - int(value.min()) + 1)
+    if span * max(row_count, 1) >= _HALF_OF_INT64:
+        order = np.lexsort((value, row))
+        ones = np.ones(len(order), dtype=np.int64)
+        return _Runs(row=row[order].astype(np.int64), value=value[order], count=ones).join()
+    key = row.astype(np.int64)
+    key *= span
+    key += value
+    key -= least
+    key.sort()
+    is_new = np.ones(len(key), dtype=np.bool_)
+    np.not_equal(key[1:], key[:-1], out=is_new[1:])
+    first = np.flatnonzero(is_new)
+    distinct = key[first]
+    return _Runs(row=distinct // span, value=distinct % span + least, count=np.diff(first, append=len(key)))
+
+
+def _sum_groups(number: npt.NDArray[np.uint32], values: Int64s, count: int) -> Int64s:
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, number, values)
+    return sums
 
 
 def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -234,9 +287,10 @@ def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.D
     return one_group.group_by(*keys, _ROW + "s", maintain_order=True).agg(**columns).drop(_ROW + "s")
 
 
-def _attach(groups: pl.DataFrame, keys: Sequence[str], runs: _Runs) -> pl.DataFrame:
+def _attach(groups: pl.DataFrame, keys: Sequence[str], runs: _Runs, sums: Sequence[str] = ()) -> pl.DataFrame:
     whole = groups.select(pl.exclude("values", "rows")).hstack(runs.as_lists())
-    return whole.select(*keys, *(pl.col(column).cast(dtype) for column, dtype in DISTRIBUTION.items()))
+    columns = (pl.col(column).cast(dtype) for column, dtype in DISTRIBUTION.items())
+    return whole.select(*keys, *columns, *sums)
 
 
 def _runs_of(frame: pl.DataFrame) -> _Runs:

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import has_value, keep_rows
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.other_threads import sum_other_threads
+from nsys_pp.compose.report_memory import read_moved
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.read import read_report
 from nsys_pp.training.report.host_activities import find_activities
 from nsys_pp.training.run.data_loading import cut_loading
 
@@ -45,7 +45,7 @@ def list_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: s
     bubbles = list_host_bubbles(frames)
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
-    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+    report = read_moved(path, need=_GROUPS, nsys=nsys)
     hosts = _bound(sum_host_times(report, bubbles))
     return hosts.sort(*_KEYS, "activity", "name", nulls_last=False)  # the same bytes of a part each time
 
@@ -108,8 +108,8 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     whole = bubbles.group_by(keys).agg(time_ns=length.sum(), count=pl.len())
     parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
     known = bubbles.drop_nulls("thread_key")
-    own = pl.col("end_thread_key").is_null()
-    items = {"range": report.ranges.filter(own), "call": _mark_pageable(report)}
+    own = keep_rows(report.ranges, ~has_value(report.ranges["end_thread_key"]))
+    items = {"range": own, "call": _mark_pageable(report)}
     for activity, row in _ROWS.items():
         items[activity] = report.activities.filter(pl.col("row") == row).drop_nulls("end_ns")
     for activity, frame in items.items():

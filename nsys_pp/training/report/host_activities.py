@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import gather_rows, keep_rows, numbers
+from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.search import find_last, find_pairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -34,11 +36,10 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
         in, empty out.
     """
     threads = intervals["thread_key"].unique()
-    own = items.select("thread_key", "start_ns", "end_ns", "name").filter(
-        pl.col("thread_key").is_in(threads.implode())
-    )
-    thread, start, end = (own[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
-    own = own[np.lexsort((-end, start, thread))]
+    columns = ["thread_key", "start_ns", "end_ns", "name"]
+    own = keep_rows(items[columns], mark_members(numbers(items["thread_key"]), numbers(threads.drop_nulls())))
+    thread, start, end = (own[name].to_numpy() for name in columns[:3])
+    own = gather_rows(own, columns, np.lexsort((-end, start, thread)))
     parents = find_parents(own, np.ones(len(own), dtype=np.bool_))
     interval, item = _pair(intervals, own, parents)
     since, until = (intervals[name].to_numpy()[interval] for name in ("start_ns", "end_ns"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, keep_rows
 from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Int64s
@@ -54,8 +54,8 @@ def find_longest_gaps(
     )
     intervals = gaps.select("start_ns", "end_ns", thread_key=pl.Series(thread))
     known = np.flatnonzero(thread != NEVER)
-    of_thread = pl.col("end_thread_key").is_null()
-    items = {"range": ranges.filter(of_thread), "call": api_calls, "os_call": os_calls}
+    of_thread = keep_rows(ranges, ~has_value(ranges["end_thread_key"]))
+    items = {"range": of_thread, "call": api_calls, "os_call": os_calls}
     activities = [
         _label(find_activities(intervals[known], frame), kind, known) for kind, frame in items.items()
     ]

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import WINDOW, has_value
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import NAME
@@ -40,16 +43,33 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `NAMED_OPERATORS` by range_id: operators and communication. Empty in, empty out.
     """
-    names = ranges.select("domain", "name").unique().drop_nulls("name")
+    if ranges.is_empty():
+        return NAMED_OPERATORS.to_frame()
+    first, key = number_rows([ranges["domain"], ranges["name"]])
+    parts = [
+        _match(ranges[["domain", "name"]][first[begin : begin + WINDOW]], begin)
+        for begin in range(0, len(first), WINDOW)
+    ]
+    matched = pl.concat(parts)
+    row = np.full(len(first), -1)
+    row[matched["key"].to_numpy()] = np.arange(len(matched))
+    rows = np.flatnonzero(row[key] >= 0)
+    operators = matched[["operator", "is_communication"]][row[key[rows]]]
+    named = operators.hstack([ranges["range_id"][rows]]).rename({"operator": "name"})
+    return conform(named.sort("range_id"), NAMED_OPERATORS)
+
+
+def _match(names: pl.DataFrame, first: int) -> pl.DataFrame:
+    """Match distinct domains and names: key (number of each, from `first` on), operator, is_communication; of those with a rule."""
     text = names.select(pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String))
-    matched = names.with_columns(
-        operator=_name(text, _rules("operator")).cast(NAME),
-        is_communication=_matches(text, _rules("communication")),
-    ).filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
-    operators = ranges.select("range_id", "domain", "name").join(
-        matched, on=["domain", "name"], nulls_equal=True, maintain_order="left"
-    )
-    return conform(operators.drop("name").rename({"operator": "name"}).sort("range_id"), NAMED_OPERATORS)
+    matched = pl.DataFrame(
+        {
+            "key": np.arange(first, first + len(names)),
+            "operator": _name(text, _rules("operator")).cast(NAME),
+            "is_communication": _matches(text, _rules("communication")),
+        }
+    ).filter(pl.Series(has_value(names["name"])))
+    return matched.filter(pl.col("operator").is_not_null() | pl.col("is_communication"))
 
 
 @cache
