@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays import distributions
 from nsys_pp.arrays.distributions import (
     build_distributions,
     describe_distributions,
@@ -58,6 +59,26 @@ def test_a_spread_tells_the_values_of_each_group(
         assert row["values"] == sorted(set(values))
         mean = statistics.mean(values)
         assert row["squares"] == pytest.approx(sum((value - mean) ** 2 for value in values), rel=1e-9)
+
+
+@checked
+@given(ROWS, st.booleans())
+def test_arrays_have_the_distributions_of_queries(
+    rows: list[tuple[str | None, int | None, int | None]], has_keys: bool
+) -> None:
+    """To the bit: a part is the same, however large its report."""
+    frame = frame_of(rows).with_columns(size=pl.int_range(pl.len(), dtype=pl.Int64))
+    keys = ["name", "device"] if has_keys else []
+    found = build_distributions(frame, keys, "value", sums=["size"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributions, "has_blocks", lambda count: True)
+        assert build_distributions(frame, keys, "value", sums=["size"]).equals(found)
+    sums: dict[tuple[str | None, int | None], int] = {}
+    for number, (name, device, value) in enumerate(rows):
+        if value is not None:
+            key = (name, device) if has_keys else (None, None)
+            sums[key] = sums.get(key, 0) + number
+    assert found["size"].to_list() == [*sums.values()]
 
 
 @checked

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from nsys_pp.arrays.threads import ImmediateExecutor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read import read_report, sqlite, sqlite_plain
@@ -363,3 +365,20 @@ def test_names_of_columns_that_are_not_utf_8_are_no_columns(tmp_path: Path) -> N
     plain, queried, _ = read_both(path)
     assert_equal(plain, queried)
     assert isinstance(plain, RawReport)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_few_blocks_are_decoded_before_they_are_taken(most: int) -> None:
+    """However many blocks a table has: decoded ones wait in memory."""
+    begun: list[int] = []
+
+    def work(number: int) -> pl.DataFrame:
+        begun.append(number)
+        return pl.DataFrame({"block": [number]})
+
+    with ImmediateExecutor() as pool:
+        decoded = sqlite_plain._decode_ahead(pool, (partial(work, number) for number in range(20)), most)
+        for taken, block in enumerate(decoded):
+            assert block.result()["block"].item() == taken
+            assert len(begun) <= taken + 1 + most
+    assert begun == [*range(20)]
