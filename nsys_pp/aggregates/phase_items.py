@@ -11,6 +11,7 @@ import polars as pl
 from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.windows import step_on_device, step_on_host
 from nsys_pp.arrays.ancestors import has_marked_line
+from nsys_pp.arrays.scratch_frames import list_blocks
 from nsys_pp.frames.aggregates import ALL_JOBS
 from nsys_pp.frames.report import NAME
 
@@ -37,7 +38,7 @@ def sum_phases(
     """
     on_host = step_on_host(jobs, steps, time="host_start_ns")
     jobs = jobs.with_columns(step=pl.coalesce("step", on_host))
-    parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops.filter(pl.col("kind").is_in(list(kinds))), steps)]
+    parts = [*_sum_jobs(jobs), *_sum_steps(gpu_ops, steps, kinds)]
     return pl.concat(parts)
 
 
@@ -58,13 +59,9 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
     return [sum_instances(rows, item="phase", measure=measure) for measure, rows in measured.items()]
 
 
-def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]:
-    ran = (
-        gpu_ops.with_columns(step_on_device(gpu_ops, steps))
-        .drop_nulls("step")
-        .group_by(_STEP)
-        .agg(total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    )
+def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame, kinds: Sequence[str]) -> list[pl.DataFrame]:
+    parts = pl.concat([_sum_ops(gpu_ops[rows], steps, kinds) for rows in list_blocks(len(gpu_ops))])
+    ran = parts.group_by(_STEP).agg(pl.col("total_ns").sum())
     on_device = steps.join(ran, on=_STEP, how="left", maintain_order="left").with_columns(
         pl.col("total_ns").fill_null(0), name=pl.lit("step", NAME)
     )
@@ -76,6 +73,17 @@ def _sum_steps(gpu_ops: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]
         "gpu": on_device.select(*_STEP, "name", value_ns="total_ns"),
     }
     return [sum_instances(rows, item="phase", measure=measure) for measure, rows in measured.items()]
+
+
+def _sum_ops(gpu_ops: pl.DataFrame, steps: pl.DataFrame, kinds: Sequence[str]) -> pl.DataFrame:
+    """Sum the durations of operations of some kinds by step."""
+    ops = gpu_ops.filter(pl.col("kind").is_in(list(kinds)))
+    return (
+        ops.with_columns(step_on_device(ops, steps))
+        .drop_nulls("step")
+        .group_by(_STEP)
+        .agg(total_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    )
 
 
 def _is_inside_its_kind(jobs: pl.DataFrame) -> pl.Series:

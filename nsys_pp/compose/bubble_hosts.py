@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import has_value, keep_rows
+from nsys_pp.arrays.columns import has_value, is_among, keep_rows, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.other_threads import sum_other_threads
@@ -206,21 +206,19 @@ def _count_samples(report: Report, bubbles: pl.DataFrame, keys: list[str]) -> li
 
 def _find_threads(report: Report, bubbles: pl.DataFrame) -> pl.Series:
     """Find the thread that launched the next kernel after each bubble; null without one."""
-    ops = report.gpu_ops.filter(
-        ~pl.col("is_communication"), pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS)
-    ).sort("process_key", "device_id", "start_ns")
-    owners = pl.concat([frame.select("process_key", "device_id") for frame in (ops, bubbles)])
-    owner = owners.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64)).to_series().to_numpy()
-    at = find_first(
-        owner[len(ops) :], bubbles["end_ns"].to_numpy(), owner[: len(ops)], ops["start_ns"].to_numpy()
-    )
-    op_ids = ops["op_id"].gather(pl.Series(at.clip(0))) if len(ops) else ops["op_id"]
+    calls, gpu_ops = report.api_calls, report.gpu_ops
+    rows = np.flatnonzero(is_among(gpu_ops["kind"], KERNEL_KINDS) & ~gpu_ops["is_communication"].to_numpy())
+    devices = [
+        np.append(numbers(gpu_ops[key])[rows], numbers(bubbles[key])) for key in ("process_key", "device_id")
+    ]
+    owner, start = pack(*devices), numbers(gpu_ops["start_ns"])[rows]
+    order = np.lexsort((start, owner[: len(rows)]))
+    at = find_first(owner[len(rows) :], numbers(bubbles["end_ns"]), owner[: len(rows)][order], start[order])
     call = np.full(len(bubbles), -1)
     found = np.flatnonzero(at >= 0)
-    if len(ops) and len(found):
-        calls, gpu_ops = report.api_calls, report.gpu_ops
+    if len(found):
         call[found] = find_launch_calls(
-            op_ids.gather(found),
+            gpu_ops["op_id"].gather(rows[order[at[found]]]),
             gpu_ops=gpu_ops,
             api_calls=calls,
             launches=match_launches(calls, gpu_ops),

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.columns import has_value, keep_rows, numbers
 from nsys_pp.arrays.intervals import Intervals, intersect
+from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.report import Report
 from nsys_pp.projection.launches import match_launches
@@ -77,7 +78,7 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, keys: Sequence[str]
 def _list_items(report: Report) -> pl.DataFrame:
     """List the activities of threads that launch nothing: thread_key, start_ns, end_ns, name."""
     launches = match_launches(report.api_calls, report.gpu_ops)
-    launching = report.api_calls["thread_key"].gather(launches["call_row"]).unique()
+    launching = list_members(numbers(report.api_calls["thread_key"])[launches["call_row"].to_numpy()])
     columns = ["thread_key", "start_ns", "end_ns", "name"]
     activities = report.activities.drop_nulls(["thread_key", "end_ns"])
     calls = activities.filter(pl.col("row") == "OS calls").select(
@@ -86,13 +87,14 @@ def _list_items(report: Report) -> pl.DataFrame:
     running = activities.filter(
         pl.col("row") == "states", pl.col("name").cast(pl.String) == "running"
     ).select(*columns[:-1], name=pl.col("name").cast(pl.String))
-    ranges = report.ranges.filter(
-        ~pl.col("thread_key").is_in(launching.implode()), pl.col("end_thread_key").is_null()
-    )
+    is_other = ~mark_members(numbers(report.ranges["thread_key"]), launching)
+    ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
     ranges = _keep_outermost(ranges).select(
         *columns[:-1], name=pl.format("range {}", pl.col("name").cast(pl.String).fill_null("(no name)"))
     )
-    return pl.concat([calls, running, ranges]).filter(~pl.col("thread_key").is_in(launching.implode()))
+    return pl.concat([calls, running, ranges]).filter(
+        ~pl.col("thread_key").is_in(pl.Series(launching).implode())
+    )
 
 
 def _keep_outermost(ranges: pl.DataFrame) -> pl.DataFrame:
