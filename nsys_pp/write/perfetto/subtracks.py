@@ -353,7 +353,7 @@ def encode_first_packet(batch: PacketBatch) -> bytes | Bytes:
     )
     pieces = [piece for part in packet for piece in ([part] if isinstance(part, bytes) else tables)]
     if size < _LARGE_BYTES:
-        return b"".join(pieces)
+        return b"".join([bytes(piece) for piece in pieces])
     return np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces if len(piece)])
 
 

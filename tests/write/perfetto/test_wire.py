@@ -105,7 +105,7 @@ def test_records_of_several_widths_are_joined_in_place(records: list[tuple[int, 
 
 @given(st.lists(st.text(max_size=200), max_size=40))
 def test_tables_of_strings(texts: list[str]) -> None:
-    data = encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String))
+    data = bytes(encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)))
     found = parse(descriptor_pb2.DescriptorProto, data).field
     assert [(row.number, row.name) for row in found] == [(i + 1, text) for i, text in enumerate(texts)]
     with pytest.MonkeyPatch.context() as patch:
