@@ -52,13 +52,13 @@ def sum_launches(
     listed = _list_launches(gpu_ops, api_calls, launches)
     delay = pl.col("start_ns") - pl.col("call_ns")
 
-    def place(first: int, stop: int) -> pl.DataFrame:
+    def add_steps(first: int, stop: int) -> pl.DataFrame:
         rows = listed[first:stop]
         return rows.with_columns(
             step_on_device(rows, steps), delay_ns=pl.when(delay >= -MOST_EARLY_NS).then(delay)
         )
 
-    launched = build_blocks(len(listed), place)
+    launched = build_blocks(len(listed), add_steps)
     counts = pl.concat([_count(launched[rows]) for rows in list_blocks(len(launched))])
     counts = counts.group_by(_STEP).agg(pl.all().sum())
     return (

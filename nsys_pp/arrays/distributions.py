@@ -98,16 +98,16 @@ def build_distributions(
 
 
 def _build_from_arrays(
-    known: pl.DataFrame, keys: Sequence[str], value: str, sums: Sequence[str]
+    frame: pl.DataFrame, keys: Sequence[str], value: str, sums: Sequence[str]
 ) -> pl.DataFrame:
     """Build distributions like `build_distributions`, without nulls, of arrays: queries would copy many rows in memory."""
-    first, number = np.zeros(min(len(known), 1), dtype=np.int64), np.zeros(len(known), dtype=np.uint32)
-    if keys and len(known):
-        first, number = number_rows([_as_codes(known[key]) for key in keys])
-    runs = _count_values(number, numbers(known[value]), len(first))
-    groups = known[list(keys)][first] if keys else pl.DataFrame({_ROW: first}).drop(_ROW)
+    first, number = np.zeros(min(len(frame), 1), dtype=np.int64), np.zeros(len(frame), dtype=np.uint32)
+    if keys and len(frame):
+        first, number = number_rows([_as_codes(frame[key]) for key in keys])
+    runs = _count_values(number, numbers(frame[value]), len(first))
+    groups = frame[list(keys)][first] if keys else pl.DataFrame({_ROW: first}).drop(_ROW)
     moments = compute_moments(runs.row, runs.value, runs.count, len(first))
-    added = {name: _sum_groups(number, numbers(known[name]), len(first)) for name in sums}
+    added = {name: _sum_groups(number, numbers(frame[name]), len(first)) for name in sums}
     groups = pl.DataFrame([*groups, *(pl.Series(name, column) for name, column in (moments | added).items())])
     return _attach(groups, keys, runs.round_rows(np.zeros(len(first), dtype=np.bool_)), sums)
 

@@ -70,7 +70,7 @@ class PagedMemory:
 
 
 def drop_paged_arrays() -> None:
-    """Drop the pages of all arrays in files from memory, also of those that were allocated before paged memory was closed."""
+    """Drop the pages of all arrays in files from memory, also after paged memory is closed."""
     if (library := _load_library()) is not None:
         library.core_drop_pages()
 

@@ -218,7 +218,7 @@ def _list_works(
 def _decode_ahead(
     pool: Executor, works: Iterable[Callable[[], pl.DataFrame]], most: int
 ) -> Iterator[Future[pl.DataFrame]]:
-    """Yield the decoded blocks in order, while at most so many more are decoded: they wait in memory."""
+    """Yield the decoded blocks in order, with at most `most` further ones decoded: they wait in memory."""
     waiting: deque[Future[pl.DataFrame]] = deque()
     for work in works:
         waiting.append(pool.submit(work))

@@ -44,10 +44,10 @@ def join_block(block: PacketBlock) -> Bytes:
     """Return the packets of a block, in order, behind its head."""
     core = load_core()
     packets = _join_in_numpy(block) if core is None else _join(core, block)
-    return put_before(block.head, packets) if len(block.head) else packets
+    return join_head(block.head, packets) if len(block.head) else packets
 
 
-def put_before(head: bytes | Bytes, packets: Bytes) -> Bytes:
+def join_head(head: bytes | Bytes, packets: Bytes) -> Bytes:
     """Join the first packet, which is long where its strings are many, and the packets after it."""
     return np.concatenate((np.frombuffer(head, np.uint8), packets.reshape(-1)))
 
