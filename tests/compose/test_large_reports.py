@@ -10,9 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nsys_pp
 from fixtures import simulate
 from fixtures.recording.bulk import Shape, write_bulk_report
 from nsys_pp.arrays import columns, scratch, scratch_frames
+from nsys_pp.commands import project as project_command
 from nsys_pp.compose import report, report_memory
 from nsys_pp.compose.report import extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
@@ -180,3 +182,17 @@ def test_bubbles_of_large_reports_have_the_same_hosts(tmp_path: Path) -> None:
         part, _ = extract(report_path, detail="jobs", with_tables=True)
     assert len(whole.frames["bubble_hosts"])
     assert part.frames["bubble_hosts"].equals(whole.frames["bubble_hosts"])
+
+
+def test_large_reports_have_the_same_projections(path: Path, tmp_path: Path) -> None:
+    whole = nsys_pp.project([path]).ranges
+    with pytest.MonkeyPatch.context() as patch:
+        as_large(patch)
+        patch.setattr(project_command, "_LARGE_COLUMN_BYTES", 4_096)
+        patch.setattr(project_command, "_MANY_RANGES", 1_000)
+        found = nsys_pp.project([path]).ranges
+        with scratch.limit_pages():
+            found.write_parquet(tmp_path / "ranges.parquet")
+    assert found.equals(whole)
+    assert found.schema == whole.schema
+    assert pl.read_parquet(tmp_path / "ranges.parquet").equals(whole)
