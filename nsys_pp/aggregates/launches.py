@@ -112,7 +112,9 @@ def _measure_queues(launched: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
     )
     # an operation without length at the last moment lies in the last window, too
     last = pl.max_horizontal("end_ns", pl.col("op_ns") + 1).max()
-    spans = queued.group_by(_DEVICE).agg(first_ns=pl.col("start_ns").min(), last_ns=last)
+    span = {"first_ns": pl.col("start_ns").min(), "last_ns": last}
+    spans = pl.concat([queued[rows].group_by(_DEVICE).agg(**span) for rows in list_blocks(len(queued))])
+    spans = spans.group_by(_DEVICE).agg(pl.col("first_ns").min(), pl.col("last_ns").max())
     windows = tile_devices(steps, spans)
     starts, ends = (queued[name].to_numpy() for name in ("start_ns", "end_ns"))
     of_device = split_rows(queued, _DEVICE)
