@@ -10,10 +10,10 @@ other therefore run on arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,24 @@ _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
 _EXACT_AS_FLOATS = 1 << 53
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
+WINDOW = 1 << 16
+"""Texts that are decoded at once."""
 _Value = TypeVar("_Value", bound=np.generic)
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
-    null_count = series.null_count()
-    if null_count and null_count == len(series):
-        return np.full(null_count, null, dtype=np.int64)
+    if len(series) and series.null_count() == len(series):
+        return np.full(len(series), null, dtype=np.int64)
+    if not has_blocks(len(series)):
+        return _numbers(series, null)
+    return map_blocks(len(series), np.int64, lambda first, stop: _numbers(series[first:stop], null))
+
+
+def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
     if not series.dtype.is_integer():
         series = series.to_physical()
-    if null_count:
+    if series.null_count():
         series = series.cast(pl.Int64)
         # as floats, nulls are NaN; a query takes longer for few rows
         is_few = len(series) < _FEW_ROWS
@@ -127,23 +134,65 @@ def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
     return np.array([category in values for category in dtype.categories.to_list()], dtype=np.bool_)
 
 
+class Texts(Sequence[str | None]):
+    """Texts of a column, each decoded when it is used: Python's strings take several times the memory of the column.
+
+    Args:
+        column: Categories.
+    """
+
+    def __init__(self, column: pl.Series) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, at: int, /) -> str | None: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Sequence[str | None]: ...
+    def __getitem__(self, at: int | slice, /) -> str | Sequence[str | None] | None:
+        return self.decode(at).to_list() if isinstance(at, slice) else self._column[at]
+
+    def __iter__(self) -> Iterator[str | None]:
+        return (text for first in range(0, len(self), WINDOW) for text in self[first : first + WINDOW])
+
+    def decode(self, at: slice) -> pl.Series:
+        """Return some texts as strings."""
+        return self._column[at].cast(pl.String)
+
+    def pick(self, rows: Int64s) -> Texts:
+        """Pick texts by their row."""
+        return Texts(gather(self._column, rows))
+
+
+def pick_texts(texts: Sequence[str | None], rows: Int64s) -> Sequence[str | None]:
+    """Pick texts by their row."""
+    return texts.pick(rows) if isinstance(texts, Texts) else [texts[row] for row in rows.tolist()]
+
+
+def split_texts(texts: Sequence[str | None]) -> Iterator[pl.Series]:
+    """Split texts into columns of at most `WINDOW`: an empty one without texts."""
+    for first in range(0, max(len(texts), 1), WINDOW):
+        at = slice(first, first + WINDOW)
+        yield texts.decode(at) if isinstance(texts, Texts) else pl.Series(texts[at], dtype=pl.String)
+
+
 class Names(Struct, frozen=True):
     """Distinct names of a column (`NAME`), each searched once."""
 
-    texts: tuple[str | None, ...]
+    texts: Sequence[str | None]  # a tuple, `Texts` of more than `WINDOW`
     row: Int64s  # of each row of the column, in `texts`
 
     def contain(self, pattern: str) -> Bools:
         """Return the mask of the rows whose name contains a pattern."""
-        search = _search if len(self.texts) <= _MOST_NAMES else _search.__wrapped__
-        found = search(self.texts, pattern)
+        found = (_search if len(self.texts) <= _MOST_NAMES else _search.__wrapped__)(self.texts, pattern)
         mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
         return mask
 
     def match(self, pattern: str) -> Bools:
         """Return the mask of the rows whose name contains a match of an expression of polars; false for null."""
-        match = _match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__
-        found = match(self.texts, pattern)
+        found = (_match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__)(self.texts, pattern)
         mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
         return mask
 
@@ -157,7 +206,12 @@ def list_names(names: pl.Series) -> Names:
     if names.is_empty():
         return Names((), np.zeros(0, dtype=np.int64))
     first, row = find_distinct(numbers(names, null=-1))
-    return Names(tuple(names[first].to_list()), row)
+    return Names(_list_texts(names, first), row)
+
+
+def _list_texts(names: pl.Series, first: Int64s) -> Sequence[str | None]:
+    distinct = gather(names, first)
+    return Texts(distinct) if len(first) > WINDOW else tuple(distinct.to_list())
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
@@ -170,10 +224,8 @@ def has_match(names: pl.Series, pattern: str) -> bool:
     if names.is_empty():
         return False
     first, _ = find_distinct(numbers(names, null=-1))
-    distinct = names[first]
-    if len(first) <= _MOST_NAMES:
-        return bool(_match(tuple(distinct.to_list()), pattern).any())
-    return bool(_contains(distinct.cast(pl.String), pattern).any())
+    match = _match if len(first) <= _MOST_NAMES else _match.__wrapped__
+    return bool(match(_list_texts(names, first), pattern).any())
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:
@@ -182,14 +234,15 @@ def is_matched(names: pl.Series, pattern: str) -> Bools:
 
 
 @lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
-def _search(names: tuple[str | None, ...], pattern: str) -> Bools:
+def _search(names: Sequence[str | None], pattern: str) -> Bools:
     search = re.compile(pattern).search
-    return np.array([name is not None and search(name) is not None for name in names], dtype=np.bool_)
+    found = (name is not None and search(name) is not None for name in names)
+    return np.fromiter(found, np.bool_, len(names))
 
 
 @lru_cache(_CACHE_SIZE)
-def _match(names: tuple[str | None, ...], pattern: str) -> Bools:
-    return _contains(pl.Series(names, dtype=pl.String), pattern)
+def _match(names: Sequence[str | None], pattern: str) -> Bools:
+    return np.concatenate([_contains(texts, pattern) for texts in split_texts(names)])
 
 
 def _contains(texts: pl.Series, pattern: str) -> Bools:
@@ -221,7 +274,9 @@ def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     ).to_series()
 
 
-def gather_rows(frame: pl.DataFrame, columns: Sequence[str], row: Int64s) -> pl.DataFrame:
+def gather_rows(
+    frame: pl.DataFrame, columns: Sequence[str], row: npt.NDArray[np.integer[Any]]
+) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
         return frame[list(columns)].clear(len(row))

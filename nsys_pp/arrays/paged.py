@@ -63,15 +63,16 @@ class PagedMemory:
         """Return whether an array begins a file."""
         return self._library is not None and bool(self._library.core_is_paged(values.ctypes.data))
 
-    def drop_pages(self) -> None:
-        """Drop all pages from memory."""
-        if self._library is not None:
-            self._library.core_drop_pages()
-
     def close(self) -> None:
         """End it: new arrays are in memory, and existing ones stay valid."""
         if self._library is not None:
             self._library.core_open_paged(b"", 0)
+
+
+def drop_paged_arrays() -> None:
+    """Drop the pages of all arrays in files from memory, also after paged memory is closed."""
+    if (library := _load_library()) is not None:
+        library.core_drop_pages()
 
 
 @cache

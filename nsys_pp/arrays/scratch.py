@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.paged import PagedMemory
+from nsys_pp.arrays.paged import PagedMemory, drop_paged_arrays
 
 _LARGE_BYTES = 1 << 20  # by default, a column of fewer stays in memory
 _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
@@ -58,6 +58,16 @@ class _File:
         return True
 
 
+_pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # of all scratches, by address
+
+
+def _drop_all() -> None:
+    """Drop the pages of all files from memory."""
+    for pages in list(_pages.values()):
+        pages.madvise(mmap.MADV_DONTNEED)
+    drop_paged_arrays()
+
+
 class _Scratch:
     """Files of one report.
 
@@ -69,18 +79,18 @@ class _Scratch:
     def __init__(self, folder: Path | None, least_bytes: int) -> None:
         self._folder = folder
         self.least_bytes = least_bytes
-        self._pages: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by address
         self._is_closed = threading.Event()
         self._watcher: threading.Thread | None = None
         self.paged: PagedMemory | None = None
         self._end_paged: Callable[[], None] | None = None
 
     def page_arrays(self, least_bytes: int) -> None:
-        """Open paged memory, and use it in this thread."""
+        """Open paged memory, and use it in this thread; columns are in files as by default, too."""
+        self.least_bytes = min(self.least_bytes, _LARGE_BYTES)
         if self.paged is None:
             self.paged = PagedMemory(self._folder or Path(tempfile.gettempdir()), least_bytes)
             self._end_paged = self.paged.use()
-            self._start_watcher()
+            self.start_watcher()
 
     def open(self) -> _File | None:
         """Open a file; None where that is impossible."""
@@ -91,22 +101,15 @@ class _Scratch:
 
     def map(self, file: _File, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Map the first values of a file, at least one; the array cannot be written."""
-        self._start_watcher()
+        self.start_watcher()
         pages = mmap.mmap(file.handle, count * dtype.itemsize, access=mmap.ACCESS_READ)
         values = np.frombuffer(pages, dtype=dtype)
-        self._pages[values.ctypes.data] = pages
+        _pages[values.ctypes.data] = pages
         return values
 
     def has(self, values: NDArray[Any]) -> bool:
         """Return whether an array is a mapped file, from its begin on."""
-        return values.ctypes.data in self._pages or (self.paged is not None and self.paged.has(values))
-
-    def drop_pages(self) -> None:
-        """Drop all pages from memory."""
-        for pages in list(self._pages.values()):
-            pages.madvise(mmap.MADV_DONTNEED)
-        if self.paged is not None:
-            self.paged.drop_pages()
+        return values.ctypes.data in _pages or (self.paged is not None and self.paged.has(values))
 
     def close(self) -> None:
         """Stop to drop pages; arrays stay valid."""
@@ -115,7 +118,8 @@ class _Scratch:
             self._end_paged()
             self.paged.close()
 
-    def _start_watcher(self) -> None:
+    def start_watcher(self) -> None:
+        """Start to drop pages."""
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, args=(_count_mapped(),), daemon=True)
             self._watcher.start()
@@ -124,7 +128,7 @@ class _Scratch:
         """Drop the pages while stages read them; `base` are the mapped bytes of this process without them."""
         while base and not self._is_closed.wait(_WATCH_S if self.paged is None else _PAGED_WATCH_S):
             if _count_mapped() - base > (_MOST_BYTES if self.paged is None else _MOST_PAGED_BYTES):
-                self.drop_pages()
+                _drop_all()
 
 
 _scratch: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
@@ -185,8 +189,23 @@ def is_moved(values: NDArray[Any]) -> bool:
 
 def drop_pages() -> None:
     """Drop the pages of columns in files from memory; later use reads them again."""
-    if (scratch := _scratch.get()) is not None:
-        scratch.drop_pages()
+    if _scratch.get() is not None:
+        _drop_all()
+
+
+@contextmanager
+def limit_pages() -> Iterator[None]:
+    """Keep few pages of columns in memory inside the context, also of closed scratches: for frames that are read once more."""
+    if not _pages:
+        yield
+        return
+    _drop_all()
+    scratch = _Scratch(None, _LARGE_BYTES)
+    scratch.start_watcher()
+    try:
+        yield
+    finally:
+        scratch.close()
 
 
 class GrowingColumn:

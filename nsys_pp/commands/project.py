@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import numbers, pack
+from nsys_pp.arrays.columns import gather_rows, numbers, pack
 from nsys_pp.arrays.memory import map_large_arrays
-from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.compose.batch import Batch, Skipped
@@ -46,6 +46,7 @@ PROJECT_COLUMNS = (
 SCOPES = ("thread", "process", "auto")
 _LARGE_ROWS = 8_000_000  # of a report, whose freed memory is returned: a projection takes less than a drawing
 _LARGE_COLUMN_BYTES = 32 << 20  # of 4 million rows; in a file, a column takes longer
+_MANY_RANGES = 6_000_000  # of all reports, beyond which memory counts more than time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -143,9 +144,12 @@ def _join(
     kept = skip_repeated([identity for identity, *_ in reports], list(projected), batch)
     different = [reports[index] for index in kept]
     roster = build_roster([identity for identity, *_ in different])
-    return pl.concat(
-        _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
-    )
+    with open_scratch(None, least_bytes=_LARGE_COLUMN_BYTES):
+        if sum(len(frame) for _, frame, _ in different) > _MANY_RANGES:
+            page_arrays()
+        return pl.concat(
+            _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
+        )
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
@@ -178,11 +182,11 @@ def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.Da
     of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
     if len(of_key) > len(first):  # several rows for a key
         return rows.join(facts, on=keys, how="left", maintain_order="left")
-    if number is None:  # columns of one value, which need no memory
+    if number is None:  # columns of one value, which need no memory as literals
         return rows.with_columns(
             pl.lit(column[0], column.dtype).alias(column.name) for column in of_key.iter_columns()
         )
-    return rows.hstack(of_key[number])
+    return rows.hstack(gather_rows(of_key, of_key.columns, number))
 
 
 def _find_missing(report: Report) -> MissingDataError | None:

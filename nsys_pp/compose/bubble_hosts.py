@@ -13,11 +13,12 @@ from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_first
 from nsys_pp.compose.other_threads import sum_other_threads
+from nsys_pp.compose.report_memory import read_moved
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.model import add_activities, build_report
+from nsys_pp.model import add_activities
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.report.host_activities import find_activities
@@ -51,7 +52,7 @@ def list_bubble_hosts(
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
     if report is None:
-        report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+        report = read_moved(path, need=_GROUPS, nsys=nsys)
     else:
         report = add_activities(report, read_report(path, need=_OF_THREADS, nsys=nsys))
     hosts = _bound(sum_host_times(report, bubbles))

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers
 from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.scratch_frames import map_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.job_ranges import list_job_ranges
@@ -204,7 +205,9 @@ def _sum_kernels(
 ) -> pl.DataFrame:
     """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
     ops = report.gpu_ops
-    full_name = report.op_details.gather("full_name", ops["op_id"]) if len(report.op_details.row) else None
+    details, full_name = report.op_details, None
+    if len(details.row):
+        full_name = map_column(ops["op_id"], partial(details.gather, "full_name"))
     kinds = find_job_kinds(launched_ops, jobs)
     return sum_kernels(ops, steps, full_name=full_name, job_kind=kinds)
 

@@ -55,7 +55,8 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
         found.append(f"{REPORT} has copies and memory sets, but no kernels")
     if report.api_calls.is_empty():
         return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
-    launched = launches["op_id"].n_unique()
+    op = launches["op_id"].to_numpy()  # ascends
+    launched = len(op) - np.count_nonzero(op[1:] == op[:-1])
     if (lost := len(ops) - launched) > _LEAST_SHARE * len(ops):
         found.append(
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no range is projected"

@@ -14,6 +14,7 @@ from typing import IO, Protocol
 
 from msgspec import Struct
 
+from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.write.files import translate_errors
 from nsys_pp.write.perfetto.trace import Sink, Source
@@ -84,7 +85,9 @@ class Spool:
 
     def write(self, data: bytes, /) -> None:
         """Add a block at the end."""
-        if self._file is None and self.end + len(data) <= _MAX_IN_MEMORY:
+        # where working arrays are in files, blocks need not wait for the end of memory
+        most = 0 if is_paged() else _MAX_IN_MEMORY
+        if self._file is None and self.end + len(data) <= most:
             self._blocks.append(data)
         else:
             with translate_errors(self._output):

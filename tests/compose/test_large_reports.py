@@ -10,9 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nsys_pp
 from fixtures import simulate
 from fixtures.recording.bulk import Shape, write_bulk_report
-from nsys_pp.arrays import scratch, scratch_frames
+from nsys_pp.arrays import columns, scratch, scratch_frames
+from nsys_pp.commands import project as project_command
 from nsys_pp.compose import report, report_memory
 from nsys_pp.compose.report import extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
@@ -22,8 +24,9 @@ from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.projection import pieces
 from nsys_pp.read import read_report, sqlite_plain
-from nsys_pp.write.perfetto import encoding
-from nsys_pp.write.trace import slices, tracks
+from nsys_pp.training.report import hand_names, operators, range_names, rule_choice, vocabulary
+from nsys_pp.write.perfetto import encoding, subtracks, wire
+from nsys_pp.write.trace import slices, strings, tracks
 from tests.conftest import find_shared_reports
 
 KERNELS = 30_000
@@ -34,6 +37,16 @@ _LIMITS = (
     (scratch, "_MOST_PAGED_BYTES", 1 << 20),
     (scratch_frames, "_BLOCK_ROWS", 1_000),
     (scratch_frames, "_FEWEST_MOVED", 100),
+    (columns, "WINDOW", 400),
+    (columns, "_MOST_NAMES", 100),
+    (range_names, "WINDOW", 400),
+    (operators, "WINDOW", 400),
+    (vocabulary, "MOST_NAMES", 100),
+    (rule_choice, "MOST_NAMES", 100),
+    (hand_names, "_MOST_NAMES", 100),
+    (strings, "_FEW_WORDS", 100),
+    (subtracks, "_LARGE_BYTES", 4_096),
+    (wire, "WINDOW", 400),
     (sqlite_plain, "_MANY_ROWS", 1_000),
     (pieces, "_PIECE_ROWS", 4_000),
     (encoding, "_LARGE_ROWS", 1_000),
@@ -59,7 +72,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def as_large(patch: pytest.MonkeyPatch, *, share: int = 1) -> None:
     """Have limits of rows so low that a report of some thousand rows is large; `share`: divided by it."""
     for module, name, limit in _LIMITS:
-        patch.setattr(module, name, limit if "BYTES" in name else limit // share)
+        patch.setattr(module, name, limit if "BYTES" in name else max(limit // share, 1))
 
 
 def extract(path: Path, *, detail: str, with_tables: bool) -> tuple[Part, bytes]:
@@ -125,7 +138,7 @@ def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.Monke
         moved = move_report(build_report(raw, is_last_use=True))
         projections = move_projections(project(moved, PartOptions(), find_links(moved)))
         frames = [getattr(moved, name) for name in moved.__struct_fields__]
-        columns: dict[int, pl.Series] = {}
+        kept: dict[int, pl.Series] = {}
         for frame in [*(frame for frame in frames if isinstance(frame, pl.DataFrame)), projections]:
             for column in frame:
                 values = column.to_physical()
@@ -133,6 +146,53 @@ def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.Monke
                 if is_shared and in_files.has(values.to_numpy()):
                     continue
                 if column.null_count() < len(column):
-                    columns[values.to_numpy().ctypes.data if is_shared else id(column)] = column
-        held = sum(column.estimated_size() for column in columns.values())
+                    kept[values.to_numpy().ctypes.data if is_shared else id(column)] = column
+        held = sum(column.estimated_size() for column in kept.values())
     assert held / KERNELS < 50
+
+
+def test_names_of_a_large_report_are_decoded_window_by_window(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many names of their own ranges have."""
+    decoded: list[int] = []
+    decode = columns.Texts.decode
+
+    def record(texts: columns.Texts, at: slice) -> pl.Series:
+        decoded.append(len(found := decode(texts, at)))
+        return found
+
+    as_large(monkeypatch)
+    monkeypatch.setattr(columns.Texts, "decode", record)
+    extract(path, detail="kernels", with_tables=True)
+    names = read_report(path, need=SURVEY_GROUPS)["nvtx"]["text"].n_unique()
+    assert names > 4 * columns.WINDOW
+    assert max(decoded) <= columns.WINDOW
+    assert sum(decoded) >= names
+
+
+def test_bubbles_of_large_reports_have_the_same_hosts(tmp_path: Path) -> None:
+    """They read the report once more, from columns in files."""
+    options = "--pp 2 --dp 1 --steps 3 --layers 2"
+    simulate.main([str(tmp_path / "run"), *options.split(), "--no-truth"])
+    report_path = min((tmp_path / "run").rglob("*.sqlite"))
+    whole, _ = extract(report_path, detail="jobs", with_tables=True)
+    with pytest.MonkeyPatch.context() as patch:
+        as_large(patch, share=7)
+        part, _ = extract(report_path, detail="jobs", with_tables=True)
+    assert len(whole.frames["bubble_hosts"])
+    assert part.frames["bubble_hosts"].equals(whole.frames["bubble_hosts"])
+
+
+def test_large_reports_have_the_same_projections(path: Path, tmp_path: Path) -> None:
+    whole = nsys_pp.project([path]).ranges
+    with pytest.MonkeyPatch.context() as patch:
+        as_large(patch)
+        patch.setattr(project_command, "_LARGE_COLUMN_BYTES", 4_096)
+        patch.setattr(project_command, "_MANY_RANGES", 1_000)
+        found = nsys_pp.project([path]).ranges
+        with scratch.limit_pages():
+            found.write_parquet(tmp_path / "ranges.parquet")
+    assert found.equals(whole)
+    assert found.schema == whole.schema
+    assert pl.read_parquet(tmp_path / "ranges.parquet").equals(whole)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cli.calls import run
-from tests.executors.test_dask import Cluster
+from tests.executors.cluster import Cluster
 from tests.load.draw import draw_run
 from tests.load.ways import Merged, check_skipped, merge_folder
 

@@ -19,7 +19,7 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from tests.cli.calls import assert_refused, call, command_line, environment, run
-from tests.executors.test_dask import Cluster
+from tests.executors.cluster import Cluster
 from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

@@ -6,14 +6,14 @@ uncertain names those that are as frequent as certain ones. A step is the finest
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import count_below, has_marked_line
-from nsys_pp.arrays.columns import find_distinct, has_value, list_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, has_value, list_distinct, numbers, split_texts
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -60,7 +60,7 @@ class _Candidates(Struct, frozen=True, kw_only=True):
     parent: Int64s  # row of the innermost candidate around it on its thread; -1 without one
     start: Int64s
     text: Int64s  # index of its name
-    texts: tuple[str | None, ...]  # all distinct names of the report
+    texts: Sequence[str | None]  # all distinct names of the report
 
 
 class HandNames(Struct, frozen=True, kw_only=True):
@@ -158,19 +158,23 @@ def _find_candidates(names: RangeNames) -> _Candidates | None:
 
 
 @lru_cache(_FEW)  # the reports of a run have the same names
-def _read_hand_names(texts: tuple[str | None, ...]) -> tuple[Int64s, dict[str, Meaning]]:
+def _read_hand_names(texts: Sequence[str | None]) -> tuple[Int64s, dict[str, Meaning]]:
     """Read names: by name, the index of its folded name, -1 without a meaning; and the meanings of folded names."""
-    column = pl.Series(texts, dtype=pl.String)
-    likely = np.flatnonzero(column.str.contains(_HINTS).fill_null(value=False).to_numpy())
-    likely = likely[~column[likely].str.contains(_NO_HAND).to_numpy()]  # some, so the second search is short
     meaning_of: dict[str, Meaning] = {}
     index_of: dict[str, int] = {}
     folded_of = np.full(len(texts), -1)
-    for at, text in zip(likely.tolist(), column[likely].to_list(), strict=True):
-        folded, meaning = _read_hand_name(text)
-        if meaning is not None:
-            meaning_of.setdefault(folded, meaning)
-            folded_of[at] = index_of.setdefault(folded, len(index_of))
+    first = 0
+    for column in split_texts(texts):
+        likely = np.flatnonzero(column.str.contains(_HINTS).fill_null(value=False).to_numpy())
+        likely = likely[
+            ~column[likely].str.contains(_NO_HAND).to_numpy()
+        ]  # some, so the second search is short
+        for at, text in zip((first + likely).tolist(), column[likely].to_list(), strict=True):
+            folded, meaning = _read_hand_name(text)
+            if meaning is not None:
+                meaning_of.setdefault(folded, meaning)
+                folded_of[at] = index_of.setdefault(folded, len(index_of))
+        first += len(column)
     return folded_of, meaning_of
 
 

@@ -6,12 +6,15 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.arrays.scratch_frames import list_blocks
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import KERNEL_KINDS
 from nsys_pp.frames.training import KERNEL_AGGREGATES
 from nsys_pp.training.report.jobs import find_step_rows
 
 _DEVICE = ["process_key", "device_id"]
+_KEYS = [*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind"]
 
 
 def sum_kernels(
@@ -33,10 +36,32 @@ def sum_kernels(
         `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
         durations, also of concurrent kernels. Empty without kernels.
     """
-    row = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
+
+    def add_up(rows: slice) -> pl.DataFrame:
+        ops = gpu_ops[rows]
+        of_rows = (column if column is None else column[rows] for column in (full_name, job_kind))
+        return _sum_kernels(ops, find_step_rows(ops[[*_DEVICE, "start_ns"]], steps), *of_rows)
+
+    parts = [add_up(rows) for rows in list_blocks(len(gpu_ops))]
+    sums = parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_KEYS).agg(**_join_sums())
+    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    return (
+        sums.with_columns(
+            as_numbers("step", step),
+            text=pl.col("name").cast(pl.String),
+            full_text=pl.col("full_name").cast(pl.String),
+        )
+        .sort(*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind", nulls_last=True)
+        .pipe(conform, KERNEL_AGGREGATES)
+    )
+
+
+def _sum_kernels(
+    gpu_ops: pl.DataFrame, row: Int64s, full_name: pl.Series | None, job_kind: pl.Series | None
+) -> pl.DataFrame:
+    """Sum the kernels among some operations, by the row of their step: one small number, a faster key than its columns."""
     duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
-    # grouping by the row of a step, one small number, is faster than by its columns
-    sums = (
+    return (
         gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
         .hstack(
             [
@@ -48,7 +73,7 @@ def sum_kernels(
         )
         .lazy()
         .filter(pl.col("kind").is_in(KERNEL_KINDS))
-        .group_by(*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind")
+        .group_by(_KEYS)
         .agg(
             count=pl.len(),
             total_ns=pl.col("duration").sum(),
@@ -57,16 +82,15 @@ def sum_kernels(
         )
         .collect()
     )
-    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
-    return (
-        sums.with_columns(
-            as_numbers("step", step),
-            text=pl.col("name").cast(pl.String),
-            full_text=pl.col("full_name").cast(pl.String),
-        )
-        .sort(*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind", nulls_last=True)
-        .pipe(conform, KERNEL_AGGREGATES)
-    )
+
+
+def _join_sums() -> dict[str, pl.Expr]:
+    return {
+        "count": pl.col("count").sum(),
+        "total_ns": pl.col("total_ns").sum(),
+        "min_ns": pl.col("min_ns").min(),
+        "max_ns": pl.col("max_ns").max(),
+    }
 
 
 def _column(name: str, values: pl.Series | None, count: int) -> pl.Series:

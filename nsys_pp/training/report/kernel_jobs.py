@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.columns import gather, is_among, numbers
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KIND
@@ -39,7 +39,7 @@ def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
     process, is_threaded = numbers(ops.gpu_ops["process_key"]), is_among(jobs["kind"], THREADED_KINDS)
     job[is_outside] = _find_jobs(process[is_outside], time[is_outside], jobs, "process_key", is_threaded)
     kinds = jobs["kind"].extend_constant(None, 1)
-    return kinds.gather(np.where(job < 0, len(jobs), job)).cast(JOB_KIND).alias("job_kind")
+    return gather(kinds, np.where(job < 0, len(jobs), job)).cast(JOB_KIND).alias("job_kind")
 
 
 def _find_jobs(owner: Int64s, time: Int64s, jobs: pl.DataFrame, key: str, is_chosen: Bools) -> Int64s:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import has_value, index_rows
+from nsys_pp.arrays.columns import WINDOW, has_value, index_rows
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
@@ -48,8 +48,7 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
         return NAMED_OPERATORS.to_frame()
     first, number = number_rows([ranges["domain"], ranges["name"]])
     distinct = ranges[["domain", "name"]][first]
-    match = _match if len(first) <= _MOST_NAMES else _match.__wrapped__
-    matched = match(tuple(distinct["domain"].to_list()), tuple(distinct["name"].to_list()))
+    matched = _match_all(distinct["domain"], distinct["name"])
     is_named = has_value(matched["name"]) | matched["is_communication"].to_numpy()
     row = np.flatnonzero(is_named[number])
     named = index_rows(matched, number[row].astype(np.int64))
@@ -57,6 +56,15 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
     if not operators["range_id"].is_sorted():
         operators = operators.sort("range_id")
     return conform(operators, NAMED_OPERATORS)
+
+
+def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
+    """Match names window by window, as texts in memory take many times what they take as categories."""
+    is_few = len(names) <= _MOST_NAMES
+    match = _match if is_few else _match.__wrapped__
+    windows = [slice(first, first + WINDOW) for first in range(0, max(len(names), 1), WINDOW)]
+    parts = [match(tuple(domains[rows].to_list()), tuple(names[rows].to_list())) for rows in windows]
+    return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
 @lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names

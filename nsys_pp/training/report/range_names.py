@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.arrays.columns import Names, find_distinct, list_names, pack
+from nsys_pp.arrays.columns import WINDOW, Names, find_distinct, list_names, pack, pick_texts
 from nsys_pp.arrays.types import Int64s
 
+Key: TypeAlias = "tuple[str | None, ...]"
 
-class Keys(Struct, frozen=True):
+
+class Keys(Struct, frozen=True, dict=True):
     """Distinct rows of some columns of texts."""
 
-    rows: list[tuple[str | None, ...]]
-    row: Int64s  # of each range, in `rows`
-    distinct: frozenset[tuple[str | None, ...]]  # the same rows
+    columns: tuple[Sequence[str | None], ...]
+    row: Int64s  # of each range, in `columns`
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @cached_property
+    def distinct(self) -> frozenset[Key]:
+        """All rows, for few of them."""
+        return frozenset(zip(*self.columns, strict=True))
+
+    def split(self) -> Iterator[list[Key]]:
+        """Split the rows, in order, into lists of at most `WINDOW`."""
+        for first in range(0, len(self), WINDOW):
+            yield [*zip(*(texts[first : first + WINDOW] for texts in self.columns), strict=True)]
 
 
 class RangeNames(Struct, frozen=True, dict=True):
@@ -41,22 +57,25 @@ class RangeNames(Struct, frozen=True, dict=True):
         """Distinct categories."""
         return list_names(self.ranges["category"])
 
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        """Count of the ranges with each name."""
-        count = np.bincount(self.name.row, minlength=len(self.name.texts)).tolist()
-        return {text: each for text, each in zip(self.name.texts, count, strict=True) if text is not None}
+    def count(self, wanted: Collection[str]) -> dict[str, int]:
+        """Count the ranges with each wanted name that there is."""
+        if not wanted:
+            return {}
+        count = np.bincount(self.name.row, minlength=len(self.name.texts))
+        return {
+            text: int(count[at])
+            for at, text in enumerate(self.name.texts)
+            if text is not None and text in wanted
+        }
 
     def list_keys(self, columns: tuple[str, ...]) -> Keys:
         """List the distinct rows of some of the columns name, domain and category."""
         if columns not in self._keys:
-            rows: list[tuple[str | None, ...]]
-            texts: list[Names] = [getattr(self, column) for column in columns]
-            if len(texts) == 1:
-                rows, row = [(text,) for text in texts[0].texts], texts[0].row
+            names: list[Names] = [getattr(self, column) for column in columns]
+            if len(names) == 1:
+                self._keys[columns] = Keys((names[0].texts,), names[0].row)
             else:
-                first, row = find_distinct(pack(*(each.row for each in texts)))
-                at = ([each.texts[number] for number in each.row[first].tolist()] for each in texts)
-                rows = [*zip(*at, strict=True)]
-            self._keys[columns] = Keys(rows, row, frozenset(rows))
+                first, row = find_distinct(pack(*(each.row for each in names)))
+                picked = tuple(pick_texts(each.texts, each.row[first]) for each in names)
+                self._keys[columns] = Keys(picked, row)
         return self._keys[columns]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.columns import is_among, numbers, split_texts
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (
@@ -183,13 +183,10 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
         The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
     """
     texts = names.name.texts
-    if len(texts) > MOST_NAMES and not _find_fitting(
-        pl.DataFrame({"name": texts}, schema={"name": pl.String})
-    ):
-        return [], None  # most of the time for many names goes into their counts
-    count_of = names.counts
-    find = _find_job_names if len(count_of) <= MOST_NAMES else _find_job_names.__wrapped__
-    names_by_preset = _prefer_training(find(frozenset(count_of)))
+    names_by_preset = _prefer_training(
+        _find_job_names(frozenset(texts)) if len(texts) <= MOST_NAMES else _list_job_names(texts)
+    )
+    count_of = names.count(frozenset[str]().union(*names_by_preset.values()))
     sum_of = {
         preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
     }
@@ -215,34 +212,41 @@ def _prefer_training(names_by_preset: dict[str, frozenset[str]]) -> dict[str, fr
 
 
 @lru_cache(_CACHE_SIZE)
-def _find_job_names(names: frozenset[str]) -> dict[str, frozenset[str]]:
-    """Find the presets with signs among names, and the job names of each; the names of steps, if it has no jobs."""
-    distinct = pl.DataFrame({"name": list(names)}, schema={"name": pl.String})
-    fitting = _find_fitting(distinct)
+def _find_job_names(names: frozenset[str | None]) -> dict[str, frozenset[str]]:
+    """Find the job names of presets, as `_list_job_names`; the reports of a run have the same names."""
+    return _list_job_names(tuple(names))
+
+
+def _list_job_names(names: Sequence[str | None]) -> dict[str, frozenset[str]]:
+    """List the presets with signs among names, and the job names of each; the names of steps, if it has no jobs."""
+    fitting = _find_fitting(names)
     own_steps = {
         preset.name: tuple(rule for rule in preset.steps if rule.source == preset.name) for preset in fitting
     }
     return {
-        preset.name: _list_read(distinct, preset.jobs) or _list_read(distinct, own_steps[preset.name])
+        preset.name: _list_read(names, preset.jobs) or _list_read(names, own_steps[preset.name])
         for preset in fitting
     }
 
 
-def _find_fitting(distinct: pl.DataFrame) -> list[Preset]:
+def _find_fitting(names: Sequence[str | None]) -> list[Preset]:
     """Find the presets with a complete sign among distinct names."""
     presets = list_presets()
-    parts = [part for preset in presets for sign in preset.signs for part in sign]
-    signs = distinct.filter(contains(join_patterns(parts)))
+    signs = _list_matching(names, [part for preset in presets for sign in preset.signs for part in sign])
     keep = _keep_signed if len(signs) <= MOST_NAMES else _keep_signed.__wrapped__
-    return [] if signs.is_empty() else keep(frozenset(signs["name"].to_list()))
+    return keep(signs) if signs else []
 
 
-def _list_read(distinct: pl.DataFrame, rules: Sequence[Rule]) -> frozenset[str]:
+def _list_read(names: Sequence[str | None], rules: Sequence[Rule]) -> frozenset[str]:
     """List the names that rules read."""
-    if not rules:
-        return frozenset()
-    is_read = contains(join_patterns([rule.pattern for rule in rules]))
-    return frozenset(distinct.filter(is_read)["name"].to_list())
+    return _list_matching(names, [rule.pattern for rule in rules]) if rules else frozenset()
+
+
+def _list_matching(names: Sequence[str | None], patterns: Sequence[str]) -> frozenset[str]:
+    """List the names with a match of one of some patterns."""
+    is_matched = contains(join_patterns(patterns))
+    windows = (texts.alias("name").to_frame().filter(is_matched)["name"] for texts in split_texts(names))
+    return frozenset(text for texts in windows for text in texts.to_list())
 
 
 @lru_cache(_CACHE_SIZE)  # ranks of one run have different names, and the same signs

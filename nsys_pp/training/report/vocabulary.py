@@ -29,7 +29,7 @@ from nsys_pp.training.report.presets import (
     cast_numbers,
     join_patterns,
 )
-from nsys_pp.training.report.range_names import Keys, RangeNames
+from nsys_pp.training.report.range_names import Key, Keys, RangeNames
 
 if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
@@ -59,7 +59,7 @@ _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognis
 _CACHE_SIZE = 64  # results of each function; stages of a run may have different names
 MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
-_NameKeys: TypeAlias = "frozenset[tuple[str | None, ...]]"
+_NameKeys: TypeAlias = "frozenset[Key]"
 _Parser: TypeAlias = "_lru_cache_wrapper[_Parsed]"
 
 
@@ -157,7 +157,7 @@ class _Parsed(Struct, frozen=True):
     """Values parsed from the distinct names (and domains and categories) that match a rule."""
 
     values: pl.DataFrame
-    row_of: dict[tuple[str | None, ...], int]  # row of each name in `values`
+    row_of: dict[Key, int]  # row of each name in `values`
     kinds: frozenset[str]  # of jobs
 
 
@@ -167,8 +167,20 @@ def _parse(names: RangeNames, rules: tuple[Rule, ...], parser: _Parser) -> tuple
     keys = names.list_keys(columns)
     if not rules:
         return keys, parser(frozenset(), columns, rules)
-    parse = parser if len(keys.rows) <= MOST_NAMES else parser.__wrapped__
-    return keys, parse(keys.distinct, columns, rules)
+    if len(keys) <= MOST_NAMES:
+        return keys, parser(keys.distinct, columns, rules)
+    return keys, _join_parsed([parser.__wrapped__(frozenset(part), columns, rules) for part in keys.split()])
+
+
+def _join_parsed(parts: Sequence[_Parsed]) -> _Parsed:
+    """Join values parsed from different names."""
+    row_of: dict[Key, int] = {}
+    count = 0
+    for part in parts:
+        row_of |= {key: count + row for key, row in part.row_of.items()}
+        count += len(part.values)
+    kinds = frozenset[str]().union(*(part.kinds for part in parts))
+    return _Parsed(values=pl.concat([part.values for part in parts]), row_of=row_of, kinds=kinds)
 
 
 def _match(
@@ -185,7 +197,8 @@ def _match(
     others = [column for column in ranges.columns if column not in parsed.values.columns]
     if not parsed.row_of:
         return ranges[others].clear().hstack(parsed.values)
-    row = np.array([parsed.row_of.get(key, -1) for key in keys.rows], dtype=np.int64)[keys.row]
+    row_of_key = (parsed.row_of.get(key, -1) for part in keys.split() for key in part)
+    row = np.fromiter(row_of_key, np.int64, len(keys))[keys.row]
     matched = np.flatnonzero(row >= 0)
     return gather_rows(ranges, others, matched).hstack(
         gather_rows(parsed.values, parsed.values.columns, row[matched])

@@ -150,7 +150,7 @@ def _packet_bytes(parts: tuple[Part, ...]) -> int:
 
 
 def _pack_columns(block: PacketBlock) -> bytes:
-    groups, data = [], [block.head, _pack_positions(block.groups)]
+    groups, data = [], [bytes(block.head), _pack_positions(block.groups)]
     for group in block.groups:
         earlier: list[tuple[int, Values]] = []
         parts: list[bytes | _ColumnCode] = []

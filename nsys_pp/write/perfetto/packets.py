@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, write_records
+from nsys_pp.arrays.types import Bytes
 from nsys_pp.write.perfetto.clocks import compress
 from nsys_pp.write.perfetto.wire import Parts, encode_rows, join_records, join_template
 
@@ -30,7 +31,7 @@ class PacketGroup(Struct, frozen=True, kw_only=True):
 class PacketBlock(Struct, frozen=True, kw_only=True):
     """Packets of a block: `head`, then the groups; their positions together are 0, 1, ... without a gap."""
 
-    head: bytes
+    head: bytes | Bytes
     groups: list[PacketGroup]
 
 
@@ -39,11 +40,16 @@ def compress_block(block: PacketBlock) -> bytes:
     return compress(join_block(block))
 
 
-def join_block(block: PacketBlock) -> bytes | NDArray[np.uint8]:
+def join_block(block: PacketBlock) -> Bytes:
     """Return the packets of a block, in order, behind its head."""
     core = load_core()
     packets = _join_in_numpy(block) if core is None else _join(core, block)
-    return block.head + packets.tobytes() if block.head else packets
+    return join_head(block.head, packets) if len(block.head) else packets
+
+
+def join_head(head: bytes | Bytes, packets: Bytes) -> Bytes:
+    """Join the first packet, which is long where its strings are many, and the packets after it."""
+    return np.concatenate((np.frombuffer(head, np.uint8), packets.reshape(-1)))
 
 
 def _join(core: Core, block: PacketBlock) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.row_packets import MAX_NULLABLE, Layout, RowPackets
 from nsys_pp.write.perfetto.clocks import compress
-from nsys_pp.write.perfetto.packets import compress_block, lay_out_parts
+from nsys_pp.write.perfetto.packets import compress_block, join_head, lay_out_parts
 from nsys_pp.write.perfetto.subtracks import (
     FieldKind,
     PacketBatch,
@@ -76,7 +76,7 @@ def encode_block(batch: PacketBatch, rows: RowPackets | None, first: int, stop: 
         opening = _lay_out_opening(len(sequence), max(1, width)).fill(sequence)
         opened = batch.first_rows[1 + after : 1 + before], uuids
     packets = rows.write(block, layouts, end, opening, opened)
-    return compress(packets if first else encode_first_packet(batch) + packets.tobytes())
+    return compress(packets if first else join_head(encode_first_packet(batch), packets))
 
 
 @lru_cache(_CACHE_SIZE)

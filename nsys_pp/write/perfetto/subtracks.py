@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.row_packets import RowColumn
-from nsys_pp.arrays.types import Bools
+from nsys_pp.arrays.types import Bools, Bytes
 from nsys_pp.write.perfetto.clocks import restart_subtrack_clock
 from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
 from nsys_pp.write.perfetto.protobuf import (
@@ -38,14 +38,16 @@ from nsys_pp.write.perfetto.protobuf import (
     TrackEvent,
 )
 from nsys_pp.write.perfetto.wire import (
+    DELIMITED,
     Array,
     Column,
     Parts,
-    constant,
     encode_strings,
     field,
     fixed64,
     message,
+    tag,
+    varint,
 )
 from nsys_pp.write.trace.colors import perfetto_seeds
 from nsys_pp.write.trace.drawing import (
@@ -58,11 +60,13 @@ from nsys_pp.write.trace.drawing import (
     is_flow,
 )
 from nsys_pp.write.trace.events import Events, order_events
-from nsys_pp.write.trace.strings import WORDS
+from nsys_pp.write.trace.strings import WORDS, Strings
 from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
 from nsys_pp.write.trace.tree import count_rows
 
 _FEW_STRINGS, _CACHE_SIZE = 127, 256  # tables of a run that repeat
+_LARGE_BYTES = 1 << 20  # of tables that are copied to an array, which can be in a file
+_NOTHING = np.empty((0, 0), np.uint8)
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 
@@ -119,9 +123,7 @@ class PacketBatch(Struct, frozen=True, kw_only=True):
         np.int64
     ]  # since the previous event; of the first one of a subtrack, since the report's base
     fields: list[RowField]
-    interned: list[
-        tuple[int, pl.Series | list[str]]
-    ]  # tables of strings, each with its field of InternedData
+    interned: list[tuple[int, Strings]]  # tables of strings, each with its field of InternedData
 
 
 def prepare_batch(
@@ -150,7 +152,7 @@ def prepare_batch(
     heights = np.array([count_rows(subtrack) for subtrack in subtracks])
     first_rows = np.cumsum(heights) - heights
     event_type, events = _events(subtracks[0], columns, first_rows)
-    interned: list[tuple[int, pl.Series | list[str]]] = []
+    interned: list[tuple[int, Strings]] = []
     fields: list[RowField] = []
     if isinstance(subtracks[0], CounterSubtrack):
         kind, values = FieldKind(TrackEvent.COUNTER_DOUBLE, is_raw=True), columns.gather("value")
@@ -194,7 +196,7 @@ def _events(kind: Subtrack, columns: SubtrackColumns, first_rows: NDArray[np.int
 
 def _collect_fields(
     columns: SubtrackColumns, schema: pl.Schema
-) -> tuple[list[RowField], list[tuple[int, pl.Series | list[str]]]]:
+) -> tuple[list[RowField], list[tuple[int, Strings]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
     source = columns.source
     names = source.frame.columns
@@ -337,29 +339,32 @@ def opening_packets(sequence: int | Column, track_uuids: NDArray[np.uint64] | Co
     )
 
 
-def encode_first_packet(batch: PacketBatch) -> bytes:
+def encode_first_packet(batch: PacketBatch) -> bytes | Bytes:
     """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
-    tables = b"".join([_encode_table(number, strings) for number, strings in batch.interned])
-    return constant(
-        message(
-            Trace.PACKET,
-            field(TracePacket.SEQUENCE_ID, batch.sequence),
-            field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
-            _defaults(int(batch.track_uuids[0])),
-            field(TracePacket.INTERNED_DATA, tables),
-            restart_subtrack_clock(),
-        )
+    tables = [_encode_table(number, strings) for number, strings in batch.interned]
+    size = sum(map(len, tables))
+    packet = message(
+        Trace.PACKET,
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
+        _defaults(int(batch.track_uuids[0])),
+        (tag(TracePacket.INTERNED_DATA, DELIMITED) + varint(size), Column(_NOTHING, size)),
+        restart_subtrack_clock(),
     )
+    pieces = [piece for part in packet for piece in ([part] if isinstance(part, bytes) else tables)]
+    if size < _LARGE_BYTES:
+        return b"".join([bytes(piece) for piece in pieces])
+    return np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces if len(piece)])
 
 
-def _encode_table(number: int, strings: pl.Series | list[str]) -> bytes:
+def _encode_table(number: int, strings: Strings) -> bytes | Bytes:
     if isinstance(strings, list) and len(strings) <= _FEW_STRINGS:
         return _encode_few(number, tuple(strings))
     return encode_strings(number, Interned.IID, Interned.TEXT, strings)
 
 
 @lru_cache(_CACHE_SIZE)
-def _encode_few(number: int, strings: tuple[str, ...]) -> bytes:
+def _encode_few(number: int, strings: tuple[str, ...]) -> bytes | Bytes:
     """Encode a table as others of the run that have the same strings."""
     return encode_strings(number, Interned.IID, Interned.TEXT, strings)
 

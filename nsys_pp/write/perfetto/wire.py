@@ -21,8 +21,10 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.columns import WINDOW, Texts, split_texts
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.packet_writer import join_tails
+from nsys_pp.arrays.types import Bytes
 
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
@@ -184,8 +186,8 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
 
 
 def encode_strings(
-    number: int, id_number: int, text_number: int, strings: pl.Series | Sequence[str]
-) -> bytes:
+    number: int, id_number: int, text_number: int, strings: pl.Series | Sequence[str] | Texts
+) -> bytes | Bytes:
     """Encode a table of strings: one message per string, with ids 1, 2, ... in order.
 
     Args:
@@ -202,23 +204,41 @@ def encode_strings(
     """
     if not len(strings):
         return b""
+    if isinstance(strings, pl.Series):
+        strings = Texts(strings)
     if len(strings) <= _FEW_STRINGS:
-        texts = [text.encode() for text in strings]
+        texts = [text.encode() for text in strings if text is not None]
         if max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
             return _encode_short_strings(number, id_number, text_number, texts)
-    if not isinstance(strings, pl.Series):
-        strings = pl.Series(strings, dtype=pl.String)
-    lengths = strings.str.len_bytes().to_numpy().astype(np.int64)
-    text = strings.str.join("").item().encode()
+    lengths = np.concatenate([some.str.len_bytes().to_numpy() for some in split_texts(strings)])
+    lengths = lengths.astype(np.int64)
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),
         tag(text_number, DELIMITED),
         _varint_column(lengths),
     )
     head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)
+    if len(lengths) <= WINDOW:
+        return _encode_window(head, lengths, next(split_texts(strings)))
+    joined, at = np.empty(int(lengths.sum()) + len(lengths) * _width(head), dtype=np.uint8), 0
+    for first, some in zip(range(0, len(lengths), WINDOW), split_texts(strings), strict=True):
+        rows = slice(first, first + WINDOW)
+        data = _encode_window(_cut(head, rows), lengths[rows], some)
+        joined[at : at + len(data)] = np.frombuffer(data, dtype=np.uint8)
+        at += len(data)
+    return joined
+
+
+def _encode_window(head: Parts, lengths: Array, texts: pl.Series) -> bytes:
+    """Encode messages: each its head, then its text."""
+    text = texts.str.join("").item().encode()
     heads = encode_rows(head, len(lengths))
     core = load_core()
     return _join_in_numpy(heads, lengths, text) if core is None else join_tails(core, heads, lengths, text)
+
+
+def _cut(parts: Parts, rows: slice) -> Parts:
+    return tuple(part if isinstance(part, bytes) else Column(part.values[rows], part.width) for part in parts)
 
 
 def _encode_short_strings(number: int, id_number: int, text_number: int, texts: Sequence[bytes]) -> bytes:

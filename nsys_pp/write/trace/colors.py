@@ -71,9 +71,9 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
 }
 
 
-def perfetto_seeds(keys: Iterable[str]) -> list[str]:
+def perfetto_seeds(keys: Iterable[str | None]) -> list[str]:
     """Return the seed of each key, for Perfetto's UI; a key without a color is its own seed."""
-    return [COLORS[key].seed if key in COLORS else key for key in keys]
+    return [COLORS[key].seed if key in COLORS else key for key in keys if key is not None]
 
 
 def chrome_names(keys: pl.Series) -> pl.Series:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import find_distinct, gather
+from nsys_pp.arrays.columns import Texts, find_distinct, gather
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
@@ -17,6 +18,7 @@ NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
 _FEW_WORDS = 4_096  # distinct ones of a column, kept as a list
 WORDS = (pl.Categorical, pl.Enum, pl.String)
+Strings: TypeAlias = "Texts | list[str]"
 
 
 def number_words(column: pl.Expr) -> pl.Expr:
@@ -55,10 +57,10 @@ class Words:
         """Number of distinct strings; their numbers are 1 to this."""
         return len(self._firsts)
 
-    def list_texts(self, used: NDArray[np.uint32]) -> pl.Series | list[str]:
+    def list_texts(self, used: NDArray[np.uint32]) -> Strings:
         """List the strings of some numbers: a list where there are few in all."""
         if self.count > _FEW_WORDS:
-            return gather(self._column, self._firsts[used.astype(np.int64) - 1]).cast(pl.String)
+            return Texts(gather(self._column, self._firsts[used.astype(np.int64) - 1]))
         if self._texts is None:
             self._texts = self._column[pl.Series(self._firsts.astype(np.uint32))].to_list()
         return [self._texts[number - 1] for number in used.tolist()]

@@ -15,12 +15,12 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import split_nulls
+from nsys_pp.arrays.columns import Texts, split_nulls, split_texts
 from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
-from nsys_pp.write.trace.strings import WORDS, Words, number_columns, number_words
+from nsys_pp.write.trace.strings import WORDS, Strings, Words, number_columns, number_words
 from nsys_pp.write.trace.tree import subtrack_rows
 
 _PRESENT = "\0present "  # not the name of any column
@@ -103,9 +103,7 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
         values = self.source.array(column)
         return values if self.rows is None else values.take(self.rows)
 
-    def number(
-        self, groups: Sequence[Sequence[str]]
-    ) -> tuple[dict[str, NDArray[np.uint32]], list[pl.Series | list[str]]]:
+    def number(self, groups: Sequence[Sequence[str]]) -> tuple[dict[str, NDArray[np.uint32]], list[Strings]]:
         """Number the strings of groups of columns 1, 2, ... in order of appearance, the columns of a group one after the other.
 
         Returns:
@@ -114,7 +112,7 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
         columns = [(column, number) for number, group in enumerate(groups) for column in group]
         words = [self.source.words(column) for column, _ in columns]
         numbers, used = number_columns(words, self.rows, [group for _, group in columns])
-        texts: list[pl.Series | list[str]] = []
+        texts: list[Strings] = []
         for number in range(len(groups)):
             of_group = [
                 own.list_texts(codes)
@@ -125,15 +123,15 @@ class SubtrackColumns(Struct, frozen=True, kw_only=True):
         return {column: own for (column, _), own in zip(columns, numbers, strict=True)}, texts
 
 
-def _join_texts(texts: Iterable[pl.Series | list[str]]) -> pl.Series | list[str]:
+def _join_texts(texts: Iterable[Strings]) -> Strings:
     texts = [some for some in texts if len(some)]
     if not texts:
         return []
     if len(texts) == 1:
         return texts[0]
     if all(isinstance(some, list) for some in texts):
-        return [text for some in texts for text in some]
-    return pl.concat([pl.Series(some, dtype=pl.String) for some in texts])
+        return [text for some in texts for text in some if text is not None]
+    return Texts(pl.concat([column for some in texts for column in split_texts(some)]))
 
 
 def prepare_columns(
