@@ -16,6 +16,7 @@ from nsys_pp.arrays.columns import (
     NEVER,
     gather,
     gather_rows,
+    index_column,
     list_names,
     mark_categories,
     numbers,
@@ -51,7 +52,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     row = np.flatnonzero(is_shared)
     requested, is_of_message = _combine_requests(requests)
     request = _find_request(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
-    names = list_names(gpu_ops["name"][row])
+    names = list_names(index_column(gpu_ops["name"], row))
     is_message = names.match(_MESSAGE) | pick(is_of_message, request, absent=False)
     is_anchor = is_message | names.match(_SYNCHRONISING)
     others = np.flatnonzero(~is_anchor)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct, field
 
+from nsys_pp.arrays.columns import index_rows
 from nsys_pp.frames.conform import build_schema
 
 OP_DETAILS = build_schema(
@@ -49,4 +50,4 @@ class OpDetails(Struct, frozen=True, kw_only=True):
 
     def expand(self, op_id: pl.Series | None = None) -> pl.DataFrame:
         """Return the details of some operations, a row for each; of all by default."""
-        return self.distinct[self.row if op_id is None else self.row[op_id.to_numpy()]]
+        return index_rows(self.distinct, self.row if op_id is None else self.row[op_id.to_numpy()])

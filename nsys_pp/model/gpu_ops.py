@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, gather, is_matched
+from nsys_pp.arrays.columns import fill_null, gather, index_rows, is_matched
 from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.ids import process_key
@@ -47,7 +48,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     if not parts:
         return GPU_OPS.to_frame()
     gpu_ops = join_frames(parts)
-    is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
+    is_communication = build_column("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 
 
@@ -89,7 +90,9 @@ def build_op_details(raw: RawReport) -> OpDetails:
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (
-            _kernel_details(ops[[*columns]][first], raw) if table == "kernels" else _size_details(ops, first)
+            _kernel_details(index_rows(ops[[*columns]], first), raw)
+            if table == "kernels"
+            else _size_details(ops, first)
         )
         parts.append(conform_part(details, OP_DETAILS))
         rows.append(number if not count else number + np.uint32(count))

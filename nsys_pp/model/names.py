@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather
+from nsys_pp.arrays.columns import gather, index_column
 from nsys_pp.arrays.scratch_frames import build_blocks, list_blocks, map_blocks
 from nsys_pp.frames.report import NAME
 
@@ -40,7 +40,7 @@ def resolve(
     for rows in list_blocks(len(at)):
         counts += np.bincount(at[rows], minlength=count + 1)
     used = np.flatnonzero(counts[:count])
-    text = strings["text"][used]
+    text = index_column(strings["text"], used)
     text = text if strip is None else text.str.replace(strip, "")
     position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
     position[used] = np.arange(len(used))

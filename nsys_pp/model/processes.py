@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
@@ -92,7 +93,7 @@ def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     if not parts:
         return pl.Series(dtype=pl.Int64)
     distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
-    return pl.Series(distinct[distinct != NEVER])
+    return build_column("", distinct[distinct != NEVER])
 
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:

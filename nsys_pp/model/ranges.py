@@ -11,6 +11,7 @@ from nsys_pp.arrays.columns import (
     fill_null,
     find_distinct,
     gather,
+    index_rows,
     is_among,
     keep_rows,
     numbers,
@@ -165,7 +166,7 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
             name_of.setdefault(tuple(values), text)
     prefix = "domain " if number == "domain" else ""
     names: list[str | None] = []
-    for key in events[keys][first].iter_rows():
+    for key in index_rows(events[keys], first).iter_rows():
         name = name_of.get(key)
         unnamed = f"{prefix}{key[-1]}" if key[-1] else None
         names.append(unnamed if name is None or unnamed is None else name)

@@ -9,9 +9,11 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import index_column
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
@@ -175,14 +177,16 @@ def project_onto_targets(
             continue
         measured, first_op, last_op = _measure(windows, threads)
         columns = [
-            *(pl.Series(name, values, PROJECTED[name]) for name, values in measured.items()),
+            *(build_column(name, values, PROJECTED[name]) for name, values in measured.items()),
             _name_scopes(windows),
             pl.Series("device_id", [device_id], PROJECTED["device_id"]).new_from_index(0, len(windows.row)),
             pl.Series("stream_id", [stream_id], PROJECTED["stream_id"]).new_from_index(0, len(windows.row)),
         ]
         if names is not None:
             of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
-            columns += [names[launched.op_row[windows.launch[op]]].alias(name) for name, op in of_names]
+            columns += [
+                index_column(names, launched.op_row[windows.launch[op]]).alias(name) for name, op in of_names
+            ]
         projected = pl.DataFrame(columns)
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
@@ -304,7 +308,7 @@ def _name_scopes(windows: _Windows) -> pl.Series:
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
     is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
-    return names[is_waited.astype(np.uint32)]
+    return index_column(names, is_waited)
 
 
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, gather, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    find_distinct,
+    gather,
+    gather_rows,
+    index_column,
+    is_among,
+    is_matched,
+    keep_rows,
+    numbers,
+)
 from nsys_pp.arrays.search import find_first, find_last
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 
@@ -47,11 +58,11 @@ def match_requests(
     if not is_nccl_launch.any():
         return REQUESTS.to_frame()
     requests = _list_requests(ranges, nccl_calls)
-    nccl_launches = launches[np.flatnonzero(is_nccl_launch)]
+    nccl_launches = keep_rows(launches, is_nccl_launch)
     op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
     order = np.lexsort((numbers(requests["start_ns"])[row], op))
     matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
-    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
+    return matched.insert_column(0, build_column("op_id", op[order].astype(np.uint32)))
 
 
 def _pair(
@@ -88,9 +99,9 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     """List the ranges that NCCL pushes around requests, by start."""
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
-    requests = ranges[columns][np.flatnonzero(is_request)]
+    requests = keep_rows(ranges[columns], is_request)
     first, name = find_distinct(numbers(requests["name"], null=-1))
-    call = requests["name"][first].cast(pl.String).str.extract(_REQUEST)
+    call = index_column(requests["name"], first).cast(pl.String).str.extract(_REQUEST)
     requests = requests.hstack([gather(call, name).alias("call")])
     if nccl_calls.is_empty():
         nothing = [

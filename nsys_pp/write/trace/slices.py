@@ -15,6 +15,7 @@ from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
@@ -211,7 +212,7 @@ def _find_bounds(subtrack: Int64s) -> Int64s:
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
     """Return the row of each range's parent; -1 if the parent is not in the frame."""
-    return pl.Series(find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
+    return build_column("", find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
 def _named(column: str) -> pl.Expr:
