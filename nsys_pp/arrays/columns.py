@@ -30,13 +30,14 @@ _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
 _EXACT_AS_FLOATS = 1 << 53
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
+_CODES = pl.all().to_physical()
 _Value = TypeVar("_Value", bound=np.generic)
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
     if not series.dtype.is_integer():
-        series = series.to_physical()
+        series = _list_codes(series)
     null_count = series.null_count()
     if not null_count:
         return series.to_numpy().astype(np.int64, copy=False)
@@ -52,6 +53,11 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
             return values
     series = series.cast(pl.Int64)
     return series.set(series.is_null(), int(null)).to_numpy()
+
+
+def _list_codes(column: pl.Series) -> pl.Series:
+    """List the codes of a column of categories: `to_physical`, which builds its query each time."""
+    return column.to_frame().select_seq(_CODES).to_series()
 
 
 def as_numbers(
@@ -122,7 +128,7 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
-    codes = series.to_physical().to_numpy()
+    codes = _list_codes(series).to_numpy()
     return [mark_categories(series.dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
 
 
