@@ -8,7 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, gather, index_rows, is_matched
+from nsys_pp.arrays.columns import (
+    NEVER,
+    fill_null,
+    find_distinct,
+    gather,
+    has_value,
+    index_column,
+    index_rows,
+    is_matched,
+    numbers,
+    whole_numbers,
+)
 from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
@@ -110,16 +121,21 @@ def _number_distinct(ops: pl.DataFrame, columns: Sequence[str]) -> tuple[Int64s,
 
 def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     """Describe launches of kernels (`OP_DETAILS` without sizes)."""
-    has_details = "details" in raw.groups
-    short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
-    return kernels.select(
-        full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
-        grid=_format_dimensions("grid") if has_details else pl.lit(None, NAME),
-        block=_format_dimensions("block") if has_details else pl.lit(None, NAME),
-        registers_per_thread="registers",
-        static_shared_bytes="static_shared",
-        dynamic_shared_bytes="dynamic_shared",
-    )
+    full_id = numbers(kernels["full_name_id"])
+    is_other = (full_id != numbers(kernels["name_id"])) & (full_id != NEVER) & has_value(kernels["name_id"])
+    names = resolve(kernels["full_name_id"], raw["strings"])
+    columns = {
+        "full_name": gather(names, np.where(is_other, np.arange(len(names)), -1)),
+        "registers_per_thread": kernels["registers"],
+        "static_shared_bytes": kernels["static_shared"],
+        "dynamic_shared_bytes": kernels["dynamic_shared"],
+    }
+    details = pl.DataFrame([column.alias(name) for name, column in columns.items()])
+    if "details" in raw.groups:
+        details = details.hstack(
+            kernels.select(grid=_format_dimensions("grid"), block=_format_dimensions("block"))
+        )
+    return details
 
 
 def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
@@ -145,9 +161,10 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
     if table == "kernels":
         return resolve(ops["name_id"], raw["strings"])
     if table == "copies":
-        return ops.select(
-            (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
-        ).to_series()
+        first, direction = find_distinct(whole_numbers(ops["direction"]))
+        words = index_column(ops["direction"], first).to_list()
+        names = ["Memcpy" if word is None else f"Memcpy {word}" for word in words]
+        return gather(pl.Series(names, dtype=NAME), direction)
     if table == "graphs":
         return ops.select(
             (pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String)).fill_null("CUDA graph").cast(NAME)

@@ -6,13 +6,17 @@ refers to are dropped here.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather, index_column
+from nsys_pp.arrays.columns import gather, index_column, numbers
 from nsys_pp.arrays.scratch_frames import build_blocks, list_blocks, map_blocks
 from nsys_pp.frames.report import NAME
+
+_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 
 
 def resolve(
@@ -41,13 +45,21 @@ def resolve(
         counts += np.bincount(at[rows], minlength=count + 1)
     used = np.flatnonzero(counts[:count])
     text = index_column(strings["text"], used)
-    text = text if strip is None else text.str.replace(strip, "")
+    if strip is not None:
+        texts = text.to_list()
+        text = (_strip if len(texts) <= _MOST_NAMES else _strip.__wrapped__)(tuple(texts), strip)
     position = np.full(count + 1, -1)  # in a small table of categories: no work on strings per row
     position[used] = np.arange(len(used))
     words = text.cast(dtype)
     return build_blocks(
         len(at), lambda first, stop: gather(words, position[at[first:stop]]).alias(ids.name).to_frame()
     ).to_series()
+
+
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _strip(texts: tuple[str | None, ...], pattern: str) -> pl.Series:
+    """Remove the first match of an expression from texts."""
+    return pl.Series(texts, dtype=pl.String).str.replace(pattern, "")
 
 
 def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
@@ -60,12 +72,11 @@ def _find(ids: pl.Series, listed: pl.Series) -> NDArray[np.int64]:
 
 def _find_block(wanted: pl.Series, ids_of_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     first, count = int(ids_of_rows[0]), len(ids_of_rows)
-    if wanted.has_nulls():
-        wanted = wanted.set(wanted.is_null(), first - 1)
+    values = numbers(wanted, null=first - 1)
     if np.array_equal(ids_of_rows, np.arange(first, first + count)):  # as nsys numbers strings
-        at = wanted.to_numpy() - first
+        at = values - first
         exists = (at >= 0) & (at < count)
     else:
-        at = np.searchsorted(ids_of_rows, wanted.to_numpy())  # the first row of a repeated id
-        exists = ids_of_rows[np.minimum(at, count - 1)] == wanted.to_numpy()
+        at = np.searchsorted(ids_of_rows, values)  # the first row of a repeated id
+        exists = ids_of_rows[np.minimum(at, count - 1)] == values
     return np.where(exists, at, count)

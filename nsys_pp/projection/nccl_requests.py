@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import polars as pl
 
@@ -24,6 +26,7 @@ from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 
 _COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
+_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 _TIMES = ("thread_key", "start_ns", "end_ns")
 
 
@@ -101,14 +104,16 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
     first, name = find_distinct(numbers(requests["name"], null=-1))
-    call = index_column(requests["name"], first).cast(pl.String).str.extract(_REQUEST)
+    names = index_column(requests["name"], first).to_list()
+    call = (_extract_calls if len(names) <= _MOST_NAMES else _extract_calls.__wrapped__)(tuple(names))
     requests = requests.hstack([gather(call, name).alias("call")])
     if nccl_calls.is_empty():
         nothing = [
             pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))
             for name in ("communicator", "rank", "peer", "size_bytes")
         ]
-        return requests.hstack(nothing).sort("start_ns")[_COLUMNS]
+        requests = requests.hstack(nothing)[_COLUMNS]
+        return requests if requests["start_ns"].is_sorted() else requests.sort("start_ns")
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")
@@ -121,3 +126,8 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
         .sort("start_ns")
         .select(_COLUMNS)
     )
+
+
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _extract_calls(names: tuple[str | None, ...]) -> pl.Series:
+    return pl.Series(names, dtype=pl.String).str.extract(_REQUEST)

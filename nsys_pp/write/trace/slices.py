@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather, numbers
+from nsys_pp.arrays.columns import gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
@@ -93,7 +93,8 @@ def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFr
     )
     if not len(op_details.row):
         return slices
-    return pl.concat([slices, op_details.expand(gpu_ops["op_id"])], how="horizontal")
+    details = index_rows(op_details.distinct, op_details.row[gpu_ops["op_id"].to_numpy()])
+    return pl.concat([slices, details], how="horizontal")
 
 
 def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
