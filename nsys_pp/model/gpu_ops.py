@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +67,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
 def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> pl.DataFrame:
     """Build the operations of one table: `GPU_OPS` without numbers; an unknown process is `process`."""
     columns = {
-        "kind": pl.Series([OP_TABLES[table]], dtype=OP_KIND).new_from_index(0, ops.height),
+        "kind": _name_kind(table).new_from_index(0, ops.height),
         "process_key": fill_null(ops["process"], process),
         "device_id": fill_null(ops["device"], 0),
         "context_id": ops["context"],
@@ -78,6 +79,11 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
         "graph_id": _find_graph(ops),
     }
     return pl.DataFrame([column.alias(name) for name, column in columns.items()])
+
+
+@cache
+def _name_kind(table: str) -> pl.Series:
+    return pl.Series([OP_TABLES[table]], dtype=OP_KIND)
 
 
 def _find_graph(ops: pl.DataFrame) -> pl.Series:

@@ -62,7 +62,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
         return PROCESSES.to_frame()
     name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
-    return conform(pl.DataFrame([keys.alias("process_key"), pid(keys).alias("pid"), names]), PROCESSES)
+    return conform(
+        pl.DataFrame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
+    )
 
 
 def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:

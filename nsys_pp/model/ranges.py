@@ -91,17 +91,18 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
     """
     if marks.is_empty():
         return MARKS.to_frame()
-    return marks.select(
-        mark_id="row",
-        process_key="process_key",
-        thread_key="thread",
-        time_ns="start",
-        domain="domain_name",
-        name="name",
-        category="category_name",
-        color_argb="color_argb",
-        payload="payload",
-    ).pipe(conform, MARKS)
+    names = {
+        "mark_id": "row",
+        "process_key": "process_key",
+        "thread_key": "thread",
+        "time_ns": "start",
+        "domain": "domain_name",
+        "name": "name",
+        "category": "category_name",
+        "color_argb": "color_argb",
+        "payload": "payload",
+    }
+    return pl.DataFrame([marks[source].alias(name) for name, source in names.items()]).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -300,10 +301,15 @@ def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
     )
 
 
+@cache
+def _list_scopes(scope: str) -> pl.Series:
+    return pl.Series("scope", [scope, "process"], dtype=PROJECTED["scope"])
+
+
 def _name_scopes(windows: _Windows) -> pl.Series:
     """Name the scope of each row: "process" for rows with calls of other threads."""
     inside = windows.inside
-    names = pl.Series("scope", [inside.scope, "process"], dtype=PROJECTED["scope"])
+    names = _list_scopes(inside.scope)
     if not inside.is_waited.any():
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])

@@ -263,7 +263,9 @@ def _add_waited_calls(
     if not len(waited.thread):
         return calls, launched
     copies = set_column(index_rows(calls, waited.call_row), build_column("thread_key", waited.thread))
-    return pl.concat([calls, copies]), add_launches(launched, waited.call_row, first_row=len(calls))
+    return pl.concat([calls, copies], rechunk=True), add_launches(
+        launched, waited.call_row, first_row=len(calls)
+    )
 
 
 def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:

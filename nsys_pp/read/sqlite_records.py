@@ -348,8 +348,11 @@ def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Serie
     """Cut texts out of the buffer; those without a byte are null."""
     if lengths.size <= _FEWEST_TEXTS:
         view, slices = memoryview(buffer.data), zip(starts.tolist(), lengths.tolist(), strict=True)
-        few = [view[start : start + length].tobytes() if length else None for start, length in slices]
-        return decode_text(pl.Series(name, few, dtype=pl.Binary))
+        few = [
+            str(view[start : start + length], "utf-8", "replace") if length else None
+            for start, length in slices
+        ]
+        return pl.Series(name, few, dtype=pl.String)
     present = np.flatnonzero(lengths)
     if present.size == 0:
         return pl.Series(name, [None], dtype=pl.String).new_from_index(0, lengths.size)

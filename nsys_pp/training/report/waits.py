@@ -33,6 +33,7 @@ from nsys_pp.training.report.operations import (
     list_operations,
 )
 
+_CAUSES = pl.Series(CAUSES, dtype=CAUSE)
 _HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
 
 
@@ -196,7 +197,7 @@ def _build_frame(
             as_numbers("step", gaps.step[gap[row]]),
             build_column("start_ns", columns[0][kept]),
             build_column("end_ns", columns[1][kept]),
-            gather(pl.Series(CAUSES, dtype=CAUSE), columns[2][kept]).alias("cause"),
+            gather(_CAUSES, columns[2][kept]).alias("cause"),
             gather(NEED.categories, np.where(is_run, need[row], -1)).alias("need"),
             as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
             as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),
