@@ -43,8 +43,8 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
         return series.to_numpy().astype(np.int64, copy=False)
     if null_count == len(series):
         return np.full(null_count, null, dtype=np.int64)
-    if len(series) < _FEW_ROWS:  # as floats, nulls are NaN; a query takes longer for few rows
-        floats = series.to_numpy()
+    if len(series) < _FEW_ROWS and series.dtype.is_integer():
+        floats = series.to_numpy()  # nulls are NaN; a query takes longer for few rows
         is_null = np.isnan(floats)
         floats = np.where(is_null, 0, floats)
         if np.abs(floats).max() < _EXACT_AS_FLOATS:

@@ -1,7 +1,4 @@
-"""Columns of polars from arrays, without the search of `pl.Series` for its constructor: most of its time for a few thousand rows.
-
-That search also imports `numpy.ma`, which takes longer than all columns of a small report.
-"""
+"""Columns of polars from arrays; `pl.Series` spends most of its time for a few thousand rows on finding its constructor."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def _find_constructors() -> Mapping[np.dtype[Any], _Constructor]:
         for kind, (name, flag, dtype) in _KINDS.items():
             construct = getattr(PySeries, name)
             column = pl.Series._from_pyseries(construct("name", np.array([0, 1], kind), flag))
-            if (column.name, column.dtype, column.to_list()) != ("name", dtype, [0, 1]):
+            if column.dtype != dtype or (column.name, column.to_list()) != ("name", [0, 1]):
                 return {}
             found[np.dtype(kind)] = construct, flag
     except (ImportError, AttributeError, TypeError):

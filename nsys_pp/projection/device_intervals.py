@@ -314,7 +314,7 @@ def _name_scopes(windows: _Windows) -> pl.Series:
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
     is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
-    return index_column(names, is_waited)
+    return index_column(names, is_waited.astype(np.uint32))
 
 
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
