@@ -14,11 +14,15 @@ import polars as pl
 
 from nsys_pp.arrays.columns import (
     NEVER,
+    find_distinct,
     gather,
     gather_rows,
+    has_value,
+    index_column,
     list_names,
     mark_categories,
     numbers,
+    pack,
     pick,
     whole_numbers,
 )
@@ -51,7 +55,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     row = np.flatnonzero(is_shared)
     requested, is_of_message = _combine_requests(requests)
     request = _find_request(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
-    names = list_names(gpu_ops["name"][row])
+    names = list_names(index_column(gpu_ops["name"], row))
     is_message = names.match(_MESSAGE) | pick(is_of_message, request, absent=False)
     is_anchor = is_message | names.match(_SYNCHRONISING)
     others = np.flatnonzero(~is_anchor)
@@ -81,11 +85,13 @@ def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Seri
     kind[is_message] = np.where(direction < 0, _SEND_RECEIVE, direction)
     channel = pl.Series("channel", ["communicator"]).new_from_index(0, len(kind))
     if by_name["communicator"].null_count():
-        of_stream = pl.format("stream {} of context {}", "stream_id", "context_id")
-        is_known = pl.col("communicator").is_not_null()
-        channel = pl.DataFrame(columns).select(
-            channel=pl.when(is_known).then(pl.lit("communicator")).otherwise(of_stream)
-        )["channel"]
+        keys = [numbers(by_name[name]) for name in ("stream_id", "context_id")]
+        first, number = find_distinct(pack(*keys))
+        streams = zip(*(key[first].tolist() for key in keys), strict=True)
+        names = [None if NEVER in stream else "stream {} of context {}".format(*stream) for stream in streams]
+        is_known = has_value(by_name["communicator"])
+        of_all = pl.Series("channel", ["communicator", *names], dtype=pl.String)
+        channel = index_column(of_all, np.where(is_known, 0, 1 + number))
     return [gather(_KINDS, kind).alias("kind"), channel]
 
 

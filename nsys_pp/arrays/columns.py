@@ -21,6 +21,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 
 NEVER = np.int64(-(1 << 62))
@@ -31,13 +32,12 @@ _EXACT_AS_FLOATS = 1 << 53
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
 WINDOW = 1 << 16
 """Texts that are decoded at once."""
+_CODES = pl.all().to_physical()
 _Value = TypeVar("_Value", bound=np.generic)
 
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
-    if len(series) and series.null_count() == len(series):
-        return np.full(len(series), null, dtype=np.int64)
     if not has_blocks(len(series)):
         return _numbers(series, null)
     return map_blocks(len(series), np.int64, lambda first, stop: _numbers(series[first:stop], null))
@@ -45,14 +45,27 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
 
 def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
     if not series.dtype.is_integer():
-        series = series.to_physical()
-    if series.null_count():
-        series = series.cast(pl.Int64)
-        # as floats, nulls are NaN; a query takes longer for few rows
-        is_few = len(series) < _FEW_ROWS
-        is_null = pl.Series(np.isnan(series.to_numpy())) if is_few else series.is_null()
-        series = series.set(is_null, int(null))
-    return series.to_numpy().astype(np.int64, copy=False)
+        series = _list_codes(series)
+    null_count = series.null_count()
+    if not null_count:
+        return series.to_numpy().astype(np.int64, copy=False)
+    if null_count == len(series):
+        return np.full(null_count, null, dtype=np.int64)
+    if len(series) < _FEW_ROWS and series.dtype.is_integer():
+        floats = series.to_numpy()  # nulls are NaN; a query takes longer for few rows
+        is_null = np.isnan(floats)
+        floats = np.where(is_null, 0, floats)
+        if np.abs(floats).max() < _EXACT_AS_FLOATS:
+            values = floats.astype(np.int64)
+            values[is_null] = null
+            return values
+    series = series.cast(pl.Int64)
+    return series.set(series.is_null(), int(null)).to_numpy()
+
+
+def _list_codes(column: pl.Series) -> pl.Series:
+    """List the codes of a column of categories: `to_physical`, which builds its query each time."""
+    return column.to_frame().select_seq(_CODES).to_series()
 
 
 def as_numbers(
@@ -60,8 +73,10 @@ def as_numbers(
 ) -> pl.Series:
     """Build a column of values; the inverse of `numbers`."""
     is_null = values == null
-    series = pl.Series(name, values).cast(dtype, strict=False)
-    return series.set(pl.Series(is_null), None) if is_null.any() else series
+    series = build_column(name, values)
+    if dtype is not pl.Int64:
+        series = series.cast(dtype, strict=False)
+    return series.set(build_column("", is_null), None) if is_null.any() else series
 
 
 def whole_numbers(series: pl.Series) -> Int64s:
@@ -121,7 +136,7 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
-    codes = series.to_physical().to_numpy()
+    codes = _list_codes(series).to_numpy()
     return [mark_categories(series.dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
 
 
@@ -210,7 +225,7 @@ def list_names(names: pl.Series) -> Names:
 
 
 def _list_texts(names: pl.Series, first: Int64s) -> Sequence[str | None]:
-    distinct = gather(names, first)
+    distinct = index_column(names, first)
     return Texts(distinct) if len(first) > WINDOW else tuple(distinct.to_list())
 
 
@@ -293,7 +308,12 @@ def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
 
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
-    return frame[pl.Series(row.astype(np.uint32))]
+    return frame[build_column("", row.astype(np.uint32))]
+
+
+def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Return values of a column: `column[row]`, like `index_rows`."""
+    return column[build_column("", row.astype(np.uint32))]
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
@@ -305,15 +325,15 @@ def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
         return frame.slice(first, count)
     if len(is_kept) > _FEW_ROWS:  # indices would take more memory than the mask
         return build_blocks(
-            len(frame), lambda first, stop: frame[first:stop].filter(pl.Series(is_kept[first:stop]))
+            len(frame), lambda first, stop: frame[first:stop].filter(build_column("", is_kept[first:stop]))
         )
     return frame[_build_indices(np.flatnonzero(is_kept))]
 
 
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Build indices of the type that polars gathers by; any other takes a query."""
-    index, is_absent = pl.Series(row.astype(np.uint32)), row < 0
-    return index.set(pl.Series(is_absent), None) if is_absent.any() else index
+    index, is_absent = build_column("", row.astype(np.uint32)), row < 0
+    return index.set(build_column("", is_absent), None) if is_absent.any() else index
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys_pp.arrays.core_arguments import ArrayArgument
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
@@ -24,11 +25,11 @@ _VERSION = 15
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
-_ARRAY = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags="C_CONTIGUOUS")
-_CODES = np.ctypeslib.ndpointer(dtype=np.uint32, ndim=1, flags="C_CONTIGUOUS")
-_DEPTHS = np.ctypeslib.ndpointer(dtype=np.int32, ndim=1, flags="C_CONTIGUOUS")
+_ARRAY = ArrayArgument(np.int64)
+_CODES = ArrayArgument(np.uint32)
+_DEPTHS = ArrayArgument(np.int32)
 _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
-_RESULT = np.ctypeslib.ndpointer(dtype=np.int64, ndim=1, flags=("C_CONTIGUOUS", "WRITEABLE"))
+_RESULT = ArrayArgument(np.int64, is_written=True)
 
 
 class Core:

@@ -15,7 +15,6 @@ from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.scratch_frames import map_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
-from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOB_KIND, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES, SCHEDULED_KINDS
@@ -27,6 +26,7 @@ from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.inferred_phases import find_inferred_phases
+from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
 from nsys_pp.training.report.kernel_jobs import find_job_kinds

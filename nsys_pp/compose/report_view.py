@@ -8,6 +8,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.compose.shown_rows import add_shown
@@ -20,6 +21,7 @@ from nsys_pp.write.trace.overview import summarise_metrics
 from nsys_pp.write.trace.tracks import View
 
 _DENSITY_BINS = 1000
+_NO_FLOW = pl.Series("flow_id", [None], pl.UInt64)
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -50,8 +52,10 @@ def view_report(
         job_ranges: Its `JOB_RANGES`; None: it has none.
         window: Omit events outside.
     """
-    no_flow = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
-    gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
+    gpu_ops, api_calls = (
+        frame.hstack([_NO_FLOW.new_from_index(0, frame.height)])
+        for frame in (report.gpu_ops, report.api_calls)
+    )
     ranges, marks = report.ranges, report.marks
     if detail != "cpu":
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
@@ -60,7 +64,7 @@ def view_report(
     drawn = replace(
         report,
         gpu_ops=gpu_ops,
-        ranges=ranges.with_columns(parent_id=_parents(ranges)),
+        ranges=ranges.hstack([_parents(ranges).alias("parent_id")]),
         marks=marks,
         api_calls=api_calls,
         **add_shown(report, detail, show, partial(_within, window=window or Window())),
@@ -109,10 +113,7 @@ def _parents(ranges: pl.DataFrame) -> pl.Series:
     """Return the range_id of the innermost range around each range on its thread; null at the top."""
     columns = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     parent, _ = find_parents(*columns)
-    parent_row = pl.Series(parent)
-    return (
-        ranges["range_id"].gather(parent_row.clip(0)).set(parent_row < 0, None) if len(ranges) else parent_row
-    )
+    return gather(ranges["range_id"], parent)
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -37,10 +37,10 @@ from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, coun
 from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.frames.choices import SHOW_KINDS
-from nsys_pp.frames.job_ranges import list_job_ranges
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
+from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch

@@ -15,6 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 _TID_MASK = 0xFF_FFFF
@@ -22,7 +24,7 @@ _PID_MASK = 0xFF_FFFF << 24
 _HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
 _MACHINE_FOLDER = "machine"
 
-Keys = TypeVar("Keys", pl.Expr, pl.Series, int)
+Keys = TypeVar("Keys", pl.Expr, pl.Series, npt.NDArray[np.int64], int)
 
 
 def process_key(thread_key: Keys) -> Keys:

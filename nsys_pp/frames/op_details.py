@@ -47,6 +47,6 @@ class OpDetails(Struct, frozen=True, kw_only=True):
             return self.distinct[column].clear().extend_constant(None, len(op_id))
         return self.distinct[column].gather(self.row[op_id.to_numpy()])
 
-    def expand(self, op_id: pl.Series | None = None) -> pl.DataFrame:
-        """Return the details of some operations, a row for each; of all by default."""
-        return self.distinct[self.row if op_id is None else self.row[op_id.to_numpy()]]
+    def expand(self) -> pl.DataFrame:
+        """Return the details of all operations, a row for each."""
+        return self.distinct[self.row]

@@ -99,4 +99,10 @@ def list_counts(
 
 def build_row_counts(rows: Iterable[tuple[str, str, str | None, str | None, int]]) -> pl.DataFrame:
     """Build `ROW_COUNTS` from its rows."""
-    return pl.DataFrame(list(rows), schema=ROW_COUNTS, orient="row")
+    columns = list(zip(*rows, strict=True))
+    if not columns:
+        return ROW_COUNTS.to_frame()
+    types = ROW_COUNTS.items()  # column by column: rows take several times as long
+    return pl.DataFrame(
+        [pl.Series(name, values, dtype) for (name, dtype), values in zip(types, columns, strict=True)]
+    )

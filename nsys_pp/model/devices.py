@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import numbers, pack
+from nsys_pp.arrays.columns import index_column, numbers, pack
 from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, strip_uuid
@@ -120,7 +120,7 @@ def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
     else:
         process, device = list_process_keys(raw["contexts"]), raw["contexts"]["device"]
     first = find_first_rows(pack(numbers(process), numbers(device)))
-    pairs = zip(process[first].to_list(), device[first].to_list(), strict=True)
+    pairs = zip(index_column(process, first).to_list(), index_column(device, first).to_list(), strict=True)
     return sorted(pair for pair in pairs if None not in pair)
 
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import fill_null, gather, is_matched
+from nsys_pp.arrays.columns import (
+    NEVER,
+    fill_null,
+    find_distinct,
+    gather,
+    has_value,
+    index_column,
+    index_rows,
+    is_matched,
+    numbers,
+    whole_numbers,
+)
 from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.ids import process_key
@@ -47,14 +60,14 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     if not parts:
         return GPU_OPS.to_frame()
     gpu_ops = join_frames(parts)
-    is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
+    is_communication = build_column("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 
 
 def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> pl.DataFrame:
     """Build the operations of one table: `GPU_OPS` without numbers; an unknown process is `process`."""
     columns = {
-        "kind": pl.Series([OP_TABLES[table]], dtype=OP_KIND).new_from_index(0, ops.height),
+        "kind": _name_kind(table).new_from_index(0, ops.height),
         "process_key": fill_null(ops["process"], process),
         "device_id": fill_null(ops["device"], 0),
         "context_id": ops["context"],
@@ -66,6 +79,11 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
         "graph_id": _find_graph(ops),
     }
     return pl.DataFrame([column.alias(name) for name, column in columns.items()])
+
+
+@cache
+def _name_kind(table: str) -> pl.Series:
+    return pl.Series([OP_TABLES[table]], dtype=OP_KIND)
 
 
 def _find_graph(ops: pl.DataFrame) -> pl.Series:
@@ -89,7 +107,9 @@ def build_op_details(raw: RawReport) -> OpDetails:
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (
-            _kernel_details(ops[[*columns]][first], raw) if table == "kernels" else _size_details(ops, first)
+            _kernel_details(index_rows(ops[[*columns]], first), raw)
+            if table == "kernels"
+            else _size_details(ops, first)
         )
         parts.append(conform_part(details, OP_DETAILS))
         rows.append(number if not count else number + np.uint32(count))
@@ -107,16 +127,21 @@ def _number_distinct(ops: pl.DataFrame, columns: Sequence[str]) -> tuple[Int64s,
 
 def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     """Describe launches of kernels (`OP_DETAILS` without sizes)."""
-    has_details = "details" in raw.groups
-    short, full = kernels["name_id"], resolve(kernels["full_name_id"], raw["strings"])
-    return kernels.select(
-        full_name=pl.when(pl.lit(kernels["full_name_id"]) != pl.lit(short)).then(pl.lit(full)),
-        grid=_format_dimensions("grid") if has_details else pl.lit(None, NAME),
-        block=_format_dimensions("block") if has_details else pl.lit(None, NAME),
-        registers_per_thread="registers",
-        static_shared_bytes="static_shared",
-        dynamic_shared_bytes="dynamic_shared",
-    )
+    full_id = numbers(kernels["full_name_id"])
+    is_other = (full_id != numbers(kernels["name_id"])) & (full_id != NEVER) & has_value(kernels["name_id"])
+    names = resolve(kernels["full_name_id"], raw["strings"])
+    columns = {
+        "full_name": gather(names, np.where(is_other, np.arange(len(names)), -1)),
+        "registers_per_thread": kernels["registers"],
+        "static_shared_bytes": kernels["static_shared"],
+        "dynamic_shared_bytes": kernels["dynamic_shared"],
+    }
+    details = pl.DataFrame([column.alias(name) for name, column in columns.items()])
+    if "details" in raw.groups:
+        details = details.hstack(
+            kernels.select(grid=_format_dimensions("grid"), block=_format_dimensions("block"))
+        )
+    return details
 
 
 def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
@@ -142,9 +167,10 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
     if table == "kernels":
         return resolve(ops["name_id"], raw["strings"])
     if table == "copies":
-        return ops.select(
-            (pl.lit("Memcpy ") + pl.col("direction").cast(pl.String)).fill_null("Memcpy").cast(NAME)
-        ).to_series()
+        first, direction = find_distinct(whole_numbers(ops["direction"]))
+        words = index_column(ops["direction"], first).to_list()
+        names = ["Memcpy" if word is None else f"Memcpy {word}" for word in words]
+        return gather(pl.Series(names, dtype=NAME), direction)
     if table == "graphs":
         return ops.select(
             (pl.lit("CUDA graph ") + pl.col("graph").cast(pl.String)).fill_null("CUDA graph").cast(NAME)

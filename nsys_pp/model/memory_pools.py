@@ -20,7 +20,10 @@ def build_memory_pools(raw: RawReport) -> pl.DataFrame:
     Returns:
         `COUNTERS` in bytes; operations without sizes (on pools of other processes) have no sample.
     """
-    rows = raw["memory_pools"].filter(pl.col("address") != 0)
+    rows = raw["memory_pools"]
+    if rows.is_empty():
+        return COUNTERS.to_frame()
+    rows = rows.filter(pl.col("address") != 0)
     if rows.is_empty():
         return COUNTERS.to_frame()
     is_end = pl.col("is_end").fill_null(value=False)

@@ -9,6 +9,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
@@ -61,7 +62,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
         return PROCESSES.to_frame()
     name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
-    return conform(pl.DataFrame([keys.alias("process_key"), pid(keys).alias("pid"), names]), PROCESSES)
+    return conform(
+        pl.DataFrame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
+    )
 
 
 def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +95,7 @@ def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     if not parts:
         return pl.Series(dtype=pl.Int64)
     distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
-    return pl.Series(distinct[distinct != NEVER])
+    return build_column("", distinct[distinct != NEVER])
 
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:

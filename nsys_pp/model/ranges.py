@@ -10,10 +10,12 @@ from nsys_pp.arrays.columns import (
     are_among,
     fill_null,
     gather,
+    index_rows,
     is_among,
     keep_rows,
     numbers,
     pack,
+    set_column,
 )
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
@@ -60,21 +62,22 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
         is_open.alias("is_open"),
     ]
     columns = build_blocks(len(ranges), lambda first, stop: ranges[first:stop].select(computed))
-    return ranges.select(
-        range_id="row",
-        kind=columns["kind"],
-        process_key="process_key",
-        thread_key="thread",
-        end_thread_key=columns["end_thread_key"],
-        start_ns="start",
-        end_ns=columns["end_ns"],
-        is_open=columns["is_open"],
-        domain="domain_name",
-        name="name",
-        category="category_name",
-        color_argb="color_argb",
-        payload="payload",
-    ).pipe(conform, RANGES)
+    named = {
+        "range_id": ranges["row"],
+        "kind": columns["kind"],
+        "process_key": ranges["process_key"],
+        "thread_key": ranges["thread"],
+        "end_thread_key": columns["end_thread_key"],
+        "start_ns": ranges["start"],
+        "end_ns": columns["end_ns"],
+        "is_open": columns["is_open"],
+        "domain": ranges["domain_name"],
+        "name": ranges["name"],
+        "category": ranges["category_name"],
+        "color_argb": ranges["color_argb"],
+        "payload": ranges["payload"],
+    }
+    return pl.DataFrame([column.alias(name) for name, column in named.items()]).pipe(conform, RANGES)
 
 
 def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
@@ -88,17 +91,18 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
     """
     if marks.is_empty():
         return MARKS.to_frame()
-    return marks.select(
-        mark_id="row",
-        process_key="process_key",
-        thread_key="thread",
-        time_ns="start",
-        domain="domain_name",
-        name="name",
-        category="category_name",
-        color_argb="color_argb",
-        payload="payload",
-    ).pipe(conform, MARKS)
+    names = {
+        "mark_id": "row",
+        "process_key": "process_key",
+        "thread_key": "thread",
+        "time_ns": "start",
+        "domain": "domain_name",
+        "name": "name",
+        "category": "category_name",
+        "color_argb": "color_argb",
+        "payload": "payload",
+    }
+    return pl.DataFrame([marks[source].alias(name) for name, source in names.items()]).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
@@ -120,24 +124,29 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
     events = _key(events, _message(events, raw, NAME))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
-    color_argb = pl.lit(None, dtype=pl.UInt32)  # such columns need no memory
     if events["color"].null_count() < events.height:
         color = pl.col("color").cast(pl.UInt32, strict=False)
         has_alpha = color & _ALPHA != 0  # Python's nvtx writes 0
-        color_argb = pl.when(has_alpha).then(color).otherwise(color | _ALPHA)
+        events = events.with_columns(color_argb=pl.when(has_alpha).then(color).otherwise(color | _ALPHA))
+    else:
+        events = _add_nulls(events, "color_argb", pl.UInt32())
     payloads = format_payloads(raw, structures)
     if payloads.is_empty():
-        return events.with_columns(color_argb=color_argb, payload=pl.lit(None, dtype=pl.String))
-    events = events.with_columns(color_argb=color_argb)
+        return _add_nulls(events, "payload", pl.String())
     return events.join(payloads, on="row", how="left", maintain_order="left")
 
 
+def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFrame:
+    """Add a column of nulls, which needs no memory."""
+    return events.hstack([pl.Series(name, [None], dtype).new_from_index(0, events.height)])
+
+
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    return events.with_columns(
-        fill_null(events["domain"], _DEFAULT_DOMAIN),
-        map_column(events["thread"], process_key).alias("process_key"),
-        names.alias("name"),
-    )
+    domain = fill_null(events["domain"], _DEFAULT_DOMAIN)
+    process = map_column(events["thread"], process_key).alias("process_key")
+    for column in (domain, process, names.alias("name")):
+        events = set_column(events, column)
+    return events
 
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:
@@ -147,7 +156,8 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
     text = events["text"]
 
     def choose(first: int, stop: int) -> pl.DataFrame:
-        return pl.select(pl.coalesce(pl.lit(registered[first:stop]), pl.lit(text[first:stop]).cast(dtype)))
+        names = registered[first:stop]
+        return names.zip_with(names.is_not_null(), text[first:stop].cast(dtype)).to_frame()
 
     return build_blocks(len(text), choose).to_series()
 
@@ -157,7 +167,7 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
     number, column = keys[-1], f"{keys[-1]}_name"
     is_named = events[number] != 0
     if not is_named.any():
-        return events.with_columns(pl.lit(None, dtype=NAME).alias(column))
+        return _add_nulls(events, column, NAME)
     columns = [numbers(events[key]) for key in keys]
     different = [column for column in columns if (column != column[0]).any()] or columns[:1]
     first, value = number_keys(different[0] if len(different) == 1 else pack(*different))
@@ -167,7 +177,7 @@ def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.
             name_of.setdefault(tuple(values), text)
     prefix = "domain " if number == "domain" else ""
     names: list[str | None] = []
-    for key in events[keys][first].iter_rows():
+    for key in index_rows(events[keys], first).iter_rows():
         name = name_of.get(key)
         unnamed = f"{prefix}{key[-1]}" if key[-1] else None
         names.append(unnamed if name is None or unnamed is None else name)

@@ -57,6 +57,8 @@ def build_ranks(
     if ranks.is_empty():
         return ranks
     ranks = _drop_impossible(ranks, raw.path)
+    if ranks.height < 2:
+        return ranks
     named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
     return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import STREAM_CALLS
@@ -26,13 +28,17 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
     if not parts:
         return STREAM_CALLS.to_frame()
     calls = pl.concat(parts)
-    stream, event = (pl.when(pl.col(name) != _NONE).then(name) for name in ("stream", "event"))
-    return calls.select(
-        process_key="process",
-        correlation_id="correlation",
-        context_id="context",
-        stream_id=stream,
-        event_id=event,
-        record_id=pl.when(event.is_not_null() & (pl.col("record") != _NONE)).then("record"),
-        is_record="is_record",
-    ).pipe(conform, STREAM_CALLS)
+    stream, event, record = (
+        np.where(ids == _NONE, NEVER, ids)
+        for ids in (numbers(calls[name]) for name in ("stream", "event", "record"))
+    )
+    columns = [
+        calls["process"].alias("process_key"),
+        calls["correlation"].alias("correlation_id"),
+        calls["context"].alias("context_id"),
+        as_numbers("stream_id", stream),
+        as_numbers("event_id", event),
+        as_numbers("record_id", np.where(event == NEVER, NEVER, record)),
+        calls["is_record"],
+    ]
+    return conform(pl.DataFrame(columns), STREAM_CALLS)

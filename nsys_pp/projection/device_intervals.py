@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import index_column
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
@@ -177,7 +180,7 @@ def project_onto_targets(
         ends = threads.submit(_describe_ends, windows, launched, names)
         columns = [
             *(
-                pl.Series(name, values, PROJECTED[name])
+                build_column(name, values, PROJECTED[name])
                 for name, values in _measure(windows, threads).items()
             ),
             *ends.result(),
@@ -245,12 +248,14 @@ def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | Non
     """Describe the first and the last operation of each range: start and end, and their names if there are names."""
     first_op, last_op = _find_extremes(windows)
     columns = [
-        pl.Series("gpu_start_ns", windows.start[first_op]),
-        pl.Series("gpu_end_ns", windows.end[last_op]),
+        build_column("gpu_start_ns", windows.start[first_op]),
+        build_column("gpu_end_ns", windows.end[last_op]),
     ]
     if names is not None:
         of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
-        columns += [names[launched.op_row[windows.launch[op]]].alias(name) for name, op in of_names]
+        columns += [
+            index_column(names, launched.op_row[windows.launch[op]]).alias(name) for name, op in of_names
+        ]
     return columns
 
 
@@ -317,15 +322,20 @@ def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
     )
 
 
+@cache
+def _list_scopes(scope: str) -> pl.Series:
+    return pl.Series("scope", [scope, "process"], dtype=PROJECTED["scope"])
+
+
 def _name_scopes(windows: _Windows) -> pl.Series:
     """Name the scope of each row: "process" for rows with calls of other threads."""
     inside = windows.inside
-    names = pl.Series("scope", [inside.scope, "process"], dtype=PROJECTED["scope"])
+    names = _list_scopes(inside.scope)
     if not inside.is_waited.any():
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
     is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
-    return names[is_waited.astype(np.uint32)]
+    return index_column(names, is_waited.astype(np.uint32))
 
 
 def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:

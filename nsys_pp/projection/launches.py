@@ -10,6 +10,7 @@ import polars as pl
 
 from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import LAUNCHES
 
@@ -62,7 +63,12 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
         matched = expand_windows(first, first + count)
     if call_rows is not None:
         matched = call_rows[matched]
-    launches = pl.DataFrame({"op_id": op_ids, "call_row": matched.astype(np.uint32)}, schema=LAUNCHES)
+    launches = pl.DataFrame(
+        [
+            build_column("op_id", op_ids, LAUNCHES["op_id"]),
+            build_column("call_row", matched.astype(np.uint32), LAUNCHES["call_row"]),
+        ]
+    )
     return launches if launches["op_id"].is_sorted() else launches.sort("op_id", maintain_order=True)
 
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, gather, gather_rows, is_among, is_matched, numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    find_distinct,
+    gather,
+    gather_rows,
+    index_column,
+    is_among,
+    is_matched,
+    keep_rows,
+    numbers,
+)
 from nsys_pp.arrays.search import find_first, find_last
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 
 _COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
+_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 _TIMES = ("thread_key", "start_ns", "end_ns")
 
 
@@ -47,11 +61,11 @@ def match_requests(
     if not is_nccl_launch.any():
         return REQUESTS.to_frame()
     requests = _list_requests(ranges, nccl_calls)
-    nccl_launches = launches[np.flatnonzero(is_nccl_launch)]
+    nccl_launches = keep_rows(launches, is_nccl_launch)
     op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
     order = np.lexsort((numbers(requests["start_ns"])[row], op))
     matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
-    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
+    return matched.insert_column(0, build_column("op_id", op[order].astype(np.uint32)))
 
 
 def _pair(
@@ -88,16 +102,18 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     """List the ranges that NCCL pushes around requests, by start."""
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
-    requests = ranges[columns][np.flatnonzero(is_request)]
+    requests = keep_rows(ranges[columns], is_request)
     first, name = find_distinct(numbers(requests["name"], null=-1))
-    call = requests["name"][first].cast(pl.String).str.extract(_REQUEST)
+    names = index_column(requests["name"], first).to_list()
+    call = (_extract_calls if len(names) <= _MOST_NAMES else _extract_calls.__wrapped__)(tuple(names))
     requests = requests.hstack([gather(call, name).alias("call")])
     if nccl_calls.is_empty():
         nothing = [
             pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))
             for name in ("communicator", "rank", "peer", "size_bytes")
         ]
-        return requests.hstack(nothing).sort("start_ns")[_COLUMNS]
+        requests = requests.hstack(nothing)[_COLUMNS]
+        return requests if requests["start_ns"].is_sorted() else requests.sort("start_ns")
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")
@@ -110,3 +126,8 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
         .sort("start_ns")
         .select(_COLUMNS)
     )
+
+
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _extract_calls(names: tuple[str | None, ...]) -> pl.Series:
+    return pl.Series(names, dtype=pl.String).str.extract(_REQUEST)

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import has_value, is_among, keep_rows
+from nsys_pp.arrays.columns import has_value, index_rows, is_among, keep_rows, set_column
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.scratch_frames import build_blocks, join_columns, move_frame
 from nsys_pp.arrays.segments import is_every_row
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_schema, conform
@@ -115,7 +116,7 @@ def project_ranges(
     if launches is None:
         counted = gpu_ops[["op_id", "process_key", "correlation_id"]]
         if not is_counted.all():
-            counted = counted[np.flatnonzero(is_counted)]
+            counted = keep_rows(counted, is_counted)
         launches = match_launches(api_calls, counted)
     else:
         launches = _keep_launches_of(launches, is_counted)
@@ -135,7 +136,7 @@ def project_ranges(
 
     columns = ranges[
         ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
-    ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
+    ].hstack([parent_id.alias("parent_id"), build_column("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
         columns = build_blocks(len(row), partial(_gather_rows, columns, row))
@@ -176,7 +177,7 @@ def project_compute(
             ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False, with_names=False
         )
     range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
-    return projected.hstack([pl.Series("range_id", range_id)])[COMPUTED.names()]
+    return projected.hstack([build_column("range_id", range_id)])[COMPUTED.names()]
 
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
@@ -212,7 +213,7 @@ def _project_launches(
         part = _project(
             piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
         )
-        part.replace_column(0, pl.Series("row", piece.rows[part["row"].to_numpy()]))
+        part.replace_column(0, build_column("row", piece.rows[part["row"].to_numpy()]))
         parts.append(move_frame(part))
         del piece, launched, part
         return_freed()
@@ -270,8 +271,10 @@ def _add_waited_calls(
     calls = api_calls[["process_key", "thread_key", "start_ns", "end_ns"]]
     if not len(waited.thread):
         return calls, launched
-    copies = calls[waited.call_row].with_columns(thread_key=pl.Series(waited.thread))
-    return pl.concat([calls, copies]), add_launches(launched, waited.call_row, first_row=len(calls))
+    copies = set_column(index_rows(calls, waited.call_row), build_column("thread_key", waited.thread))
+    return pl.concat([calls, copies], rechunk=True), add_launches(
+        launched, waited.call_row, first_row=len(calls)
+    )
 
 
 def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
@@ -279,7 +282,7 @@ def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     projected = pl.concat(parts) if parts else PROJECTED.to_frame()
     if projected["row"].is_sorted():  # targets are in order already
         return projected
-    return projected[np.argsort(projected["row"].to_numpy(), kind="stable")]
+    return index_rows(projected, np.argsort(projected["row"].to_numpy(), kind="stable"))
 
 
 def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
@@ -298,7 +301,7 @@ def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
 
 def _gather_rows(frame: pl.DataFrame, rows: Int64s, first: int, stop: int) -> pl.DataFrame:
     """Gather the rows [first, stop) of some rows of a frame."""
-    return frame[rows[first:stop]]
+    return index_rows(frame, rows[first:stop])
 
 
 def count_cross_thread(ranges: pl.DataFrame) -> int:
@@ -313,7 +316,9 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     if not crosses.any():
         range_id, *nested = columns
         parent, depths = find_parents(*nested)
-        return pl.Series(range_id[parent]).set(pl.Series(parent < 0), None), depths.astype(np.int32)
+        return build_column("", range_id[parent]).set(build_column("", parent < 0), None), depths.astype(
+            np.int32
+        )
     rows = np.flatnonzero(~crosses)
     range_id, *nested = (column[rows] for column in columns)
     parent, nested_depth = find_parents(*nested)
@@ -323,4 +328,4 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     parent_id[rows] = np.where(parent >= 0, range_id[parent], -1)
     is_root = np.ones(len(ranges), dtype=bool)
     is_root[rows] = parent < 0
-    return pl.Series(parent_id).set(pl.Series(is_root), None), depth
+    return build_column("", parent_id).set(build_column("", is_root), None), depth

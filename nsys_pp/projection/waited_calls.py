@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import index_rows
 from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
@@ -161,9 +162,9 @@ def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.Da
     """List the threads of some events, each with its process."""
     thread = events["thread_key"].to_numpy()
     if is_listed is None or is_listed.all():
-        return events[["process_key", "thread_key"]][find_first_rows(thread)]
+        return index_rows(events[["process_key", "thread_key"]], find_first_rows(thread))
     rows = np.flatnonzero(is_listed)
-    return events[["process_key", "thread_key"]][rows[find_first_rows(thread[rows])]]
+    return index_rows(events[["process_key", "thread_key"]], rows[find_first_rows(thread[rows])])
 
 
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:

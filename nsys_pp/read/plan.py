@@ -239,15 +239,22 @@ def _translate(
 ) -> pl.Series:
     """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64), max(words)
-    by_number = pl.Series(values.name, [words.get(number) for number in range(last + 1)], dtype=dtype)
+    by_number = _list_words(tuple(words.items()), dtype)
     least, most = numbers.min(), numbers.max()
     is_known = least is None or (least >= 0 and most <= last)  # type: ignore[operator]
     index = numbers if is_known else numbers.set((numbers < 0) | (numbers > last), None)
-    translated = by_number[index.cast(pl.UInt32)]
+    translated = by_number[index.cast(pl.UInt32)].alias(values.name)
     if column.words_beyond is None:
         return translated
     first, word = column.words_beyond
     return translated.set(numbers >= first, word)
+
+
+@cache
+def _list_words(words: tuple[tuple[int, str | int], ...], dtype: pl.DataType) -> pl.Series:
+    """List the words of the numbers of an enumeration from 0 on; null where it has none."""
+    by_number = dict(words)
+    return pl.Series([by_number.get(number) for number in range(max(by_number) + 1)], dtype=dtype)
 
 
 def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:

@@ -24,6 +24,7 @@ from nsys_pp.arrays.byte_rows import (
 from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.read.broken_text import decode_text
 from nsys_pp.read.sqlite_pages import (
     Bytes,
@@ -141,7 +142,7 @@ def decode_values(
     columns = []
     for want in wanted:
         if want.position is None or want.is_row_id:
-            columns.append(pl.Series(want.name, rows.row_ids))
+            columns.append(build_column(want.name, rows.row_ids))
             continue
         field = fields[want.name]
         if want.is_text:
@@ -158,8 +159,8 @@ def _mark_nulls(name: str, field: FieldValues) -> pl.Series:
     count = len(field.values)
     if field.null_count == count:
         return pl.Series(name, [None], dtype=pl.Int64).new_from_index(0, count)
-    series = pl.Series(name, field.values)
-    return series.set(pl.Series(field.others != 0), None) if field.null_count else series
+    series = build_column(name, field.values)
+    return series.set(build_column("", field.others != 0), None) if field.null_count else series
 
 
 def _decode_in_numpy(rows: StoredRows, width: int, wanted: list[Wanted]) -> list[pl.Series]:
@@ -362,8 +363,11 @@ def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Serie
     """Cut texts out of the buffer; those without a byte are null."""
     if lengths.size <= _FEWEST_TEXTS:
         view, slices = memoryview(buffer.data), zip(starts.tolist(), lengths.tolist(), strict=True)
-        few = [view[start : start + length].tobytes() if length else None for start, length in slices]
-        return decode_text(pl.Series(name, few, dtype=pl.Binary))
+        few = [
+            str(view[start : start + length], "utf-8", "replace") if length else None
+            for start, length in slices
+        ]
+        return pl.Series(name, few, dtype=pl.String)
     present = np.flatnonzero(lengths)
     if present.size == 0:
         return pl.Series(name, [None], dtype=pl.String).new_from_index(0, lengths.size)
@@ -389,6 +393,6 @@ def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Serie
     text = decode_text(cut)
     if present.size == lengths.size:
         return text
-    places = np.zeros(lengths.size, np.int64)
+    places = np.zeros(lengths.size, np.uint32)
     places[present] = np.arange(present.size)
-    return text.gather(pl.Series(places)).set(pl.Series(lengths == 0), None)
+    return text[build_column("", places)].set(build_column("", lengths == 0), None)

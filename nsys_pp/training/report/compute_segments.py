@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, list_distinct, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS
@@ -50,8 +51,8 @@ def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.Data
     columns = [
         *repeat_devices(devices, segments.group),
         as_numbers("step", segments.step),
-        *(pl.Series(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
-        *(pl.Series(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
+        *(build_column(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
+        *(build_column(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
     ]
     return conform(pl.DataFrame(columns), COMPUTE_SEGMENTS)
 

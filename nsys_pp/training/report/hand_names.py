@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import count_below, has_marked_line
-from nsys_pp.arrays.columns import find_distinct, has_value, list_distinct, numbers, split_texts
+from nsys_pp.arrays.columns import find_distinct, has_value, index_rows, list_distinct, numbers, split_texts
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
 from nsys_pp.training.report.inner_jobs import find_parents
@@ -142,7 +142,7 @@ def _find_candidates(names: RangeNames) -> _Candidates | None:
     rows = rows[~names.domain.match(f"^(?:{_LIBRARIES})$")[rows]]
     if not len(rows):
         return None
-    chosen = names.ranges["thread_key", "start_ns", "end_ns", "end_thread_key"][rows]
+    chosen = index_rows(names.ranges[["thread_key", "start_ns", "end_ns", "end_thread_key"]], rows)
     used, name = find_distinct(folded_of[rows])
     all_names = list(meaning_of)
     folded = [all_names[at] for at in folded_of[rows[used]].tolist()]

@@ -15,6 +15,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import gather_rows, has_value, is_among
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
@@ -149,7 +150,7 @@ def name_steps(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None =
     matched = _match(ranges, rules.steps, _parse_step_names, names)
     if matched.is_empty() and rules.jobs:
         matched = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names, names))
-    is_numbered = pl.Series("is_numbered", has_value(matched["step"]))
+    is_numbered = build_column("is_numbered", has_value(matched["step"]))
     return conform(matched.hstack([is_numbered]), NAMED_STEPS)
 
 

@@ -14,6 +14,7 @@ from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers, pick
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
 from nsys_pp.frames.conform import conform
@@ -32,6 +33,7 @@ from nsys_pp.training.report.operations import (
     list_operations,
 )
 
+_CAUSES = pl.Series(CAUSES, dtype=CAUSE)
 _HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
 
 
@@ -193,9 +195,9 @@ def _build_frame(
         [
             *repeat_devices(devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),
-            pl.Series("start_ns", columns[0][kept]),
-            pl.Series("end_ns", columns[1][kept]),
-            gather(pl.Series(CAUSES, dtype=CAUSE), columns[2][kept]).alias("cause"),
+            build_column("start_ns", columns[0][kept]),
+            build_column("end_ns", columns[1][kept]),
+            gather(_CAUSES, columns[2][kept]).alias("cause"),
             gather(NEED.categories, np.where(is_run, need[row], -1)).alias("need"),
             as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
             as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),

@@ -9,12 +9,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather, numbers
+from nsys_pp.arrays.columns import gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.op_details import OpDetails
@@ -92,7 +93,8 @@ def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFr
     )
     if not len(op_details.row):
         return slices
-    return pl.concat([slices, op_details.expand(gpu_ops["op_id"])], how="horizontal")
+    details = index_rows(op_details.distinct, op_details.row[gpu_ops["op_id"].to_numpy()])
+    return pl.concat([slices, details], how="horizontal")
 
 
 def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
@@ -211,7 +213,7 @@ def _find_bounds(subtrack: Int64s) -> Int64s:
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
     """Return the row of each range's parent; -1 if the parent is not in the frame."""
-    return pl.Series(find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
+    return build_column("", find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
 def _named(column: str) -> pl.Expr:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import Texts, find_distinct, gather
+from nsys_pp.arrays.columns import Texts, find_distinct, gather, index_column
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
@@ -62,7 +62,7 @@ class Words:
         if self.count > _FEW_WORDS:
             return Texts(gather(self._column, self._firsts[used.astype(np.int64) - 1]))
         if self._texts is None:
-            self._texts = self._column[pl.Series(self._firsts.astype(np.uint32))].to_list()
+            self._texts = index_column(self._column, self._firsts).to_list()
         return [self._texts[number - 1] for number in used.tolist()]
 
 

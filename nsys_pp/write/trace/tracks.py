@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, keep_rows, numbers, pack
+from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, numbers, pack
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -115,8 +115,10 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
     """
     tracks: dict[Path, Track] = {}
     subtracks: list[Subtrack] = []
-    number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
-    devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
+    devices = view.report.devices
+    if devices.height > 1:
+        number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
+        devices = devices.sort(number, "gpu", "process_key", "device_id")
     for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
         _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
@@ -266,16 +268,16 @@ def _draw_streams(
     if len(first) > MOST_STREAMS:
         raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
     order_of = np.lexsort([numbers(ops[key])[first] for key in reversed(keys)])
-    used = ops[keys][first[order_of]].rows()
+    used = index_rows(ops[keys], first[order_of]).rows()
     named = {
         (process, context, number): (name, is_default)
-        for process, context, number, name, is_default in view.report.streams.select(
-            *keys, "name", "is_default"
-        ).iter_rows()
+        for process, context, number, name, is_default in view.report.streams[
+            [*keys, "name", "is_default"]
+        ].iter_rows()
     }
     contexts = {key[:2] for key in used}
     processes = {process for process, _ in contexts}
-    pids = dict(view.report.processes.select("process_key", "pid").iter_rows())
+    pids = dict(view.report.processes[["process_key", "pid"]].iter_rows())
     paths = []
     for order, key in enumerate(used):
         process, context, number = key
@@ -394,5 +396,5 @@ def _thread_names(view: View) -> dict[int, str]:
     """Format the label of each thread: its name and tid, or "thread" and its tid, by thread_key."""
     return {
         key: f"{name} {tid}" if name else f"thread {tid}"
-        for key, name, tid in view.report.threads.select("thread_key", "name", "tid").iter_rows()
+        for key, name, tid in view.report.threads[["thread_key", "name", "tid"]].iter_rows()
     }

@@ -1,0 +1,33 @@
+"""Arrays as arguments of compiled functions, checked as by `numpy.ctypeslib.ndpointer`, whose check takes twice as long as a call."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+class ArrayArgument:
+    """Type of an argument of ctypes: a contiguous array of one dimension, passed as its address.
+
+    Args:
+        dtype: Of the array.
+        is_written: The function writes to it.
+    """
+
+    def __init__(self, dtype: DTypeLike, *, is_written: bool = False) -> None:
+        self._dtype, self._is_written = np.dtype(dtype), is_written
+
+    def from_param(self, values: NDArray[Any]) -> ctypes.c_void_p:
+        """Return the address of an array.
+
+        Raises:
+            TypeError: It is of another type or form.
+        """
+        flags = values.flags
+        is_fit = values.dtype == self._dtype and values.ndim == 1 and flags.c_contiguous
+        if not is_fit or (self._is_written and not flags.writeable):
+            raise TypeError(f"expected a contiguous array of {self._dtype}")
+        return ctypes.c_void_p(values.ctypes.data)

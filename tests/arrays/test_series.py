@@ -1,0 +1,49 @@
+"""Columns of arrays are those that polars builds."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsys_pp.arrays import series
+from nsys_pp.arrays.series import build_column
+
+KINDS = ["int64", "int32", "uint32", "uint8", "float64", "bool", "int16", "uint64", "float32"]
+
+
+def _views(values: np.ndarray) -> list[np.ndarray]:
+    """List arrays in memory of other forms: in order, every second value, backwards, unaligned, of other byte order."""
+    unaligned = np.frombuffer(b"\0" + values.tobytes(), np.uint8)[1:].view(values.dtype)
+    return [values, values[::2], values[::-1], unaligned, values.astype(values.dtype.newbyteorder())]
+
+
+@given(st.lists(st.integers(0, 255)), st.sampled_from(KINDS))
+def test_columns_of_arrays_are_those_of_polars(values: list[int], kind: str) -> None:
+    for array in _views(np.array(values, kind)):
+        built, expected = build_column("a", array), pl.Series("a", array)
+        assert built.dtype == expected.dtype
+        assert built.equals(expected, check_names=True, null_equal=True)
+        assert len(built) == len(array)
+
+
+@given(st.lists(st.floats()))
+def test_nan_is_a_value(values: list[float]) -> None:
+    built = build_column("a", np.array(values, np.float64))
+    assert built.null_count() == 0
+    assert np.array_equal(built.to_numpy(), np.array(values, np.float64), equal_nan=True)
+
+
+def test_columns_have_the_type_that_is_asked_for() -> None:
+    assert build_column("a", np.array([1, 2]), pl.UInt32()).dtype == pl.UInt32
+    with pytest.raises(pl.exceptions.PolarsError):
+        build_column("a", np.array([-1]), pl.UInt32())
+
+
+def test_all_constructors_of_polars_are_used() -> None:
+    assert len(series._CONSTRUCTORS) == len(series._KINDS)
+
+
+def test_columns_are_equal_without_constructors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "_CONSTRUCTORS", {})
+    assert build_column("a", np.array([3, 1])).equals(pl.Series("a", [3, 1]), check_names=True)
