@@ -298,7 +298,14 @@ def test_more_starts_than_there_is_room_for_are_refused() -> None:
 
 @needs_core
 @pytest.mark.parametrize(
-    "wrong", [{"low": np.array([-1])}, {"high": np.array([3])}, {"end": np.zeros(2)}, {"width": 0.0}, {"sufficient": 0}]
+    "wrong",
+    [
+        {"low": np.array([-1])},
+        {"high": np.array([3])},
+        {"end": np.zeros(2)},
+        {"width": 0.0},
+        {"sufficient": 0},
+    ],
 )
 def test_wrong_votes_do_not_reach_it(wrong: dict[str, Any]) -> None:
     one, row = np.zeros(1), np.zeros(1, dtype=np.int64)
