@@ -73,6 +73,8 @@ def collect_votes(
 ) -> CollectedVotes | None:
     """Collect the votes of voters for others near their expected time; of equal offsets in order of voters, then others.
 
+    Only those of the windows with most votes, and those nearest to the expected time: of all, few are looked at.
+
     Args:
         core: The library.
         end: Time of each voter.
@@ -85,8 +87,8 @@ def collect_votes(
         half_width: Largest distance from the expected time.
         width: Width of a window of offsets, above 0.
         drift: Added to it for each ns between the first and the last time of voters with votes; not negative.
-        sufficient: Number of windows with most votes, 1 or more. Votes that none of these has, nor others as heavy, are left out,
-        near: Except those in halves of windows with a vote this close to the expected time.
+        sufficient: Number of windows of two halves with most votes whose votes are collected, 1 or more; with them those as heavy.
+        near: Votes this close to the expected time are collected as well, with all others of their half.
 
     Returns:
         The votes; None where offsets are too far apart to be counted by halves of windows.
