@@ -51,7 +51,7 @@ class Halves(Struct, frozen=True, kw_only=True):
 
 
 class Votes(Struct, frozen=True, kw_only=True):
-    """Votes of pairs of operations for offsets, by offset; of the votes, at least the ones in listed windows.
+    """Votes of pairs of operations for offsets, by offset; votes outside the listed windows may be absent.
 
     Attributes:
         time: End of the event, ns.
