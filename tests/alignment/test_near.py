@@ -83,7 +83,7 @@ def test_pairs_are_the_nearest_of_each_other_in_two_channels(
 
 @given(rows)
 def test_repeats_are_the_events_of_a_key_at_the_same_time(own: list[Row]) -> None:
-    events = build_events([(key, 50_000 * end, *others) for key, end, *others in own])
+    events = build_events([(key, 50_000 * end, channel, kind) for key, end, channel, kind in own])
     expected = [
         sum(
             key == other and abs(end - at) <= SKEW_NS
