@@ -6,6 +6,7 @@ import numpy as np
 
 from nsys_pp.alignment.causality import bound_groups_by_messages
 from nsys_pp.alignment.events import RECEIVE, SEND
+from nsys_pp.alignment.lines import find_quantile
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
 _MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
@@ -14,7 +15,7 @@ _ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too f
 
 def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
     """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
-    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
+    scatter = find_quantile(residual, 0.95) if len(residual) else 0.0
     scatter = max(scatter, pooled)
     if count < 3:
         scatter = max(scatter, _ASSUMED_SKEW_NS)

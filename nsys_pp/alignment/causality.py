@@ -12,6 +12,7 @@ import heapq
 
 import numpy as np
 
+from nsys_pp.alignment.lines import find_quantile
 from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -92,7 +93,7 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
     pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
     for number in np.unique(pair[pair >= 0]).tolist():
         distance = np.abs(apart_ns[pair == number])
-        largest = float(np.quantile(distance, 0.95))
+        largest = find_quantile(distance, 0.95)
         if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:
             one, other = divmod(number, group_count)
             width[one, other] = width[other, one] = 2 * largest

@@ -23,6 +23,8 @@ from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.next_units import LastChoices, choose_next
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
+from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -109,9 +111,10 @@ def _split_by_domain(events: Events, domain_count: int, rows: Int64s) -> list[In
 
 def _list_keys(events: Events, domain_count: int) -> list[int]:
     """List the keys of the events of each domain, as bits of a number."""
-    number = np.unique(events.key, return_inverse=True)[1]
+    first, number = find_distinct(events.key)
     keys = [0] * domain_count
-    for domain, key in np.unique(np.stack([events.domain, number]), axis=1).T.tolist():
+    for pair in list_members(events.domain * len(first) + number).tolist():
+        domain, key = divmod(pair, len(first))
         keys[domain] |= 1 << key
     return keys
 

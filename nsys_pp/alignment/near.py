@@ -275,10 +275,10 @@ def _mark_first(values: Int64s) -> npt.NDArray[np.bool_]:
 
 def _count_repeats(events: Events) -> Int64s:
     """Count the channels that have an event of this key at the same time: see `Comparison.repeats`."""
-    order = np.lexsort((events.end, events.key))
     apart = 2 * SKEW_NS + float(np.ptp(events.end)) if len(events) else 1.0
-    number = np.cumsum(np.diff(events.key[order], prepend=events.key[order[:1]]) != 0)
-    times = events.end[order] - events.end.min(initial=0.0) + number * apart
+    times = events.end - events.end.min(initial=0.0) + find_distinct(events.key)[1] * apart
+    order = np.argsort(times)  # of equal times in any order
+    times = times[order]
     low = np.searchsorted(times, times - SKEW_NS)
     high = np.searchsorted(times, times + SKEW_NS, side="right")
     repeats = np.empty(len(events), dtype=np.int64)

@@ -44,8 +44,11 @@ class PairEquations:
         self._first_member = np.repeat(self._order[small], self._count[operation[small]])
         clocks = len(machine)
         self._pair = observed.clock[self._first_member] * clocks + observed.clock[self._second_member]
+        self._first_x, self._second_x = observed.x[self._first_member], observed.x[self._second_member]
         self._large = np.flatnonzero(~is_small)
         self._first = first
+        clock, column = observed.clock, clocks + machine[observed.clock]
+        self._own = [row * size + unknown for row in (clock, column) for unknown in (clock, column)]
 
     def build(self, weights: Floats) -> tuple[Floats, Floats]:
         """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine.
@@ -59,11 +62,9 @@ class PairEquations:
         total = np.asarray(np.bincount(observed.operation, weights), dtype=np.float64)
         share = weights / total[observed.operation]
         matrix = self._build_pairs(weights, share)
-        for row, unknown, value in (
-            (clock, clock, weights), (clock, column, weights * x), (column, clock, weights * x),
-            (column, column, weights * x * x),
-        ):  # fmt: skip
-            matrix += np.bincount(row * size + unknown, value, size * size).reshape(size, size)
+        lever = weights * x
+        for entry, value in zip(self._own, (weights, lever, lever, lever * x), strict=True):
+            matrix += np.bincount(entry, value, size * size).reshape(size, size)
         self._subtract_large(matrix, weights, total)
         mean = np.bincount(observed.operation, share * observed.y)
         apart = weights * (observed.y - mean[observed.operation])
@@ -72,11 +73,11 @@ class PairEquations:
 
     def _build_pairs(self, weights: Floats, share: Floats) -> Floats:
         """Build the entries of the pairs of members."""
-        clocks, one, other, x = len(self._machine), self._first_member, self._second_member, self._observed.x
-        value = -weights[one] * share[other]
+        clocks, x, other_x = len(self._machine), self._first_x, self._second_x
+        value = -weights[self._first_member] * share[self._second_member]
         offset, shared, drift = (
             np.bincount(self._pair, entry, clocks * clocks).reshape(clocks, clocks)
-            for entry in (value, value * x[other], value * x[one] * x[other])
+            for entry in (value, value * other_x, value * x * other_x)
         )
         member = np.zeros((clocks, self._machines))
         member[np.arange(clocks), self._machine] = 1.0

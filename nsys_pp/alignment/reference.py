@@ -46,12 +46,16 @@ class Reference(Struct, frozen=True, kw_only=True):
         for key in list_members(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
             at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
-        return Reference(
-            **{
-                name: np.insert(getattr(self, name), at, getattr(other, name))
-                for name in self.__struct_fields__
-            }
-        )
+        new = at + np.arange(len(other))
+        is_own = np.ones(len(self) + len(other), dtype=np.bool_)
+        is_own[new] = False
+        own = np.flatnonzero(is_own)
+        columns = {}
+        for name in self.__struct_fields__:
+            column = np.empty(len(is_own), dtype=getattr(self, name).dtype)
+            column[own], column[new] = getattr(self, name), getattr(other, name)
+            columns[name] = column
+        return Reference(**columns)
 
 
 def build_reference(events: Events, times: Floats, channels: Int64s, instances: Int64s) -> Reference:

@@ -11,6 +11,7 @@ from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
 from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
+from nsys_pp.alignment.lines import find_quantile
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -259,7 +260,7 @@ def _describe_group(
         clock, instance, shared_events.kind, start_times, corrected, shared_events.is_buffered, tied
     )
     direct_rows = ~is_message if not is_message.all() else is_message
-    pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
+    pooled = find_quantile(np.abs(fit.residual_ns[direct_rows]), 0.95) if direct_rows.any() else 0.0
     sources = {
         "collectives": shared_events.kind == COLLECTIVE,
         "MPI": shared_events.kind == MPI,
@@ -287,7 +288,7 @@ def _describe_group(
             "offset_ns": round(solution.offset_ns[member]),
             "drift_ppm": round(-solution.drift[member] / 1_000, 6) + 0.0,
             "residual_median_ns": round(float(np.median(residual))) if len(residual) else None,
-            "residual_p95_ns": round(float(np.quantile(residual, 0.95))) if len(residual) else None,
+            "residual_p95_ns": round(find_quantile(residual, 0.95)) if len(residual) else None,
             "bound_ns": round(bound) if np.isfinite(bound) else None,
             "collective_count": counts["collectives"],
             "mpi_count": counts["MPI"],

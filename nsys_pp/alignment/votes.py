@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from msgspec import Struct
 
@@ -28,6 +30,7 @@ WINDOWS = 64
 
 _SUFFICIENT = 512  # halves of windows with most votes: a window takes two, and rules out the one before
 _EXPECTED_NS = 1e6  # from the expected offset
+_ROUNDING_NS = 1.0  # of a distance from it
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
@@ -48,7 +51,7 @@ class Halves(Struct, frozen=True, kw_only=True):
 
 
 class Votes(Struct, frozen=True, kw_only=True):
-    """Votes of pairs of operations for offsets, by offset.
+    """Votes of pairs of operations for offsets, by offset; votes outside the listed windows may be absent.
 
     Attributes:
         time: End of the event, ns.
@@ -85,8 +88,7 @@ def vote(
         events.key[voters], expected - half_width_ns, expected + half_width_ns, reference, reference.times
     )
     if (high - low).sum() > _MAX_VOTES:
-        order = np.lexsort((reference.gap_before, reference.key))
-        reference = reference.select(order[~np.isnan(reference.gap_before[order])])
+        reference = reference.select(_order_by_gap(reference))
         with_gap = ~np.isnan(events.gap_before[voters])
         voters, expected = voters[with_gap], expected[with_gap]
         gap = events.gap_before[voters]
@@ -112,10 +114,22 @@ def vote(
             half_width=half_width_ns,
             width=float(4 * SKEW_NS),
             drift=MAX_DRIFT,
+            sufficient=_SUFFICIENT,
+            near=_EXPECTED_NS + _ROUNDING_NS,
         )
         if collected is not None:
             return _build_votes(collected) if len(collected.offset) else None
     return _collect_votes(events, voters, expected, low, high, reference, half_width_ns)
+
+
+def _order_by_gap(reference: Reference) -> Int64s:
+    """List the rows with a gap before, by key and this gap, stable."""
+    rows = np.flatnonzero(~np.isnan(reference.gap_before))
+    gaps, keys = reference.gap_before[rows], reference.key[rows]
+    bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(rows)]
+    return np.concatenate(
+        [rows[first + sort_stable(gaps[first:stop])] for first, stop in itertools.pairwise(bounds)]
+    )
 
 
 def _build_votes(collected: CollectedVotes) -> Votes:

@@ -1304,6 +1304,41 @@ API int64_t core_measure_unions(
     return result;
 }
 
+/* ---- Values by rank. ---- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double first = *(const double *)a, second = *(const double *)b;
+    return (first > second) - (first < second);
+}
+
+/* Return the value at a position in ascending order, and leave those before it before it. */
+static double select_value(double *values, int64_t count, int64_t position) {
+    int64_t first = 0, last = count - 1, tries = 64;
+    while (first < last) {
+        if (tries-- == 0) { /* values in an order that is made for it */
+            qsort(values + first, (size_t)(last - first + 1), sizeof(double), compare_doubles);
+            break;
+        }
+        double low = values[first], middle = values[first + (last - first) / 2], high = values[last];
+        double pivot = low < middle ? (middle < high ? middle : low < high ? high : low)
+                                    : (low < high ? low : middle < high ? high : middle);
+        int64_t left = first, right = last;
+        while (left <= right) {
+            while (values[left] < pivot) left++;
+            while (values[right] > pivot) right--;
+            if (left <= right) {
+                double value = values[left];
+                values[left++] = values[right];
+                values[right--] = value;
+            }
+        }
+        if (position <= right) last = right;
+        else if (position >= left) first = left;
+        else break;
+    }
+    return values[position];
+}
+
 /* ---- Sums in the order of numpy, so that results are equal to the last bit. ---- */
 
 #define SUM_BLOCK 128
@@ -1782,16 +1817,28 @@ typedef struct {
     int64_t other_channel_count;
     double half_width;  /* largest distance of another from the expected time */
     double width, drift; /* of a window of offsets, without drift and for each ns of the time between voters */
-    /* What is found, by offset; room for the rows of all voters. */
+    int64_t sufficient;  /* windows with most votes that are kept */
+    double near;         /* distance from the expected time of votes that are kept as well */
+    /* What is kept, by offset; room for the rows of all voters. */
     double *time, *offset, *weight;
     int64_t *link, votes;
-    /* Halves of windows with votes: number, first vote (and the end) and sum of weights. */
+    /* Halves of windows with such votes: number, first vote (and the end) and sum of weights. */
     int64_t *half, *bounds, halves;
     double *sums;
     /* Room: an offset, a voter and another for each vote, in order of voters; votes of each voter. */
     double *raw;
     int64_t *voter, *other, *inside;
 } Votes;
+
+typedef struct {
+    double least, width; /* first offset, width of a half */
+    int64_t count, votes; /* of halves; of votes, all in all */
+    double *weight;       /* of a window: a half and the one after it */
+    int32_t *half_of;     /* each vote, in order of voters */
+    uint8_t *is_kept;     /* each half */
+    int64_t *next;        /* votes of all halves before, and of each half once they are placed */
+    int64_t *order;       /* room for the votes that are kept, twice */
+} Halves;
 
 /* Sort votes by offset, stable. room: for as many. */
 static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t *room) {
@@ -1813,51 +1860,95 @@ static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t
     memcpy(votes, room, (size_t)count * sizeof(int64_t));
 }
 
-/* Collect the votes; return the half of a window, in ns, and the least offset. */
-static double collect_votes(Votes *of, double *least, double *most) {
+static int may_vote(const Votes *of, int64_t voter, int64_t row) {
+    return distance(of->times[row], of->expected[voter]) <= of->half_width;
+}
+
+/* Count the votes of each voter, and find the halves of windows; return 1 where these are too many. */
+static int count_votes(Votes *of, Halves *halves) {
+    double least = 0.0, most = 0.0, first = 0.0, last = 0.0;
     int64_t votes = 0;
-    double first = 0.0, last = 0.0;
     for (int64_t voter = 0; voter < of->count; voter++) {
-        double expected = of->expected[voter], end = of->end[voter];
+        double end = of->end[voter];
         int64_t before = votes;
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
-            if (!(distance(of->times[row], expected) <= of->half_width)) continue;
+            if (!may_vote(of, voter, row)) continue;
             double offset = of->times[row] - end;
-            if (!votes || offset < *least) *least = offset;
-            if (!votes || offset > *most) *most = offset;
-            of->raw[votes] = offset;
-            of->voter[votes] = voter;
-            of->other[votes++] = row;
+            if (!votes || offset < least) least = offset;
+            if (!votes || offset > most) most = offset;
+            votes++;
         }
         of->inside[voter] = votes - before;
         if (votes == before) continue;
         if (!before || end < first) first = end;
         if (!before || end > last) last = end;
     }
-    of->votes = votes;
-    return (of->width + of->drift * (last - first)) / 2;
+    halves->votes = votes;
+    halves->least = least;
+    halves->width = (of->width + of->drift * (last - first)) / 2;
+    if (!votes) return 0;
+    if (!(halves->width > 0 && halves->width < INFINITY)) return 1;
+    double number = floor((most - least) / halves->width);
+    if (!(number < MOST_HALVES)) return 1;
+    halves->count = (int64_t)number + 1;
+    return 0;
 }
 
-/* Collect votes for offsets, by offset, and sum them by halves of windows. */
-API int64_t core_vote(Votes *of) {
-    double least = 0.0, most = 0.0, width = collect_votes(of, &least, &most);
-    of->halves = 0;
-    if (!of->votes) return 0;
-    if (!(width > 0 && width < INFINITY)) return 1;
-    double last = floor((most - least) / width);
-    if (!(last < MOST_HALVES)) return 1;
-    int64_t count = (int64_t)last + 1;
-    int64_t *next = allocate_zeros(count + 1, sizeof(int64_t)), *order = allocate(2 * of->votes, sizeof(int64_t));
-    if (!next || !order) {
-        release(next);
-        release(order);
-        return -1;
+/* Weigh all windows, and keep the halves of those with most votes, and those with votes near the expected time. Sums in order
+   of voters differ from those in order of offsets by rounding, so windows with slightly less are kept, too. */
+static void keep_halves(Votes *of, Halves *halves) {
+    int64_t vote = 0, count = halves->count, windows = 0;
+    double *weight = halves->weight, *sorted = weight + count;
+    for (int64_t voter = 0; voter < of->count; voter++) {
+        if (!of->inside[voter]) continue;
+        double share = 1.0 / (double)of->inside[voter];
+        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
+            if (!may_vote(of, voter, row)) continue;
+            int64_t half = (int64_t)floor((of->times[row] - of->end[voter] - halves->least) / halves->width);
+            halves->half_of[vote++] = (int32_t)half;
+            weight[half] += share;
+            if (distance(of->times[row], of->expected[voter]) <= of->near) halves->is_kept[half] = 1;
+        }
     }
-    for (int64_t vote = 0; vote < of->votes; vote++) next[(int64_t)floor((of->raw[vote] - least) / width) + 1]++;
-    for (int64_t half = 0; half < count; half++) next[half + 1] += next[half];
+    for (int64_t half = 0; half < count; half++) {
+        if (weight[half] == 0.0) continue;
+        if (half + 1 < count) weight[half] += weight[half + 1];
+        sorted[windows++] = weight[half];
+    }
+    double least = 0.0;
+    if (windows > of->sufficient) least = select_value(sorted, windows, windows - of->sufficient) * (1 - 1e-9);
+    for (int64_t half = 0; half < count; half++) {
+        if (weight[half] == 0.0 || weight[half] < least) continue;
+        halves->is_kept[half] = 1;
+        if (half + 1 < count) halves->is_kept[half + 1] = 1;
+    }
+}
+
+/* List the votes of halves that are kept, in order of voters; `next` receives the number of those before each half. */
+static void list_kept(Votes *of, Halves *halves) {
+    int64_t vote = 0, kept = 0;
+    for (int64_t voter = 0; voter < of->count; voter++) {
+        if (!of->inside[voter]) continue;
+        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
+            if (!may_vote(of, voter, row)) continue;
+            int64_t half = halves->half_of[vote++];
+            if (!halves->is_kept[half]) continue;
+            of->raw[kept] = of->times[row] - of->end[voter];
+            of->voter[kept] = voter;
+            of->other[kept++] = row;
+            halves->next[half + 1]++;
+        }
+    }
+    of->votes = kept;
+    for (int64_t half = 0; half < halves->count; half++) halves->next[half + 1] += halves->next[half];
+}
+
+/* Order the votes that are kept by offset, and sum them by halves. */
+static void order_votes(Votes *of, Halves *halves) {
+    int64_t *next = halves->next, *order = halves->order;
     for (int64_t vote = 0; vote < of->votes; vote++)
-        order[next[(int64_t)floor((of->raw[vote] - least) / width)]++] = vote;
-    for (int64_t half = 0, first = 0; half < count; first = next[half++]) {
+        order[next[(int64_t)floor((of->raw[vote] - halves->least) / halves->width)]++] = vote;
+    for (int64_t half = 0, first = 0; half < halves->count; first = next[half++]) {
         if (next[half] == first) continue;
         sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
         double sum = 0.0;
@@ -1874,9 +1965,32 @@ API int64_t core_vote(Votes *of) {
         of->sums[of->halves++] = sum;
     }
     of->bounds[of->halves] = of->votes;
-    release(next);
-    release(order);
-    return 0;
+}
+
+/* Collect votes for offsets, by offset, and sum them by halves of windows; those of windows with few votes are left out. */
+API int64_t core_vote(Votes *of) {
+    Halves halves = {0};
+    of->votes = of->halves = 0;
+    if (count_votes(of, &halves)) return 1;
+    if (!halves.votes) return 0;
+    halves.weight = allocate_zeros(2 * halves.count, sizeof(double));
+    halves.half_of = allocate(halves.votes, sizeof(int32_t));
+    halves.is_kept = allocate_zeros(halves.count, 1);
+    halves.next = allocate_zeros(halves.count + 1, sizeof(int64_t));
+    int64_t result = !halves.weight || !halves.half_of || !halves.is_kept || !halves.next ? -1 : 0;
+    if (!result) {
+        keep_halves(of, &halves);
+        list_kept(of, &halves);
+        halves.order = allocate(2 * of->votes, sizeof(int64_t));
+        result = halves.order ? 0 : -1;
+        if (!result) order_votes(of, &halves);
+    }
+    release(halves.weight);
+    release(halves.half_of);
+    release(halves.is_kept);
+    release(halves.next);
+    release(halves.order);
+    return result;
 }
 
 /* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
@@ -1886,39 +2000,6 @@ static int64_t to_ordered(double value) {
     int64_t bits;
     memcpy(&bits, &value, sizeof(bits));
     return bits ^ (int64_t)((uint64_t)(bits >> 63) >> 1);
-}
-
-static int compare_doubles(const void *a, const void *b) {
-    double first = *(const double *)a, second = *(const double *)b;
-    return (first > second) - (first < second);
-}
-
-/* Return the value at a position in ascending order, and leave those before it before it. */
-static double select_value(double *values, int64_t count, int64_t position) {
-    int64_t first = 0, last = count - 1, tries = 64;
-    while (first < last) {
-        if (tries-- == 0) { /* values in an order that is made for it */
-            qsort(values + first, (size_t)(last - first + 1), sizeof(double), compare_doubles);
-            break;
-        }
-        double low = values[first], middle = values[first + (last - first) / 2], high = values[last];
-        double pivot = low < middle ? (middle < high ? middle : low < high ? high : low)
-                                    : (low < high ? low : middle < high ? high : middle);
-        int64_t left = first, right = last;
-        while (left <= right) {
-            while (values[left] < pivot) left++;
-            while (values[right] > pivot) right--;
-            if (left <= right) {
-                double value = values[left];
-                values[left++] = values[right];
-                values[right--] = value;
-            }
-        }
-        if (position <= right) last = right;
-        else if (position >= left) first = left;
-        else break;
-    }
-    return values[position];
 }
 
 /* Return the median; the values are ordered in part. */

@@ -23,6 +23,8 @@ class _Arguments(ctypes.Structure):
         *((name, _POINTER) for name in ("times", "other_channel")),
         ("other_channel_count", _COUNT),
         *((name, _NUMBER) for name in ("half_width", "width", "drift")),
+        ("sufficient", _COUNT),
+        ("near", _NUMBER),
         *((name, _POINTER) for name in ("time", "offset", "weight", "link")),
         ("votes", _COUNT),
         *((name, _POINTER) for name in ("half", "bounds")),
@@ -66,8 +68,12 @@ def collect_votes(
     half_width: float,
     width: float,
     drift: float,
+    sufficient: int,
+    near: float,
 ) -> CollectedVotes | None:
     """Collect the votes of voters for others near their expected time; of equal offsets in order of voters, then others.
+
+    Only those of the windows with most votes, and those nearest to the expected time: of all, few are looked at.
 
     Args:
         core: The library.
@@ -81,6 +87,8 @@ def collect_votes(
         half_width: Largest distance from the expected time.
         width: Width of a window of offsets, above 0.
         drift: Added to it for each ns between the first and the last time of voters with votes; not negative.
+        sufficient: Number of windows of two halves with most votes whose votes are collected, 1 or more; with them those as heavy.
+        near: Votes this close to the expected time are collected as well, with all others of their half.
 
     Returns:
         The votes; None where offsets are too far apart to be counted by halves of windows.
@@ -92,8 +100,8 @@ def collect_votes(
     if len({len(column) for column in (end, expected, channel, low, high)}) > 1:
         raise ValueError("columns of different lengths")
     is_row = low.min(initial=0) >= 0 and high.max(initial=0) <= len(times) and (low <= high).all()
-    if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0:
-        raise ValueError("a window is not among the others, or has no width")
+    if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0 or sufficient < 1:
+        raise ValueError("a window is not among the others, has no width, or none suffices")
     rows = int((high - low).sum())
     held: dict[str, Any] = {
         name: np.ascontiguousarray(values, dtype=of)
@@ -114,6 +122,8 @@ def collect_votes(
         half_width=half_width,
         width=width,
         drift=drift,
+        sufficient=sufficient,
+        near=near,
         **{name: column.ctypes.data for name, column in held.items()},
     )
     result = core.vote(ctypes.byref(arguments))

@@ -115,18 +115,30 @@ def test_votes_are_those_of_numpy(seed: int) -> None:
     events, reference = _draw_events(random, 80), _draw_reference(random, 60)
     line, width = Line(offset_ns=float(random.integers(-9, 9) * 10_000)), float(random.choice([1e5, 1e10]))
     most = int(random.choice([40, 200_000]))
-    with patch.object(votes, "_MAX_VOTES", most):
+    few = int(random.choice([1, 3, 64]))  # windows; three times as many suffice
+    with (
+        patch.object(votes, "_MAX_VOTES", most),
+        patch.object(votes, "_EXPECTED_NS", float(random.choice([0.0, 1e6]))),
+        patch.object(votes, "WINDOWS", few),
+        patch.object(votes, "_SUFFICIENT", 3 * few + 1),
+    ):
         found = votes.vote(events, events.kind > 0, reference, line, width)
         with patch.object(votes, "load_core", lambda: None):
             expected = votes.vote(events, events.kind > 0, reference, line, width)
-    assert (found is None) == (expected is None)
-    if found is None or expected is None:
-        return
-    for name in ("time", "offset_ns", "weight", "link"):
-        assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
-    _assert_close(found.halves, expected.halves, ())
-    windows, plain = (votes.list_windows(one.halves) for one in (found, expected))
-    assert [window.tolist() for window in windows] == [window.tolist() for window in plain]
+        assert (found is None) == (expected is None)
+        if found is None or expected is None:
+            return
+        windows, plain = (votes.list_windows(one.halves) for one in (found, expected))
+        for list_others in (
+            lambda one, windows: windows,
+            votes.list_agreeing,
+            lambda one, windows: votes.list_expected(one, line, windows[: votes.CANDIDATES]),
+        ):
+            own, other = list_others(found, windows), list_others(expected, plain)
+            for name in ("time", "offset_ns", "weight", "link"):
+                assert [getattr(found, name)[rows].tolist() for rows in own] == [
+                    getattr(expected, name)[rows].tolist() for rows in other
+                ], name
 
 
 def test_windows_with_most_votes_are_those_of_a_full_sort() -> None:

@@ -11,6 +11,7 @@ from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import find_near, prepare
 from nsys_pp.alignment.reference import build_reference
+from nsys_pp.frames.clock import SKEW_NS
 from tests.arrays.ways import use_numpy
 
 Row = tuple[int, int, int, int]
@@ -78,3 +79,17 @@ def test_pairs_are_the_nearest_of_each_other_in_two_channels(
     found = zip(near.residual_ns.tolist(), near.event_row.tolist(), near.reference_row.tolist(), strict=True)
     assert sorted(found) == sorted(pairs)
     assert near.count.sum() == len(pairs)
+
+
+@given(rows)
+def test_repeats_are_the_events_of_a_key_at_the_same_time(own: list[Row]) -> None:
+    events = build_events([(key, 50_000 * end, channel, kind) for key, end, channel, kind in own])
+    expected = [
+        sum(
+            key == other and abs(end - at) <= SKEW_NS
+            for other, at in zip(events.key, events.end, strict=True)
+        )
+        for key, end in zip(events.key, events.end, strict=True)
+    ]
+    reference = build_reference(events, events.end, events.channel, np.arange(len(events)))
+    assert prepare(events, reference).repeats.tolist() == expected

@@ -108,6 +108,8 @@ def _vote(core: Core, random: np.random.Generator) -> None:
         half_width=float(random.choice([9.0, 1e12])),
         width=float(random.choice([1e-3, 9.0])),
         drift=float(random.choice([0.0, 1.0])),
+        sufficient=int(random.integers(1, 9)),
+        near=float(random.integers(0, 9)),
     )
 
 

@@ -298,13 +298,20 @@ def test_more_starts_than_there_is_room_for_are_refused() -> None:
 
 @needs_core
 @pytest.mark.parametrize(
-    "wrong", [{"low": np.array([-1])}, {"high": np.array([3])}, {"end": np.zeros(2)}, {"width": 0.0}]
+    "wrong",
+    [
+        {"low": np.array([-1])},
+        {"high": np.array([3])},
+        {"end": np.zeros(2)},
+        {"width": 0.0},
+        {"sufficient": 0},
+    ],
 )
 def test_wrong_votes_do_not_reach_it(wrong: dict[str, Any]) -> None:
     one, row = np.zeros(1), np.zeros(1, dtype=np.int64)
     columns: dict[str, Any] = {"end": one, "expected": one, "channel": row, "low": row, "high": row + 2}
     columns |= {"times": np.zeros(2), "other_channel": np.zeros(2, dtype=np.int64)}
-    columns |= {"half_width": 1.0, "width": 1.0, "drift": 0.0}
+    columns |= {"half_width": 1.0, "width": 1.0, "drift": 0.0, "sufficient": 1, "near": 0.0}
     found = collect_votes(the_core(), **columns)
     assert found is not None
     assert found.bounds.tolist() == [0, 2]
@@ -323,7 +330,7 @@ def test_votes_without_a_width_are_left_to_numpy() -> None:
         "other_channel": row,
     }
     columns |= {"end": row.astype(float), "expected": row.astype(float), "half_width": np.inf, "width": 1.0}
-    assert collect_votes(the_core(), **columns, drift=0.0) is None
+    assert collect_votes(the_core(), **columns, drift=0.0, sufficient=1, near=0.0) is None
 
 
 @needs_core
