@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 15; }
+API int64_t core_version(void) { return 16; }
 
 /* ---- Memory. ---- */
 
