@@ -5,17 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.step_times import step_on_device
-from nsys_pp.arrays.columns import (
-    gather,
-    gather_rows,
-    has_value,
-    is_among,
-    keep_rows,
-    list_names,
-    numbers,
-)
+from nsys_pp.arrays.columns import gather, gather_rows, has_value, is_among, keep_rows, numbers
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.conform import conform

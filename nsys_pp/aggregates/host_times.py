@@ -7,17 +7,9 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.aggregates.unions import count_within, sum_within, unite
-from nsys_pp.arrays.columns import (
-    NEVER,
-    as_numbers,
-    has_value,
-    is_matched,
-    keep_rows,
-    list_distinct,
-    numbers,
-    pack,
-)
+from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, keep_rows, list_distinct, numbers, pack
 from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import number_keys

@@ -19,13 +19,13 @@ from nsys_pp.arrays.columns import (
     gather_rows,
     has_value,
     index_column,
-    list_names,
     mark_categories,
     numbers,
     pack,
     pick,
     whole_numbers,
 )
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import conform

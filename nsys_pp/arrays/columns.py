@@ -9,16 +9,14 @@ other therefore run on arrays.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Collection, Sequence
+from functools import partial
 from math import prod
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.series import build_column
@@ -29,9 +27,6 @@ NEVER = np.int64(-(1 << 62))
 _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
 _EXACT_AS_FLOATS = 1 << 53
-_CACHE_SIZE, _MOST_NAMES = 256, 2_048
-WINDOW = 1 << 16
-"""Texts that are decoded at once."""
 _CODES = pl.all().to_physical()
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -147,122 +142,6 @@ def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
     array([False,  True])
     """
     return np.array([category in values for category in dtype.categories.to_list()], dtype=np.bool_)
-
-
-class Texts(Sequence[str | None]):
-    """Texts of a column, each decoded when it is used: Python's strings take several times the memory of the column.
-
-    Args:
-        column: Categories.
-    """
-
-    def __init__(self, column: pl.Series) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    @overload
-    def __getitem__(self, at: int, /) -> str | None: ...
-    @overload
-    def __getitem__(self, at: slice, /) -> Sequence[str | None]: ...
-    def __getitem__(self, at: int | slice, /) -> str | Sequence[str | None] | None:
-        return self.decode(at).to_list() if isinstance(at, slice) else self._column[at]
-
-    def __iter__(self) -> Iterator[str | None]:
-        return (text for first in range(0, len(self), WINDOW) for text in self[first : first + WINDOW])
-
-    def decode(self, at: slice) -> pl.Series:
-        """Return some texts as strings."""
-        return self._column[at].cast(pl.String)
-
-    def pick(self, rows: Int64s) -> Texts:
-        """Pick texts by their row."""
-        return Texts(gather(self._column, rows))
-
-
-def pick_texts(texts: Sequence[str | None], rows: Int64s) -> Sequence[str | None]:
-    """Pick texts by their row."""
-    return texts.pick(rows) if isinstance(texts, Texts) else [texts[row] for row in rows.tolist()]
-
-
-def split_texts(texts: Sequence[str | None]) -> Iterator[pl.Series]:
-    """Split texts into columns of at most `WINDOW`: an empty one without texts."""
-    for first in range(0, max(len(texts), 1), WINDOW):
-        at = slice(first, first + WINDOW)
-        yield texts.decode(at) if isinstance(texts, Texts) else pl.Series(texts[at], dtype=pl.String)
-
-
-class Names(Struct, frozen=True):
-    """Distinct names of a column (`NAME`), each searched once."""
-
-    texts: Sequence[str | None]  # a tuple, `Texts` of more than `WINDOW`
-    row: Int64s  # of each row of the column, in `texts`
-
-    def contain(self, pattern: str) -> Bools:
-        """Return the mask of the rows whose name contains a pattern."""
-        found = (_search if len(self.texts) <= _MOST_NAMES else _search.__wrapped__)(self.texts, pattern)
-        mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
-        return mask
-
-    def match(self, pattern: str) -> Bools:
-        """Return the mask of the rows whose name contains a match of an expression of polars; false for null."""
-        found = (_match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__)(self.texts, pattern)
-        mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
-        return mask
-
-    def list_rows(self, pattern: str) -> Int64s:
-        """List the rows whose name contains a pattern."""
-        return np.flatnonzero(self.contain(pattern))
-
-
-def list_names(names: pl.Series) -> Names:
-    """List the distinct names of a column."""
-    if names.is_empty():
-        return Names((), np.zeros(0, dtype=np.int64))
-    first, row = find_distinct(numbers(names, null=-1))
-    return Names(_list_texts(names, first), row)
-
-
-def _list_texts(names: pl.Series, first: Int64s) -> Sequence[str | None]:
-    distinct = index_column(names, first)
-    return Texts(distinct) if len(first) > WINDOW else tuple(distinct.to_list())
-
-
-def is_named(names: pl.Series, pattern: str) -> Bools:
-    """Return the mask of names (`NAME`) that contain a pattern; each distinct name is searched once."""
-    return list_names(names).contain(pattern)
-
-
-def has_match(names: pl.Series, pattern: str) -> bool:
-    """Return whether a name (`NAME`) contains a match of an expression of polars."""
-    if names.is_empty():
-        return False
-    first, _ = find_distinct(numbers(names, null=-1))
-    match = _match if len(first) <= _MOST_NAMES else _match.__wrapped__
-    return bool(match(_list_texts(names, first), pattern).any())
-
-
-def is_matched(names: pl.Series, pattern: str) -> Bools:
-    """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
-    return list_names(names).match(pattern)
-
-
-@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
-def _search(names: Sequence[str | None], pattern: str) -> Bools:
-    search = re.compile(pattern).search
-    found = (name is not None and search(name) is not None for name in names)
-    return np.fromiter(found, np.bool_, len(names))
-
-
-@lru_cache(_CACHE_SIZE)
-def _match(names: Sequence[str | None], pattern: str) -> Bools:
-    return np.concatenate([_contains(texts, pattern) for texts in split_texts(names)])
-
-
-def _contains(texts: pl.Series, pattern: str) -> Bools:
-    is_found = texts.str.contains(pattern).to_list()
-    return np.array([found is True for found in is_found], dtype=np.bool_)
 
 
 def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent: Any) -> npt.NDArray[_Value]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.arrays.core_arguments import ArrayArgument
+from nsys_pp.arrays.core_arguments import ArrayArgument, declare
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
@@ -38,64 +37,62 @@ class Core:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
-        self._pack_flat = _declare(library.core_pack_flat, count, *[array] * 3, result)
-        self._pack_nested = _declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
-        self._order_events = _declare(library.core_order_events, count, *[array] * 2, _DEPTHS, *[result] * 2)
-        self._find_first_rows = _declare(library.core_find_first_rows, count, array, *[result] * 2)
-        self._number_keys = _declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
-        self._order_by_time = _declare(library.core_order_by_time, count, *[array] * 3, count, result)
-        self._order_by_number = _declare(library.core_order_by_number, count, array, count, *[result] * 2)
-        self._find_parents = _declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
-        self._search = _declare(library.core_search, count, array, count, array, result)
-        self._find_windows = _declare(library.core_find_windows, *[count, *[array] * 3] * 2, *[result] * 2)
-        self._find_extremes = _declare(library.core_find_extremes, *ops, *windows, *[result] * 2)
-        self._measure_unions = _declare(library.core_measure_unions, *ops, count, *windows, result)
-        self._sort_rows = _declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
-        self._number_codes = _declare(
+        self._pack_flat = declare(library.core_pack_flat, count, *[array] * 3, result)
+        self._pack_nested = declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
+        self._order_events = declare(library.core_order_events, count, *[array] * 2, _DEPTHS, *[result] * 2)
+        self._find_first_rows = declare(library.core_find_first_rows, count, array, *[result] * 2)
+        self._number_keys = declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
+        self._order_by_time = declare(library.core_order_by_time, count, *[array] * 3, count, result)
+        self._order_by_number = declare(library.core_order_by_number, count, array, count, *[result] * 2)
+        self._find_parents = declare(library.core_find_parents, count, *[array] * 3, *[result] * 2)
+        self._search = declare(library.core_search, count, array, count, array, result)
+        self._find_windows = declare(library.core_find_windows, *[count, *[array] * 3] * 2, *[result] * 2)
+        self._find_extremes = declare(library.core_find_extremes, *ops, *windows, *[result] * 2)
+        self._measure_unions = declare(library.core_measure_unions, *ops, count, *windows, result)
+        self._sort_rows = declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
+        self._number_codes = declare(
             library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
         )
         # of arrays that `nearest.py` checks
-        self.find_nearest = _declare(
+        self.find_nearest = declare(
             library.core_find_nearest, count, *[array] * 2, count, *[array] * 2, count, count, result
         )
-        self.find_launched = _declare(
+        self.find_launched = declare(
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
         pointer, number = ctypes.c_void_p, ctypes.c_double
         # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
-        self.compare = _declare(library.core_compare, pointer)
-        self.weigh = _declare(library.core_weigh, pointer, pointer)
-        self.vote = _declare(library.core_vote, pointer)  # the same, `votes.py`
-        self.fit_line = _declare(
+        self.compare = declare(library.core_compare, pointer)
+        self.weigh = declare(library.core_weigh, pointer, pointer)
+        self.vote = declare(library.core_vote, pointer)  # the same, `votes.py`
+        self.fit_line = declare(
             library.core_fit_line, count, *[pointer] * 3, number, number, count, *[pointer] * 2
         )
-        self.find_line = _declare(
+        self.find_line = declare(
             library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
         )
         # of arrays that `packet_writer.py` checks and holds
-        self.write_packets = _declare(
-            library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3
-        )
-        self.join_tails = _declare(library.core_join_tails, count, count, *[pointer] * 4)
+        self.write_packets = declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
+        self.join_tails = declare(library.core_join_tails, count, count, *[pointer] * 4)
         # of arrays that `plane_packets.py` and `row_packets.py` check and hold
-        self.write_planes = _declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
-        self.find_shapes = _declare(library.core_find_shapes, *[pointer] * 5)
-        self.write_rows = _declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
-        self.number_columns = _declare(
+        self.write_planes = declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
+        self.find_shapes = declare(library.core_find_shapes, *[pointer] * 5)
+        self.write_rows = declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
+        self.number_columns = declare(
             library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
         )
         # of arrays that `byte_rows.py` and `frame_columns.py` check and hold
-        self.read_numbers = _declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
-        self.read_number_rows = _declare(
+        self.read_numbers = declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
+        self.read_number_rows = declare(
             library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
         )
-        self.read_fields = _declare(
+        self.read_fields = declare(
             library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
         )
-        self.check_fields = _declare(library.core_check_fields, count, count, *[pointer] * 3)
-        self.join_slices = _declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
-        self.number_slices = _declare(library.core_number_slices, *[count, pointer] * 2, *[pointer] * 4)
-        self.restore = _declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
+        self.check_fields = declare(library.core_check_fields, count, count, *[pointer] * 3)
+        self.join_slices = declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
+        self.number_slices = declare(library.core_number_slices, *[count, pointer] * 2, *[pointer] * 4)
+        self.restore = declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
@@ -347,12 +344,6 @@ def load_core() -> Core | None:
         return Core(library) if library.core_version() == _VERSION else None
     except (OSError, AttributeError):  # of another platform
         return None
-
-
-def _declare(function: Any, *arguments: object) -> Callable[..., int]:
-    function.argtypes, function.restype = arguments, ctypes.c_int64
-    declared: Callable[..., int] = function
-    return declared
 
 
 def _contiguous(values: Int64s) -> Int64s:

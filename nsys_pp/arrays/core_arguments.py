@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,3 +32,10 @@ class ArrayArgument:
         if not is_fit or (self._is_written and not flags.writeable):
             raise TypeError(f"expected a contiguous array of {self._dtype}")
         return ctypes.c_void_p(values.ctypes.data)
+
+
+def declare(function: Any, *arguments: object) -> Callable[..., int]:
+    """Declare the types of the arguments of a compiled function, which returns a number."""
+    function.argtypes, function.restype = arguments, ctypes.c_int64
+    declared: Callable[..., int] = function
+    return declared

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import is_matched
+from nsys_pp.arrays.names import is_matched
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies

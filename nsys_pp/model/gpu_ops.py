@@ -17,10 +17,10 @@ from nsys_pp.arrays.columns import (
     has_value,
     index_column,
     index_rows,
-    is_matched,
     numbers,
     whole_numbers,
 )
+from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column

@@ -14,10 +14,10 @@ from nsys_pp.arrays.columns import (
     gather_rows,
     index_column,
     is_among,
-    is_matched,
     keep_rows,
     numbers,
 )
+from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.columns import has_match
+from nsys_pp.arrays.names import has_match
 from nsys_pp.frames.roster import COORDINATES
 
 _LETTERS = "(?i)pp"  # of the pipeline coordinate

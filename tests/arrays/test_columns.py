@@ -18,14 +18,13 @@ from nsys_pp.arrays.columns import (
     as_whole_numbers,
     gather_rows,
     is_among,
-    is_matched,
-    is_named,
     keep_rows,
     numbers,
     pack,
     split_nulls,
     whole_numbers,
 )
+from nsys_pp.arrays.names import is_matched, is_named
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS

@@ -13,7 +13,8 @@ import pytest
 import nsys_pp
 from fixtures import simulate
 from fixtures.recording.bulk import Shape, write_bulk_report
-from nsys_pp.arrays import columns, scratch, scratch_frames
+from nsys_pp.arrays import names as row_names
+from nsys_pp.arrays import scratch, scratch_frames
 from nsys_pp.commands import project as project_command
 from nsys_pp.compose import report, report_memory
 from nsys_pp.compose.report import extract_report, project
@@ -37,8 +38,8 @@ _LIMITS = (
     (scratch, "_MOST_PAGED_BYTES", 1 << 20),
     (scratch_frames, "_BLOCK_ROWS", 1_000),
     (scratch_frames, "_FEWEST_MOVED", 100),
-    (columns, "WINDOW", 400),
-    (columns, "_MOST_NAMES", 100),
+    (row_names, "WINDOW", 400),
+    (row_names, "_MOST_NAMES", 100),
     (range_names, "WINDOW", 400),
     (operators, "WINDOW", 400),
     (vocabulary, "MOST_NAMES", 100),
@@ -156,18 +157,18 @@ def test_names_of_a_large_report_are_decoded_window_by_window(
 ) -> None:
     """However many names of their own ranges have."""
     decoded: list[int] = []
-    decode = columns.Texts.decode
+    decode = row_names.Texts.decode
 
-    def record(texts: columns.Texts, at: slice) -> pl.Series:
+    def record(texts: row_names.Texts, at: slice) -> pl.Series:
         decoded.append(len(found := decode(texts, at)))
         return found
 
     as_large(monkeypatch)
-    monkeypatch.setattr(columns.Texts, "decode", record)
+    monkeypatch.setattr(row_names.Texts, "decode", record)
     extract(path, detail="kernels", with_tables=True)
     names = read_report(path, need=SURVEY_GROUPS)["nvtx"]["text"].n_unique()
-    assert names > 4 * columns.WINDOW
-    assert max(decoded) <= columns.WINDOW
+    assert names > 4 * row_names.WINDOW
+    assert max(decoded) <= row_names.WINDOW
     assert sum(decoded) >= names
 
 

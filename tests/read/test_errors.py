@@ -207,5 +207,5 @@ def test_a_file_system_without_locks_is_read_as_it_is(
         return connect(uri)
 
     monkeypatch.setattr(sqlite_connection, "connect", refuse_locks)
-    monkeypatch.setattr(sqlite_module, "open_small", lambda path: None)  # needs no connection
+    monkeypatch.setattr(sqlite_module, "open_small", lambda *_: None)  # needs no connection
     assert read_report(path)["nvtx"].height == 3

@@ -47,7 +47,7 @@ Rows = Sequence[Sequence[Value]]
 def every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read tables of any length from their pages, in several tasks and blocks."""
     monkeypatch.setattr(sqlite, "_LARGE_TABLE_ROWS", 0)
-    monkeypatch.setattr(sqlite, "open_small", lambda path: None)  # tests/read/test_sqlite_small.py
+    monkeypatch.setattr(sqlite, "open_small", lambda *_: None)  # tests/read/test_sqlite_small.py
     monkeypatch.setattr(sqlite_plain, "_BLOCK_BYTES", 4096)
 
 
@@ -92,7 +92,7 @@ def test_real_reports_are_equal(path: Path | None, monkeypatch: pytest.MonkeyPat
         pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
     monkeypatch.undo()
     monkeypatch.setattr(sqlite, "_LARGE_TABLE_ROWS", 0)
-    monkeypatch.setattr(sqlite, "open_small", lambda path: None)
+    monkeypatch.setattr(sqlite, "open_small", lambda *_: None)
     plain, queried, used = read_both(path)
     assert_equal(plain, queried)
     assert used

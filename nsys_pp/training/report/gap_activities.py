@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import as_numbers, is_named, list_distinct, numbers
+from nsys_pp.arrays.columns import as_numbers, list_distinct, numbers
 from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS

@@ -7,8 +7,9 @@ from functools import cached_property
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import Names, list_names, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
+from nsys_pp.arrays.names import Names, list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
 from nsys_pp.training.report.devices import list_devices, number_devices

@@ -13,7 +13,8 @@ from itertools import product
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import list_names, numbers
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.names import list_names
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import DIRECTION, JOB_KINDS

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import WINDOW, has_value, index_rows
+from nsys_pp.arrays.columns import has_value, index_rows
+from nsys_pp.arrays.names import WINDOW
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform

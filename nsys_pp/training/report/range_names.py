@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.arrays.columns import WINDOW, Names, find_distinct, list_names, pack, pick_texts
+from nsys_pp.arrays.columns import find_distinct, pack
+from nsys_pp.arrays.names import WINDOW, Names, list_names, pick_texts
 from nsys_pp.arrays.types import Int64s
 
 Key: TypeAlias = "tuple[str | None, ...]"

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, is_named, numbers
+from nsys_pp.arrays.columns import NEVER, numbers
+from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.training.report.iterations import Iterations, find_iterations

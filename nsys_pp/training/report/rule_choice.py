@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import is_among, numbers, split_texts
+from nsys_pp.arrays.columns import is_among, numbers
+from nsys_pp.arrays.names import split_texts
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (

@@ -21,8 +21,8 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import WINDOW, Texts, split_texts
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.names import WINDOW, Texts, split_texts
 from nsys_pp.arrays.packet_writer import join_tails
 from nsys_pp.arrays.types import Bytes
 

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import Texts, find_distinct, gather, index_column
+from nsys_pp.arrays.columns import find_distinct, gather, index_column
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.names import Texts
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
 

@@ -15,7 +15,8 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import Texts, split_nulls, split_texts
+from nsys_pp.arrays.columns import split_nulls
+from nsys_pp.arrays.names import Texts, split_texts
 from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s

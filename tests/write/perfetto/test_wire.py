@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nsys_pp.arrays import columns
+from nsys_pp.arrays import names as row_names
 from nsys_pp.write.perfetto import wire
 from nsys_pp.write.perfetto.wire import (
     constant,
@@ -120,6 +120,6 @@ def test_tables_of_strings_are_encoded_window_by_window(texts: list[str], window
         patch.setattr(wire, "_FEW_STRINGS", -1)
         whole = encode_strings(2, 3, 1, strings)
         patch.setattr(wire, "WINDOW", window)
-        patch.setattr(columns, "WINDOW", window)
+        patch.setattr(row_names, "WINDOW", window)
         assert bytes(encode_strings(2, 3, 1, strings)) == whole
-        assert bytes(encode_strings(2, 3, 1, columns.Texts(strings.cast(pl.Categorical)))) == whole
+        assert bytes(encode_strings(2, 3, 1, row_names.Texts(strings.cast(pl.Categorical)))) == whole
