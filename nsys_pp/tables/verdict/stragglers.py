@@ -222,7 +222,7 @@ def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict
     excess = 1 - pl.col("lane").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
     length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
     on_path = to_float(path.filter(cause="compute").select((length * excess).sum()).item())
-    # waits for missing ranks, or as long as a transfer by uncertain clocks, may be waits for the slow lanes
+    # a wait or a transfer, which uncertain clocks or missing ranks leave open, may be a wait for the slow lanes
     unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
     on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
     return on_path / max(evidence.step_count, 1)
