@@ -60,7 +60,7 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
-    """Match names window by window, as texts in memory take many times what they take as categories."""
+    """Match names window by window: texts in memory take several times the space of categories."""
     is_few = len(names) <= _MOST_NAMES
     match = _match if is_few else _match.__wrapped__
     windows = [slice(first, first + WINDOW) for first in range(0, max(len(names), 1), WINDOW)]
