@@ -149,12 +149,13 @@ def _concat(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts, how="vertical" if is_same else "diagonal")
 
 
-def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
+def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str] = ()) -> pl.DataFrame:
     """Convert exported rows to the columns of a raw frame: translate enumerations, cast.
 
     Args:
         source: The table.
         frame: Its columns under the names of the raw frame; of a table of names and values only `rows_to_read`.
+        categories: Columns of texts that stay categories, if they are: their reader made these, without empty texts.
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
@@ -163,8 +164,13 @@ def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
+    are_fit = {name for name in categories if frame.schema.get(name) == pl.Categorical}
     rows = pl.DataFrame(
-        [_fit(frame[name], table.columns.get(name), schema[name]) for name in schema if name in frame.columns]
+        [
+            frame[name] if name in are_fit else _fit(frame[name], table.columns.get(name), schema[name])
+            for name in schema
+            if name in frame.columns
+        ]
     )
     if not table.title:
         return rows
@@ -220,8 +226,8 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
     """Cast a column to its type: wrap unsigned ids, translate enumerations."""
     if column is not None and column.words is not None:
         return _translate(values, column, column.words, dtype)
-    if (values.dtype == dtype and dtype != pl.String) or values.dtype == pl.Categorical:
-        return values  # categories have no empty text
+    if values.dtype == dtype and dtype != pl.String:
+        return values
     if values.dtype == pl.UInt64 and dtype == pl.Int64:
         return values.reinterpret(signed=True)
     if values.dtype == pl.Binary and dtype == pl.String:

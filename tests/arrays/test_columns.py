@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays import columns
+from nsys_pp.arrays import names as row_names
 from nsys_pp.arrays.columns import (
     as_numbers,
     as_whole_numbers,
@@ -133,7 +133,7 @@ def test_rows_of_a_mask_are_those_that_a_query_keeps(some: list[tuple[int, bool]
 
 @pytest.mark.parametrize("most_names", [0, 2, 100])
 def test_names_that_match_are_those_of_a_query(monkeypatch: pytest.MonkeyPatch, most_names: int) -> None:
-    monkeypatch.setattr(columns, "_MOST_NAMES", most_names)
+    monkeypatch.setattr(row_names, "_MOST_NAMES", most_names)
     texts = ["ncclSend", None, "gemm", "ncclSend", "NCCL", "xnccl"]
     names = pl.Series("name", texts, NAME)
     for pattern in ("^nccl", "(?i)nccl$", "gemm|Send"):

@@ -32,17 +32,19 @@ def test_the_whole_way_leads_to_the_trace(tmp_path: Path) -> None:
     assert "Steps of the whole run" in done.stdout
 
 
+def list_headings(page: Path) -> set[str]:
+    lines = (line for line in page.read_text().splitlines() if re.match("#+ ", line))
+    return {re.sub(r"[^a-z -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in lines}
+
+
 def test_links_lead_somewhere() -> None:
-    text = PAGE.read_text()
-    headings = {
-        re.sub(r"[^a-z -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-        for line in text.splitlines()
-        if re.match("#+ ", line)
-    }
-    links = re.findall(r"\]\((?!http)([^)]+)\)", text)
+    links = re.findall(r"\]\((?!http)([^)]+)\)", PAGE.read_text())
     assert len(links) > 5
     for link in links:
-        assert link[1:] in headings if link.startswith("#") else (PAGE.parent / link).exists(), link
+        file, _, heading = link.partition("#")
+        page = PAGE.parent / file if file else PAGE
+        assert page.exists(), link
+        assert not heading or heading in list_headings(page), link
 
 
 def test_every_option_of_nsys_pp_is_there() -> None:

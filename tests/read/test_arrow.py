@@ -169,6 +169,20 @@ def test_cuda_tables_are_the_same_in_a_folder(tmp_path: Path, kind: str) -> None
     assert [len(raw[name]) for name in ("os_calls", "thread_switches")] == [3, 2]
 
 
+def test_texts_may_be_dictionaries(tmp_path: Path) -> None:
+    """As other writers of Parquet have them; empty texts stay absent."""
+    tables = _cuda_tables()
+    tables["NVTX_EVENTS"].append(push_pop(3, 4, text=""))
+    export = write_export(tmp_path / "a.sqlite", tables)
+    folder = _write_folder(export, tmp_path / "a_dir", "parquet")
+    for path in folder.iterdir():
+        pl.read_parquet(path).cast({pl.String: pl.Categorical}).write_parquet(path)
+    assert pl.read_parquet_schema(folder / "NVTX_EVENTS.parquet")["text"] != pl.String
+    raw = read_report(folder)
+    assert raw["nvtx"]["text"].to_list()[-1] is None
+    _assert_same(read_report(export), raw)
+
+
 @pytest.mark.parametrize(
     "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
 )
