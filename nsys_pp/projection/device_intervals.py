@@ -25,6 +25,7 @@ _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),
     *("first_op", "last_op"),
 )
+_FEW_ROWS = 50_000
 _MOST_TRIES = 4  # of an operation that no segment crosses; each takes a pass over all segments
 PROJECTED = pl.Schema(  # columns that projection adds to a range: one row per range and target
     {
@@ -186,12 +187,24 @@ def project_onto_targets(
             *ends.result(),
             _name_scopes(windows),
         ]
-        target = {"device_id": device_id, "stream_id": stream_id}  # columns of one value need no memory
-        projected = pl.DataFrame(columns).with_columns(
-            pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
-        )
+        target = {"device_id": device_id, "stream_id": stream_id}
+        projected = _add_target(pl.DataFrame(columns), target)
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
+
+
+def _add_target(projected: pl.DataFrame, target: dict[str, int | None]) -> pl.DataFrame:
+    """Add columns of one value: literals need no memory, but a query, which takes longer than to write few rows."""
+    if len(projected) < _FEW_ROWS:
+        return projected.hstack(
+            [
+                pl.Series(name, [value], PROJECTED[name]).new_from_index(0, len(projected))
+                for name, value in target.items()
+            ]
+        )
+    return projected.with_columns(
+        pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
+    )
 
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
