@@ -165,7 +165,9 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
         kinds=[finding.kind for finding in verdict.findings],
         named=[f"{each.kind} {each.label or each.step}" for each in findings if each.kind in _NAMING],
         false=[
-            each.line for each in findings if not _is_true(each, facts, rank_of, costs, truth, first_step)
+            each.line
+            for each in findings
+            if not _is_true(each, facts, _list_ranks(each, training.lanes, rank_of), costs, truth, first_step)
         ],
         position=position,
         gain_ns=findings[position].gain_ns if position is not None else 0.0,
@@ -217,37 +219,49 @@ def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int
     return is_host or (finding.kind == "step" and number == int(step))
 
 
+def _list_ranks(finding: Finding, lanes: pl.DataFrame, rank_of: dict[int, int]) -> list[int]:
+    """List the true ranks that a finding names: one, or all of a machine."""
+    if finding.subject == "machine":
+        lanes = lanes.filter(machine=finding.label)
+        return [rank_of[lane] for lane in lanes["lane"]]
+    return [] if finding.lane is None else [rank_of[finding.lane]]
+
+
 def _is_true(
     finding: Finding,
     facts: dict[str, object],
-    rank_of: dict[int, int],
+    ranks: list[int],
     costs: pl.DataFrame,
     truth: Truth,
     first_step: int,
 ) -> bool:
     """Check whether the truth agrees with a finding that names an object."""
-    rank = None if finding.lane is None else rank_of[finding.lane]
+    rank = ranks[0] if len(ranks) == 1 else None
     if finding.kind == "link":
         return f"rank {rank} -> " in str(facts["target"])
     if finding.kind == "straggler":
-        return _is_slower(finding, rank, costs) or (str(facts["target"]) == f"rank {rank}")
+        return _is_slower(finding, ranks, costs) or (str(facts["target"]) == f"rank {rank}")
     if finding.kind in ("host", "step"):
         return _is_longer(finding, rank, truth, first_step)
     return True
 
 
-def _is_slower(finding: Finding, rank: int | None, costs: pl.DataFrame) -> bool:
-    """Check whether a rank or stage computes longer than its peers."""
+def _is_slower(finding: Finding, ranks: list[int], costs: pl.DataFrame) -> bool:
+    """Check whether a stage, or each named rank, computes longer than its peers: of a single rank, the others of its stage."""
     if finding.subject == "stage":
         stages = costs.group_by("stage").agg(pl.col("compute_ns").min())
-        mine = stages.filter(stage=finding.stage)["compute_ns"].item()
+        mine = stages.filter(stage=finding.stage)["compute_ns"]
         others = stages.filter(pl.col("stage") != finding.stage)["compute_ns"]
     else:
-        mine = costs.filter(rank=rank)["compute_ns"].item()
-        stage = costs.filter(rank=rank)["stage"].item()
-        others = costs.filter(pl.col("rank") != rank, stage=stage)["compute_ns"]
-    median = others.median()
-    return isinstance(median, int | float) and mine > (1 + _LEAST_TRUE_EXCESS) * median
+        mine = costs.filter(pl.col("rank").is_in(ranks))["compute_ns"]
+        is_peer = ~pl.col("rank").is_in(ranks)
+        if len(ranks) == 1:
+            is_peer &= pl.col("stage") == costs.filter(rank=ranks[0])["stage"].item()
+        others = costs.filter(is_peer)["compute_ns"]
+    median, least = others.median(), mine.min()
+    if not isinstance(median, int | float) or not isinstance(least, int | float):
+        return False
+    return least > (1 + _LEAST_TRUE_EXCESS) * median
 
 
 def _is_longer(finding: Finding, rank: int | None, truth: Truth, first_step: int) -> bool:
