@@ -6,29 +6,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # parts need no reader of reports
-    from nsys_pp.read.sqlite_small import SmallFile, SoundFile
+from typing import Any
 
 Stamp = tuple[int, int, bytes]
 """Size, time of the last change, and SQLite's counter of changes."""
 
 
 class LastFile:
-    """A small file (`sqlite_small.MOST_BYTES`), and its form after all checks; None until it is read."""
+    """A small file (`SmallFile`), and its form after all checks (`SoundFile`); None until it is read.
+
+    Their module, `sqlite_small.py`, imports this one, and parts need no reader of reports.
+    """
 
     def __init__(self) -> None:
         self.path: Path | None = None
         self.stamp: Stamp | None = None
-        self.small: SmallFile | None = None
-        self.sound: SoundFile | None = None
+        self.small: Any = None
+        self.sound: Any = None
 
-    def find(self, path: Path, stamp: Stamp) -> SmallFile | None:
-        """Return the file, unless it is another one or has changed."""
+    def find(self, path: Path, stamp: Stamp) -> Any:
+        """Return the file; None if it is another one or has changed."""
         return self.small if (self.path, self.stamp) == (path, stamp) else None
 
-    def keep(self, path: Path, stamp: Stamp, small: SmallFile | None) -> None:
+    def keep(self, path: Path, stamp: Stamp, small: Any) -> None:
         """Keep a file instead of the last one."""
         self.path, self.stamp, self.small, self.sound = path, stamp, small, None
 

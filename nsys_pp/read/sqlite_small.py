@@ -144,7 +144,8 @@ def open_small(path: Path, stamp: Stamp) -> SmallFile | None:
     last = find_last_file()
     if last is None:
         return _open_small(path)
-    if (known := last.find(path, stamp)) is not None:
+    known: SmallFile | None = last.find(path, stamp)
+    if known is not None:
         return known
     small = _open_small(path)
     last.keep(path, stamp, small)
@@ -176,7 +177,8 @@ def check_small(file: SmallFile) -> SoundFile | None:
         return _check_small(file)
     if last.sound is None:
         last.sound = _check_small(file)
-    return last.sound
+    sound: SoundFile | None = last.sound
+    return sound
 
 
 def _check_small(file: SmallFile) -> SoundFile | None:
