@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from nsys_pp.aggregates.step_times import sort_last
 from nsys_pp.aggregates.unions import Union, unite
-from nsys_pp.arrays.columns import NEVER, as_numbers, numbers, pack
+from nsys_pp.arrays.columns import as_numbers, numbers, pack
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.types import Int64s
@@ -61,7 +62,7 @@ def measure_gpu(
     sums = np.zeros((len(_MEASURES), len(first_row)), dtype=np.int64)
     np.add.at(sums.T, number, measured.T)
     process, device, step = (key[first_row] for key in keys)
-    order = sort_rows(process, device, np.where(step == NEVER, -NEVER, step))
+    order = sort_rows(process, device, sort_last(step))
     steps = [as_numbers(name, key[first_row][order]) for name, key in zip(_STEP, keys, strict=True)]
     times = [pl.Series(name, values[order]) for name, values in zip(_MEASURES, sums, strict=True)]
     return conform(pl.DataFrame([*steps, *times]), GPU_TIMES)

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.aggregates.step_times import sort_last
 from nsys_pp.aggregates.unions import count_within, sum_within, unite
-from nsys_pp.arrays.columns import NEVER, as_numbers, has_value, keep_rows, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import as_numbers, has_value, keep_rows, list_distinct, numbers, pack
 from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.order import sort_rows
@@ -22,6 +23,8 @@ from nsys_pp.frames.training import JOB_KINDS
 
 _PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]
+_CODES = {name: code for code, name in enumerate(ACTIVITY.categories)}
+_WHOLE = _CODES["span"]
 
 
 def measure_host(
@@ -68,9 +71,10 @@ def measure_host(
     process, step, first, last = (
         numbers(windows[name]) for name in ("process_key", "step", "start_ns", "end_ns")
     )
-    rows = [_Measured(process, step, np.ones_like(step), last - first)]
+    codes, rows = [_WHOLE], [_Measured(process, step, np.ones_like(step), last - first)]
+    owners = list_distinct(process)
     for name, intervals in activities.items():
-        for owner in list_distinct(process):
+        for owner in owners:
             own = np.flatnonzero(process == owner)
             count, time = _measure(
                 select_rows(intervals, intervals.process == owner),
@@ -78,10 +82,9 @@ def measure_host(
                 last[own],
                 is_summed=name == "cpu",
             )
+            codes.append(_CODES[name])
             rows.append(_Measured(process[own], step[own], count, time))
-    owners = len(list_distinct(process))
-    code = [ACTIVITY.categories.to_list().index(name) for name in ("span", *np.repeat([*activities], owners))]
-    return _add_up(join_rows(*rows), np.repeat(code, [len(row.step) for row in rows]))
+    return _add_up(join_rows(*rows), np.repeat(codes, [len(row.step) for row in rows]))
 
 
 class _Intervals(Struct, frozen=True):
@@ -107,7 +110,7 @@ def _list_intervals(frame: pl.DataFrame) -> _Intervals:
 
 def _add_up(rows: _Measured, activity: Int64s) -> pl.DataFrame:
     """Add up the windows of each process, step and activity (`HOST_TIMES`); rows without activity are left out."""
-    kept = np.flatnonzero((rows.count > 0) | (rows.time > 0) | (activity == 0))
+    kept = np.flatnonzero((rows.count > 0) | (rows.time > 0) | (activity == _WHOLE))
     rows, activity = select_rows(rows, kept), activity[kept]
     first, number = number_keys(pack(rows.process, rows.step, activity))
     count, time = np.zeros((2, len(first)), dtype=np.int64)
@@ -115,7 +118,7 @@ def _add_up(rows: _Measured, activity: Int64s) -> pl.DataFrame:
     np.add.at(time, number, rows.time)
     # steps in order, null last
     step = rows.step[first]
-    order = sort_rows(rows.process[first], np.where(step == NEVER, -NEVER, step), activity[first])
+    order = sort_rows(rows.process[first], sort_last(step), activity[first])
     names = pl.Series("activity", ACTIVITY.categories, dtype=ACTIVITY)
     columns = [
         pl.Series("process_key", rows.process[first][order]),

@@ -16,6 +16,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.aggregates.step_times import sort_last
 from nsys_pp.arrays.columns import NEVER, as_numbers, find_distinct, numbers, pack, pick
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.order import sort_rows
@@ -110,7 +111,7 @@ def _add_up(pieces: _Pieces, process: Int64s, device: Int64s, step: Int64s) -> p
     np.add.at(total, number, pieces.length)
     np.maximum.at(most, number, pieces.whole)
     of_process, of_device, stream, of_step, cause = (key[first] for key in keys)
-    order = sort_rows(of_process, of_device, stream, np.where(of_step == NEVER, -NEVER, of_step), cause)
+    order = sort_rows(of_process, of_device, stream, sort_last(of_step), cause)
     columns = {
         "process_key": of_process,
         "device_id": of_device,

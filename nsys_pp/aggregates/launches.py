@@ -19,7 +19,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.aggregates.step_times import DEVICE, StepTimes, time_on_device
+from nsys_pp.aggregates.step_times import DEVICE, StepTimes, sort_last, time_on_device
 from nsys_pp.aggregates.unions import sum_within
 from nsys_pp.aggregates.windows import tile
 from nsys_pp.arrays.columns import NEVER, as_numbers, index_rows, is_among, numbers, pack
@@ -92,7 +92,7 @@ def sum_launches(
     delays = _describe_delays(number, delay, count)
     kept = np.flatnonzero((numbers(delays["count"]) > 0) | (most > 0))
     process, device, of_step = (key[first][kept] for key in keys)
-    order = sort_rows(process, device, np.where(of_step == NEVER, -NEVER, of_step))
+    order = sort_rows(process, device, sort_last(of_step))
     return conform(index_rows(pl.DataFrame(columns).hstack(delays), kept[order]), LAUNCH_AGGREGATES)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
-from nsys_pp.aggregates.step_times import DEVICE, step_on_host, time_on_device
+from nsys_pp.aggregates.step_times import DEVICE, EVER, step_on_host, time_on_device
 from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import (
     NEVER,
@@ -27,7 +27,6 @@ from nsys_pp.frames.aggregates import ALL_JOBS
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KINDS
 
-_EVER = np.int64(1 << 62)
 _STEP = ["process_key", "device_id", "step"]
 
 
@@ -52,7 +51,6 @@ def sum_phases(
     on_host = numbers(step_on_host(jobs, steps, time="host_start_ns"))
     step = numbers(jobs["step"])
     jobs = set_column(jobs, as_numbers("step", np.where(step == NEVER, on_host, step)))
-
     return pl.concat([*_sum_jobs(jobs), *_sum_steps(gpu_ops, is_among(gpu_ops["kind"], kinds), steps)])
 
 
@@ -92,10 +90,10 @@ def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) ->
     )
 
     first, number = number_keys(pack(columns[0], columns[2]))
-    begin, end = np.full(len(first), _EVER), np.full(len(first), NEVER)
-    np.minimum.at(begin, number, numbers(steps["host_start_ns"], null=_EVER))
+    begin, end = np.full(len(first), EVER), np.full(len(first), NEVER)
+    np.minimum.at(begin, number, numbers(steps["host_start_ns"], null=EVER))
     np.maximum.at(end, number, numbers(steps["host_end_ns"]))
-    length = np.where((begin < _EVER) & (end > NEVER), end - begin, NEVER)
+    length = np.where((begin < EVER) & (end > NEVER), end - begin, NEVER)
     on_host = index_rows(steps[["process_key", "step"]], first).hstack(
         [as_numbers("value_ns", length), name.new_from_index(0, len(first))]
     )

@@ -16,7 +16,13 @@ from nsys_pp.arrays.types import Int64s
 
 PROCESS = ("process_key",)
 DEVICE = ("process_key", "device_id")
-_EVER = np.int64(1 << 62)
+EVER = np.int64(1 << 62)
+"""Later than any time."""
+
+
+def sort_last(step: Int64s) -> Int64s:
+    """Return a key that sorts steps by number, and the time outside all steps (`NEVER`) last."""
+    return np.where(step == NEVER, EVER, step)
 
 
 class StepTimes(Struct, frozen=True):
@@ -55,7 +61,7 @@ def time_on_host(steps: pl.DataFrame) -> StepTimes:
     A step has the hull of its times on all devices. Without a time on the CPU, it has the time between the steps around it.
     """
     process, step, start = (numbers(steps[name]) for name in (*PROCESS, "step", "start_ns"))
-    begin, end = numbers(steps["host_start_ns"], null=_EVER), numbers(steps["host_end_ns"])
+    begin, end = numbers(steps["host_start_ns"], null=EVER), numbers(steps["host_end_ns"])
     order = sort_rows(process, step)
     process, step = process[order], step[order]
     first = np.flatnonzero(
@@ -72,7 +78,7 @@ def time_on_host(steps: pl.DataFrame) -> StepTimes:
     group = np.cumsum(np.append(False, process[1:] != process[:-1])[: len(process)])
     previous = running_maximum(group, end)  # and of the step itself
     following = -running_maximum(group.max(initial=0) - group[::-1], -begin[::-1])[::-1]
-    has_begin, has_end = begin < _EVER, end > NEVER
+    has_begin, has_end = begin < EVER, end > NEVER
     since = np.where(has_begin, begin, np.maximum(previous, NEVER + 1))
     return _cut([process], step, since, np.where(has_end, end, following))
 
@@ -112,7 +118,7 @@ def _cut(owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s) -> S
     is_same = np.ones(max(len(rows) - 1, 0), dtype=np.bool_)
     for key in keys:
         is_same &= key[1:] == key[:-1]
-    until = np.append(np.where(is_same, begin[1:], _EVER), _EVER)[: len(rows)]
+    until = np.append(np.where(is_same, begin[1:], EVER), EVER)[: len(rows)]
     stop = np.minimum(end[rows], until)
     left = np.flatnonzero(begin < stop)
     return StepTimes(tuple(key[left] for key in keys), step[rows][left], begin[left], stop[left])

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.aggregates.step_times import DEVICE, PROCESS, StepTimes, time_on_device, time_on_host
+from nsys_pp.aggregates.step_times import DEVICE, EVER, PROCESS, StepTimes, time_on_device, time_on_host
 from nsys_pp.arrays.columns import NEVER, as_numbers, numbers, pack, pick
 from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.order import sort_rows
@@ -42,7 +42,6 @@ HOST_WINDOWS = build_schema(
     },
     name="HOST_WINDOWS",
 )
-_EVER = np.int64(1 << 62)
 
 
 class Windows(Struct, frozen=True, kw_only=True):
@@ -100,8 +99,8 @@ def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[In
     parts = []
     for frame, (start, end) in zip((*frames, steps, steps), names, strict=True):
         process, number = number_keys(numbers(frame["process_key"]))
-        first, last = np.full(len(process), _EVER), np.full(len(process), NEVER)
-        np.minimum.at(first, number, numbers(frame[start], null=_EVER))
+        first, last = np.full(len(process), EVER), np.full(len(process), NEVER)
+        np.minimum.at(first, number, numbers(frame[start], null=EVER))
         np.maximum.at(last, number, numbers(frame[end]))
         parts.append((numbers(frame["process_key"])[process], first, last))
     process, first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -134,7 +133,7 @@ def tile(
     group = pack(*(np.append(key, of_step) for key, of_step in zip(owner, steps.owner, strict=True)))
     row = find_rows(group[:count], group[count:])
     start, end = (
-        np.maximum(steps.start, pick(first, row, _EVER)),
+        np.maximum(steps.start, pick(first, row, EVER)),
         np.minimum(steps.end, pick(last, row, NEVER)),
     )
     kept = np.flatnonzero((row >= 0) & (start < end))

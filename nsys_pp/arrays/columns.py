@@ -185,6 +185,13 @@ def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
     return frame.clone().replace_column(frame.get_column_index(column.name), column)
 
 
+def add_constants(frame: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
+    """Add columns of one value, each a column of one row: literals need no memory, but a query, which takes longer than to write few rows."""
+    if len(frame) < _FEW_ROWS:
+        return frame.hstack([value.new_from_index(0, len(frame)) for value in values])
+    return frame.with_columns(pl.lit(value[0], value.dtype).alias(value.name) for value in values)
+
+
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
     return frame[build_column("", row.astype(np.uint32))]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import gather_rows, numbers, pack
+from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
@@ -182,10 +182,8 @@ def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.Da
     of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
     if len(of_key) > len(first):  # several rows for a key
         return rows.join(facts, on=keys, how="left", maintain_order="left")
-    if number is None:  # columns of one value, which need no memory as literals
-        return rows.with_columns(
-            pl.lit(column[0], column.dtype).alias(column.name) for column in of_key.iter_columns()
-        )
+    if number is None:
+        return add_constants(rows, of_key.get_columns())
     return rows.hstack(gather_rows(of_key, of_key.columns, number))
 
 

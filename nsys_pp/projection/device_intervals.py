@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import index_column
+from nsys_pp.arrays.columns import add_constants, index_column
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
@@ -25,7 +25,6 @@ _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),
     *("first_op", "last_op"),
 )
-_FEW_ROWS = 50_000
 _MOST_TRIES = 4  # of an operation that no segment crosses; each takes a pass over all segments
 PROJECTED = pl.Schema(  # columns that projection adds to a range: one row per range and target
     {
@@ -188,23 +187,10 @@ def project_onto_targets(
             _name_scopes(windows),
         ]
         target = {"device_id": device_id, "stream_id": stream_id}
-        projected = _add_target(pl.DataFrame(columns), target)
+        constants = [pl.Series(name, [value], PROJECTED[name]) for name, value in target.items()]
+        projected = add_constants(pl.DataFrame(columns), constants)
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
-
-
-def _add_target(projected: pl.DataFrame, target: dict[str, int | None]) -> pl.DataFrame:
-    """Add columns of one value: literals need no memory, but a query, which takes longer than to write few rows."""
-    if len(projected) < _FEW_ROWS:
-        return projected.hstack(
-            [
-                pl.Series(name, [value], PROJECTED[name]).new_from_index(0, len(projected))
-                for name, value in target.items()
-            ]
-        )
-    return projected.with_columns(
-        pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
-    )
 
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
