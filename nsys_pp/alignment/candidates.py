@@ -8,7 +8,7 @@ or a step apart) can explain nearly as much: all of them are returned. Drift is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -55,7 +55,13 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 def find_candidates(
-    events: Events, reference: Reference, center: Line, half_width_ns: float, scatter_ns: float | None
+    events: Events,
+    reference: Reference,
+    center: Line,
+    half_width_ns: float,
+    scatter_ns: float | None,
+    *,
+    near_ns: float = 0.0,
 ) -> list[Candidate]:
     """Find the lines by which operations of a domain and of a timeline agree.
 
@@ -65,6 +71,8 @@ def find_candidates(
         center: Line around which to search.
         half_width_ns: Largest distance from it.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
+        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone: near it, others in lockstep
+            may have more votes and more evidence. 0: none is.
 
     Returns:
         Candidates with evidence, the one with most first, no two at the same offset.
@@ -88,7 +96,14 @@ def find_candidates(
             ):
                 fitted = [fit_votes(votes, window) for window in chosen]
                 starts += [(start, tried) for start in _keep_best(comparison, fitted, count)]
-    return _rank_lines(comparison, starts, scatter_ns)
+    if near_ns:
+        starts.append((weigh_start(comparison, center, within_ns=near_ns), 1))
+    return _rank_lines(
+        comparison,
+        starts,
+        scatter_ns,
+        lambda line: near_ns if line.distance_ns(center) <= near_ns else _SAME_NS,
+    )
 
 
 def weigh_lines(
@@ -122,7 +137,10 @@ class _TestedLines:
 
 
 def _rank_lines(
-    comparison: Comparison, starts: list[tuple[Start, int]], scatter_ns: float | None
+    comparison: Comparison,
+    starts: list[tuple[Start, int]],
+    scatter_ns: float | None,
+    find_same_ns: Callable[[Line], float],
 ) -> list[Candidate]:
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped.
 
@@ -131,6 +149,7 @@ def _rank_lines(
         starts: Each with the number of lines that it was chosen from, relative to the others: the best of many has some evidence by
             chance.
         scatter_ns: As for `find_candidates`.
+        find_same_ns: Returns the distance from a line within which one with more evidence is the same.
     """
     tested = _TestedLines(comparison)
     fitted = [(line, tried) for start, tried in starts for line in _refine(tested, start, scatter_ns)]
@@ -150,8 +169,9 @@ def _rank_lines(
         )
     ranked: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
+        same_ns = find_same_ns(candidate.line)
         if candidate.evidence > 0 and all(
-            candidate.line.distance_ns(other.line) > _SAME_NS for other in ranked
+            candidate.line.distance_ns(other.line) > same_ns for other in ranked
         ):
             ranked.append(candidate)
     return ranked

@@ -17,7 +17,7 @@ from nsys_pp.alignment.timeline import RivalDistances, Timeline
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
-_LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival
+_LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
 _RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
 _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
@@ -28,6 +28,7 @@ _JOINT_CERTAINTY = (
     0.25  # evidence of the other units of a machine for this: they do the same at the same time
 )
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
+_AT_UTC_NS = 20e3  # sessions of a machine that are this close by recorded UTC agree with it
 _STEP_EVIDENCE = 9.2  # for a rival, as much as makes up for how seldom UTC is stepped between sessions
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 
@@ -104,6 +105,12 @@ def choose(
         and rival.evidence > best.evidence + _STEP_EVIDENCE
     ]  # fmt: skip
     utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
+    if joint[0].machines & timeline.machines and utc_ns > _AT_UTC_NS:
+        # without communicators, groups of other stages in lockstep have more evidence than the few operations that all ranks share
+        close += [
+            rival.line.distance_ns(best.line) for _, rival in rivals
+            if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= _AT_UTC_NS
+        ]  # fmt: skip
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
         close.append(utc_ns)
     certainty = score - (1 - _EXCHANGE_CERTAINTY) * best.exchange_evidence - (1 - _JOINT_CERTAINTY) * others
@@ -163,8 +170,9 @@ def _score(
 ) -> list[_Scored]:
     """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
+    near_ns = _AT_UTC_NS if joint[0].machines & timeline.machines else 0.0
     candidates = [
-        find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, scatter_ns)
+        find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, scatter_ns, near_ns=near_ns)
         if len(merged)
         else []
         for merged in (unit.merge_operations() for unit in joint)

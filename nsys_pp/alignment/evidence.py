@@ -14,7 +14,7 @@ from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
 NEAR_NS = 150_000.0
-"""Tolerance of pairs by a first line."""
+"""Tolerance of pairs by a first line, if it is not known better."""
 
 _MAX_STARTS = 3  # pairs of channels that a fit begins with
 
@@ -59,18 +59,18 @@ def _pair_compiled(comparison: Comparison, line: Line, scatter_ns: float) -> Pai
     )
 
 
-def weigh_start(comparison: Comparison, line: Line) -> Start:
-    """Weigh a line roughly, by operations within `NEAR_NS`, and list the pairs a fit begins with."""
+def weigh_start(comparison: Comparison, line: Line, *, within_ns: float = NEAR_NS) -> Start:
+    """Weigh a line roughly, by operations within some distance, and list the pairs a fit begins with."""
     if comparison.finder is None:
-        near = find_near(comparison, line, NEAR_NS)
+        near = find_near(comparison, line, within_ns)
         rows = [np.flatnonzero(near.link == link) for link in _list_sharpest(near)]
         return Start(
             line=line,
-            evidence=pair_events(comparison, near, NEAR_NS / 3).evidence,
+            evidence=pair_events(comparison, near, within_ns / 3).evidence,
             sharpest=[(near.event_row[of_link], near.residual_ns[of_link]) for of_link in rows],
         )
     found = comparison.finder.weigh(
-        (line.offset_ns, line.rate, line.center_ns), NEAR_NS, SKEW_NS, NEAR_NS / 3, starts=_MAX_STARTS
+        (line.offset_ns, line.rate, line.center_ns), within_ns, SKEW_NS, within_ns / 3, starts=_MAX_STARTS
     )
     return Start(
         line=line,

@@ -38,6 +38,9 @@ class Cluster:
     micro_batches: int = 4
     has_world: bool = True  # one all-reduce of all ranks in a step
     dense: int = 40  # tensor-parallel all-reduces of a step
+    lockstep_ns: int = (
+        0  # these of each stage are this long after those of the stage before; 0: at times of their own
+    )
     skew_ns: int = 5 * _MICRO
     buffered: bool = False
     travel_ns: int = 150 * _MICRO  # of messages
@@ -172,12 +175,10 @@ def _run(cluster: Cluster, draw: _Draw, steps: Int64s) -> None:
                 draw.collective("AllReduce_Sum_bf16", "stream 18", ranks[stage, :, tensor], done, 900_000)
         for replica in range(cluster.replicas):
             if cluster.tensor > 1:
-                at = (steps[:, None] - step * (0.2 + 0.7 * random.random((count, cluster.dense)))).astype(
-                    np.int64
-                )
-                draw.collective(
-                    "AllReduce_Sum_bf16", "stream 7", ranks[stage, replica], np.sort(at.ravel()), 30_000
-                )
+                if not (cluster.lockstep_ns and stage):
+                    at = steps[:, None] - step * (0.2 + 0.7 * random.random((count, cluster.dense)))
+                done = np.sort(at.astype(np.int64).ravel()) + stage * cluster.lockstep_ns
+                draw.collective("AllReduce_Sum_bf16", "stream 7", ranks[stage, replica], done, 30_000)
             for tensor in range(cluster.tensor):
                 if stage + 1 < cluster.stages:
                     _exchange(

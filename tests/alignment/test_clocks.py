@@ -173,6 +173,34 @@ def test_a_regular_run_does_not_fool_it() -> None:
         assert (errors <= bounds).all()
 
 
+@pytest.mark.draws
+@pytest.mark.parametrize("lockstep_ns", [100 * US, 270 * US, 600 * US])
+def test_groups_of_stages_in_lockstep_do_not_place_sessions_that_recorded_utc_places(
+    lockstep_ns: int,
+) -> None:
+    """Without communicators, the groups of all stages look like one; what all ranks share, and recorded UTC, say otherwise."""
+    for seed in range(count_draws(12, least=3)):
+        cluster = Cluster(
+            machines=1,
+            gpus=8,
+            stages=4,
+            tensor=2,
+            steps=2,
+            buckets=0,
+            lockstep_ns=lockstep_ns,
+            skew_ns=500,
+            drift_ppm=0,
+            utc_error_ns=5 * US,
+            outliers=0.0,
+            seed=seed,
+        )
+        recording = record(cluster)
+        alignment = align(recording)
+        errors, bounds = errors_ns(alignment, recording.clocks), report_bounds_ns(alignment)
+        assert errors.max() < 20 * US
+        assert (errors <= bounds).all()
+
+
 def test_a_single_shared_operation_is_used_with_caution() -> None:
     recording = record(Cluster(machines=2, gpus=1, steps=1, buckets=0, drift_ppm=0))
     alignment = align(recording)
