@@ -94,12 +94,12 @@ def scrub(
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
     removed = {}
 
-    def write(copies: Mapping[Path, Path]) -> None:
+    def write(copies: Mapping[Path, Path], group: Path | None = None) -> None:
         for target in copies.values():
             check_output(target, force=force, inputs=sources)
         for path, target in copies.items():
             if is_part(path):
-                scrub_part(path, target, pseudonyms, version=own_version, force=force)
+                scrub_part(path, target, pseudonyms, version=own_version, force=force, named=group)
             elif is_trace(path):
                 scrub_trace(path, target, pseudonyms, force=force)
             else:
@@ -111,7 +111,11 @@ def scrub(
     if is_group(sources, Path(output)) and all(map(is_part, sources)):
         copies = _write_group(names, Path(output), pseudonyms, write, force=force)
     else:
-        copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
+        copies = {sources[0]: Path(output)}
+        if not is_file:
+            _check_folder(names, Path(output))
+            copies = _name_copies(names, Path(output), pseudonyms)
+            _make_folders(copies)
         write(copies)
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
 
@@ -120,19 +124,21 @@ def _write_group(
     names: Mapping[Path, Path],
     output: Path,
     pseudonyms: Pseudonyms,
-    write: Callable[[Mapping[Path, Path]], None],
+    write: Callable[[Mapping[Path, Path], Path], None],
     *,
     force: bool,
 ) -> dict[Path, Path]:
     """Write the copies of parts as one group part; return the path of each copy in it."""
     check_output(output, force=force, inputs=list(names))
+    members = _name_copies(names, output, pseudonyms)
+    below = {path: member.relative_to(output) for path, member in members.items()}
     with make_scratch(output) as scratch:
-        copies = _name_copies(names, scratch, pseudonyms)
-        write(copies)
-        below = {path: copy.relative_to(scratch) for path, copy in copies.items()}
+        copies = {path: scratch / name for path, name in below.items()}
+        _make_folders(copies, named=output)
+        write(copies, output)
         opened = [(below[path].as_posix(), partial(open_part_file, copy)) for path, copy in copies.items()]
         write_group(output, opened, force=force)
-    return {path: output / name for path, name in below.items()}
+    return members
 
 
 def _check_options(path: Path, *, hosts: bool, users: bool, paths: bool) -> None:
@@ -233,16 +239,11 @@ def _is_folder_of_reports(path: Path) -> bool:
 
 
 def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonyms) -> dict[Path, Path]:
-    """Name the copy of each input, and make its folder; names of files and folders have pseudonyms, too.
+    """Name the copy of each input in a folder or group; names of files and folders have pseudonyms, too.
 
     Raises:
-        OutputError: It is not a folder, or two copies have one name.
+        OutputError: Two copies have one name.
     """
-    if not output.is_dir() and (output.exists() or output.name.endswith(_SUFFIXES)):
-        raise OutputError(
-            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
-            "name a folder with `-o`",
-        )
     copies: dict[Path, Path] = {}
     for path, name in names.items():
         parts = [pseudonyms.replace_words(part, with_short=True) for part in name.parts]
@@ -252,7 +253,18 @@ def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonym
                 f"two copies would both be written to `{target}`", "scrub them into two folders"
             )
         copies[path] = target
-    for folder in {target.parent for target in copies.values()}:
-        with translate_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
     return copies
+
+
+def _check_folder(names: Mapping[Path, Path], output: Path) -> None:
+    if not output.is_dir() and (output.exists() or output.name.endswith(_SUFFIXES)):
+        raise OutputError(
+            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
+            "name a folder with `-o`",
+        )
+
+
+def _make_folders(copies: Mapping[Path, Path], *, named: Path | None = None) -> None:
+    for folder in {target.parent for target in copies.values()}:
+        with translate_errors(named or folder):
+            folder.mkdir(parents=True, exist_ok=True)
