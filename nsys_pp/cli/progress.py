@@ -176,7 +176,9 @@ class _ProgressLines:
             phase, since_s, first = self._phase
             rate = (share.done - first) / max(now_s - since_s, 1e-3)
             facts |= {"doing": phase, "done": share.done, "total": share.total, "rate_per_s": round(rate, 3)}
-            counts = f", {share.done:,} of {share.total:,} ({rate:.2g}/s)" if share.total > 1 else ""
+            counts = (
+                f", {share.done:,} of {share.total:,} ({_format_rate(rate)}/s)" if share.total > 1 else ""
+            )
             if (left_s := estimate_left(share, now_s - since_s)) is not None:
                 facts["left_s"] = round(left_s, 1)
                 counts += f", {share:.0%}" if share.total == 1 else ""
@@ -188,6 +190,15 @@ class _ProgressLines:
             record=self._record,
             file=self._stderr,
         )
+
+
+def _format_rate(rate: float) -> str:
+    """Format a rate with two digits, or without a fraction.
+
+    >>> _format_rate(0.5), _format_rate(7.25), _format_rate(231.6)
+    ('0.5', '7.2', '232')
+    """
+    return f"{rate:.2g}" if rate < 99.5 else f"{rate:,.0f}"
 
 
 def estimate_left(share: float, elapsed_s: float) -> float | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from nsys_pp.compose.options import Inputs, parse_inputs
 from nsys_pp.compose.part_groups import is_group
 from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.frames.choices import CLOCKS_SUFFIX
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.read import find_reports, is_part
@@ -142,6 +143,11 @@ def _write_group(
 
 
 def _check_options(path: Path, *, hosts: bool, users: bool, paths: bool) -> None:
+    if path.suffix == CLOCKS_SUFFIX:
+        raise ReportError(
+            f"`{path}` has the clocks of a run, and `scrub` copies reports, parts and traces",
+            "scrub the reports or parts of the run, and write the clocks of the copies with `nsys-pp align -o`",
+        )
     if not (is_part(path) or is_trace(path)):
         return
     for name, is_set in (("users", users), ("paths", paths)):

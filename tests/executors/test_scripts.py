@@ -55,7 +55,9 @@ def test_a_script_that_its_processes_run_again(tmp_path: Path) -> None:
     with start_script(text, tmp_path) as script:
         _, stderr = script.communicate(timeout=PATIENCE_S)
     assert script.returncode == 1
-    assert 'if __name__ == \'__main__\':' in stderr  # Python's words, of the processes
+    assert "if __name__ == '__main__':" in stderr  # Python's words, of the processes
     last = stderr.strip().splitlines()[-1]
-    assert last.endswith("was gone with status 1, and so was a second one that ran alone: see its error on stderr")
+    assert last.endswith(
+        "was gone with status 1, and so was a second one that ran alone: see its error on stderr"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "script.py"]
