@@ -52,12 +52,12 @@ def _show_bar() -> Iterator[Callback]:
 
     bar = build_bar(Console(stderr=True))
     task = bar.add_task("reading", total=1.0, counts="")
-    phase = ""
+    phase = ("", 0)
 
     def update(work: str, share: float) -> None:
         nonlocal phase
-        if isinstance(share, Share) and share.doing != phase:
-            phase = share.doing
+        if isinstance(share, Share) and (share.doing, share.total) != phase:
+            phase = share.doing, share.total
             bar.reset(task)  # each phase has a speed of its own
         activity, _, counts = work.partition(": ")
         bar.update(task, description=activity, counts=counts, completed=share)
@@ -147,11 +147,15 @@ class _ProgressLines:
         self._current: tuple[str, float] = ("reading", 0.0)
         self._began_s = time.monotonic()
         self._phase: tuple[str, float, int] = ("", self._began_s, 0)  # name, begin, count at the begin
+        self._total = 0  # of the phase: an overview and the traces of its folder are counted apart
         self._has_written = False
 
     def update(self, work: str, share: float) -> None:
-        if isinstance(share, Share) and share.doing != self._phase[0]:
-            self._phase = share.doing, time.monotonic(), share.done
+        if isinstance(share, Share):
+            phase, _, first = self._phase
+            if share.doing != phase or share.total != self._total or share.done < first:
+                self._phase = share.doing, time.monotonic(), share.done
+                self._total = share.total
         self._current = work, share
 
     def write(self) -> None:
@@ -172,7 +176,9 @@ class _ProgressLines:
             phase, since_s, first = self._phase
             rate = (share.done - first) / max(now_s - since_s, 1e-3)
             facts |= {"doing": phase, "done": share.done, "total": share.total, "rate_per_s": round(rate, 3)}
-            counts = f", {share.done:,} of {share.total:,} ({rate:.2g}/s)" if share.total > 1 else ""
+            counts = (
+                f", {share.done:,} of {share.total:,} ({_format_rate(rate)}/s)" if share.total > 1 else ""
+            )
             if (left_s := estimate_left(share, now_s - since_s)) is not None:
                 facts["left_s"] = round(left_s, 1)
                 counts += f", {share:.0%}" if share.total == 1 else ""
@@ -184,6 +190,15 @@ class _ProgressLines:
             record=self._record,
             file=self._stderr,
         )
+
+
+def _format_rate(rate: float) -> str:
+    """Format a rate with two digits, or without a fraction.
+
+    >>> _format_rate(0.5), _format_rate(7.25), _format_rate(231.6)
+    ('0.5', '7.2', '232')
+    """
+    return f"{rate:.2g}" if rate < 99.5 else f"{rate:,.0f}"
 
 
 def estimate_left(share: float, elapsed_s: float) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,12 @@ def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
 
     runs = [[name] for name in named] if ctx.info_name == "compare" else [named]
     with_parts = ctx.info_name not in _WITHOUT_PARTS
-    try:
-        return [str(path) for run in runs for path in list_existing_inputs(run, with_parts=with_parts)]
-    except NsysPPError:
-        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the command has shown them as notes
+        try:
+            return [str(path) for run in runs for path in list_existing_inputs(run, with_parts=with_parts)]
+        except NsysPPError:
+            return []
 
 
 def _measure_peak() -> dict[str, int] | None:

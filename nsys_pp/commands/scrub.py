@@ -13,6 +13,7 @@ from pathlib import Path
 from nsys_pp.compose.options import Inputs, parse_inputs
 from nsys_pp.compose.part_groups import is_group
 from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.frames.choices import CLOCKS_SUFFIX
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.read import find_reports, is_part
@@ -94,12 +95,12 @@ def scrub(
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
     removed = {}
 
-    def write(copies: Mapping[Path, Path]) -> None:
+    def write(copies: Mapping[Path, Path], group: Path | None = None) -> None:
         for target in copies.values():
             check_output(target, force=force, inputs=sources)
         for path, target in copies.items():
             if is_part(path):
-                scrub_part(path, target, pseudonyms, version=own_version, force=force)
+                scrub_part(path, target, pseudonyms, version=own_version, force=force, named=group)
             elif is_trace(path):
                 scrub_trace(path, target, pseudonyms, force=force)
             else:
@@ -111,7 +112,11 @@ def scrub(
     if is_group(sources, Path(output)) and all(map(is_part, sources)):
         copies = _write_group(names, Path(output), pseudonyms, write, force=force)
     else:
-        copies = {sources[0]: Path(output)} if is_file else _name_copies(names, Path(output), pseudonyms)
+        copies = {sources[0]: Path(output)}
+        if not is_file:
+            _check_folder(names, Path(output))
+            copies = _name_copies(names, Path(output), pseudonyms)
+            _make_folders(copies)
         write(copies)
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
 
@@ -120,22 +125,29 @@ def _write_group(
     names: Mapping[Path, Path],
     output: Path,
     pseudonyms: Pseudonyms,
-    write: Callable[[Mapping[Path, Path]], None],
+    write: Callable[[Mapping[Path, Path], Path], None],
     *,
     force: bool,
 ) -> dict[Path, Path]:
     """Write the copies of parts as one group part; return the path of each copy in it."""
     check_output(output, force=force, inputs=list(names))
+    members = _name_copies(names, output, pseudonyms)
+    below = {path: member.relative_to(output) for path, member in members.items()}
     with make_scratch(output) as scratch:
-        copies = _name_copies(names, scratch, pseudonyms)
-        write(copies)
-        below = {path: copy.relative_to(scratch) for path, copy in copies.items()}
+        copies = {path: scratch / name for path, name in below.items()}
+        _make_folders(copies, named=output)
+        write(copies, output)
         opened = [(below[path].as_posix(), partial(open_part_file, copy)) for path, copy in copies.items()]
         write_group(output, opened, force=force)
-    return {path: output / name for path, name in below.items()}
+    return members
 
 
 def _check_options(path: Path, *, hosts: bool, users: bool, paths: bool) -> None:
+    if path.suffix == CLOCKS_SUFFIX:
+        raise ReportError(
+            f"`{path}` has the clocks of a run, and `scrub` copies reports, parts and traces",
+            "scrub the reports or parts of the run, and write the clocks of the copies with `nsys-pp align -o`",
+        )
     if not (is_part(path) or is_trace(path)):
         return
     for name, is_set in (("users", users), ("paths", paths)):
@@ -233,16 +245,11 @@ def _is_folder_of_reports(path: Path) -> bool:
 
 
 def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonyms) -> dict[Path, Path]:
-    """Name the copy of each input, and make its folder; names of files and folders have pseudonyms, too.
+    """Name the copy of each input in a folder or group; names of files and folders have pseudonyms, too.
 
     Raises:
-        OutputError: It is not a folder, or two copies have one name.
+        OutputError: Two copies have one name.
     """
-    if not output.is_dir() and (output.exists() or output.name.endswith(_SUFFIXES)):
-        raise OutputError(
-            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
-            "name a folder with `-o`",
-        )
     copies: dict[Path, Path] = {}
     for path, name in names.items():
         parts = [pseudonyms.replace_words(part, with_short=True) for part in name.parts]
@@ -252,7 +259,18 @@ def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonym
                 f"two copies would both be written to `{target}`", "scrub them into two folders"
             )
         copies[path] = target
-    for folder in {target.parent for target in copies.values()}:
-        with translate_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
     return copies
+
+
+def _check_folder(names: Mapping[Path, Path], output: Path) -> None:
+    if not output.is_dir() and (output.exists() or output.name.endswith(_SUFFIXES)):
+        raise OutputError(
+            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
+            "name a folder with `-o`",
+        )
+
+
+def _make_folders(copies: Mapping[Path, Path], *, named: Path | None = None) -> None:
+    for folder in {target.parent for target in copies.values()}:
+        with translate_errors(named or folder):
+            folder.mkdir(parents=True, exist_ok=True)

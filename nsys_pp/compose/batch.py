@@ -183,7 +183,7 @@ class Batch:
         Args:
             doing: Phase of the work for the progress, as in "writing".
             work: The function; the time limit of reports does not hold for it.
-            own: Existing outputs, each with the second argument of the function.
+            own: Outputs by the paths that users know, each with the second argument of the function; they need not exist.
 
         Returns:
             Results by output, in order.

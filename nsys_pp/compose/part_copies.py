@@ -41,7 +41,14 @@ def settle_options(asked: Mapping[str, Any], part: Path | None) -> PartOptions:
     return replace(usual, **explicit)
 
 
-def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_changed: bool = False) -> Part:
+def copy_part(
+    path: Path,
+    output: Path,
+    asked: Mapping[str, Any],
+    *,
+    only_changed: bool = False,
+    named: Path | None = None,
+) -> Part:
     """Check a part, and copy it; with detail "jobs", without the blocks of its trace.
 
     Rows of jobs, steps and messages are no blocks: a copy of a part with jobs is the part that `extract --detail jobs` makes of the
@@ -52,6 +59,7 @@ def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_change
         output: The copy.
         asked: Fields of `PartOptions` that it is to have; None where open.
         only_changed: Write no copy that would be equal.
+        named: Output that errors name, as in `replace_file`.
 
     Returns:
         The copy.
@@ -66,10 +74,15 @@ def copy_part(path: Path, output: Path, asked: Mapping[str, Any], *, only_change
     if explicit.get("detail") == "jobs" and part.options.detail != "jobs":
         _check_options(replace(part, options=replace(part.options, **_LEAST)), path, explicit)
         packed = part.frames.packed if isinstance(part.frames, PackedFrames) else None
-        return write_part(output, partial(_drop_trace, part, path), force=True, packed=packed)
+        build = partial(_drop_trace, part, path)
+        return write_part(output, build, force=True, packed=packed, named=named)
     _check_options(part, path, explicit)
     if not only_changed:
-        with replace_file(output, force=True) as new, new.open("wb") as copy, open_part_file(path) as file:
+        with (
+            replace_file(output, force=True, named=named) as new,
+            new.open("wb") as copy,
+            open_part_file(path) as file,
+        ):
             shutil.copyfileobj(file, copy, _PIECE_BYTES)
     return part
 

@@ -74,7 +74,7 @@ def extract_file(
         return describe_part(path, output, part, is_new=True)
     with translate_errors(output):
         temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-        part = make_part(path, temporary, options, nsys=nsys, scratch=scratch)
+        part = make_part(path, temporary, options, nsys=nsys, scratch=scratch, named=output)
         os.replace(temporary, output)
     return describe_part(path, output, part, is_new=True)
 
@@ -90,9 +90,15 @@ def keep_finished(
 
 
 def make_part(
-    path: Path, output: Path, options: PartOptions, *, nsys: str | None, scratch: Path | None
+    path: Path,
+    output: Path,
+    options: PartOptions,
+    *,
+    nsys: str | None,
+    scratch: Path | None,
+    named: Path | None = None,
 ) -> Part:
-    """Extract a report into a file, which is replaced; arguments and errors as in `extract_file`."""
+    """Extract a report into a file, which is replaced; errors, which name `named`, and other arguments as in `extract_file`."""
 
     def make(sink: Sink) -> Part:
         part = extract_report(path, options, sink, nsys=nsys, scratch=scratch)
@@ -100,7 +106,7 @@ def make_part(
             raise nothing_to_draw_error(f"`{path}` has nothing to draw")
         return part
 
-    return write_part(output, make, force=True)
+    return write_part(output, make, force=True, named=named)
 
 
 def describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:

@@ -22,7 +22,7 @@ from nsys_pp.read import is_part
 from nsys_pp.read.frame_archives import DAMAGES
 from nsys_pp.read.part_groups import is_like_part, list_group, open_part_file
 from nsys_pp.read.parts import damaged_error
-from nsys_pp.write.files import check_output
+from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.part_groups import write_group
 from nsys_pp.write.spool import make_scratch
 
@@ -145,8 +145,8 @@ def _extract_member(
     kept = keep_finished(path, target, options, force=force, nsys=nsys)
     if kept is not None:
         return _Member(extracted=kept, stored=target)
-    stored = _name_new(scratch)
-    part = make_part(path, stored, options, nsys=nsys, scratch=scratch)
+    stored = _name_new(scratch, output)
+    part = make_part(path, stored, options, nsys=nsys, scratch=scratch, named=output)
     return _Member(extracted=describe_part(path, target, part, is_new=True), stored=stored)
 
 
@@ -154,15 +154,16 @@ def _copy_member(
     path: Path, output: Path, names: Mapping[Path, str], asked: Mapping[str, Any], scratch: Path
 ) -> _Member:
     """Check a part; write a copy of less detail where that is asked for."""
-    stored = _name_new(scratch)
-    part = copy_part(path, stored, asked, only_changed=True)
+    stored = _name_new(scratch, output)
+    part = copy_part(path, stored, asked, only_changed=True, named=output)
     extracted = describe_part(path, output / names[path], part, is_new=True)
     return _Member(extracted=extracted, stored=stored if stored.stat().st_size else path)
 
 
-def _name_new(scratch: Path) -> Path:
-    handle, name = tempfile.mkstemp(dir=scratch, suffix=SUFFIX)
-    os.close(handle)
+def _name_new(scratch: Path, output: Path) -> Path:
+    with translate_errors(output):
+        handle, name = tempfile.mkstemp(dir=scratch, suffix=SUFFIX)
+        os.close(handle)
     return Path(name)
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from nsys_pp.compose.batch import Batch
@@ -84,29 +83,33 @@ def _write_elsewhere(
         targets: Their files.
         batch: Batch of the inputs.
         shared: Folder that all machines see.
-        folder: Folder of the traces, for errors.
+        folder: Folder where the traces will be, for errors.
     """
     with translate_errors(folder):
-        scratch = Path(tempfile.mkdtemp(dir=shared))
-        own = {scratch / target.name: piece.shown for piece, target in zip(pieces, targets, strict=True)}
-        for path in own:
-            path.mkdir()
-    sizes = batch.map_outputs("writing", partial(_write_finished, folder=folder), own)
-    for path, target in zip(own, targets, strict=True):
+        scratch = [Path(tempfile.mkdtemp(dir=shared)) for _ in targets]
+    named = [folder / target.name for target in targets]
+    contents = zip(scratch, (piece.shown for piece in pieces), strict=True)
+    sizes = batch.map_outputs("writing", _write_finished, dict(zip(named, contents, strict=True)))
+    for path, target in zip(scratch, targets, strict=True):
         shutil.move(path / _FINISHED, target)
     return [*sizes.values()]
 
 
-def _write_finished(path: Path, reports: Sequence[PlacedReport], *, folder: Path) -> int:
-    """Write a trace into a folder, under its name when it is complete, and return its size in bytes.
+def _write_finished(named: Path, content: tuple[Path, Sequence[PlacedReport]]) -> int:
+    """Write a trace into a folder, under the name `_FINISHED` when it is complete, and return its size in bytes.
 
     A machine that was given up as lost may still write the same trace.
+
+    Args:
+        named: Path where the trace will be, for errors.
+        content: The folder, and the content of the trace.
     """
-    with translate_errors(folder):
-        unfinished = Path(tempfile.mkdtemp(dir=path)) / _FINISHED
+    folder, reports = content
+    with translate_errors(named):
+        unfinished = Path(tempfile.mkdtemp(dir=folder)) / _FINISHED
         size = _write_trace(reports, unfinished)
         sync_file(unfinished)
-        os.replace(unfinished, path / _FINISHED)
+        os.replace(unfinished, folder / _FINISHED)
     return size
 
 

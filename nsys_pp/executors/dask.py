@@ -172,8 +172,12 @@ def _connect(scheduler: str) -> Iterator[Any]:
 
 
 def _check_workers(client: Any, item: Path, scheduler: str) -> None:
-    """Check that all workers have our version and see our files; workers that go away meanwhile are skipped."""
-    answers = client.run(_describe_worker, str(item.absolute()), os.getcwd(), on_error="return")
+    """Check that all workers have our version and see our files; workers that go away meanwhile are skipped.
+
+    Of an item that is to be written, they see the folder.
+    """
+    item = next(path for path in (item.absolute(), *item.absolute().parents) if path.exists())
+    answers = client.run(_describe_worker, str(item), os.getcwd(), on_error="return")
     present = client.ncores()
     for address, answer in sorted(answers.items()):
         if isinstance(answer, Exception) and address not in present:
@@ -196,7 +200,7 @@ def _check_workers(client: Any, item: Path, scheduler: str) -> None:
                 "install the same version on all",
             )
         if not (sees_item and sees_folder):
-            unseen = item.absolute() if not sees_item else os.getcwd()
+            unseen = item if not sees_item else os.getcwd()
             raise NsysPPError(
                 f"the Dask worker `{address}` does not see `{unseen}`",
                 "reports and outputs must lie in a file system that all workers have under the same path",
@@ -245,7 +249,7 @@ def _lost_error(item: Path, future: Any) -> NsysPPError:
     why = "it was cancelled" if future.status == "cancelled" else _first_line(future.exception(timeout=5))
     return NsysPPError(
         f"`{item}` could not be processed with Dask: {why}",
-        "see the workers' logs: a report may need more memory than a worker has",
+        "see the workers' logs: it may need more memory than a worker has",
     )
 
 

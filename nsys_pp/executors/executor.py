@@ -45,7 +45,7 @@ class Executor(Protocol):
 
         Args:
             work: The function.
-            items: First arguments.
+            items: First arguments: files that are read, or outputs as users know them.
             own: Second argument of each item; None: there is none.
 
         Raises:

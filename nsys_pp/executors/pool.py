@@ -235,16 +235,21 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
     code = process.exitcode or 0
     how = f"killed by signal {-code}" if code < 0 else f"gone with status {code}"
     why = ", usually by the system for lack of memory" if code == -9 else ""
+    if code > 0:  # most often a script that each of its processes runs again
+        return NsysPPError(
+            f"the process that worked on `{path}` was {how}, and so was a second one that ran alone: see its error on stderr",
+            'a script that uses `processes` needs its calls below `if __name__ == "__main__":`',
+        )
     return NsysPPError(
-        f"the process that read `{path}` was {how}{why}, and so was a second one that ran alone",
-        "the report may need more memory than there is: raise the memory limit of the job, use `--processes 1` or a"
+        f"the process that worked on `{path}` was {how}{why}, and so was a second one that ran alone",
+        "it may need more memory than there is: raise the memory limit of the job, use `--processes 1` or a"
         " smaller `--memory`, or draw less with `--detail`",
     )
 
 
 def _stopped_error(path: Path, _: BaseProcess) -> NsysPPError:
     return NsysPPError(
-        f"the process that read `{path}` was stopped for {STOPPED_S:g} s and given up, and so was a second one",
+        f"the process that worked on `{path}` was stopped for {STOPPED_S:g} s and given up, and so was a second one",
         "see who stops processes of this job (SIGSTOP), or process it here: `--processes 1`",
     )
 

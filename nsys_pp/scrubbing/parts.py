@@ -46,7 +46,15 @@ def find_part_identities(path: Path, *, version: str) -> Identities:
     )
 
 
-def scrub_part(path: Path, output: Path, pseudonyms: Pseudonyms, *, version: str, force: bool) -> None:
+def scrub_part(
+    path: Path,
+    output: Path,
+    pseudonyms: Pseudonyms,
+    *,
+    version: str,
+    force: bool,
+    named: Path | None = None,
+) -> None:
     """Write a copy of a part with pseudonyms of its machine and its GPUs.
 
     Args:
@@ -55,6 +63,7 @@ def scrub_part(path: Path, output: Path, pseudonyms: Pseudonyms, *, version: str
         pseudonyms: Replacement of names.
         version: Version of nsys-pp.
         force: Replace an existing file.
+        named: Output that errors name, as in `replace_file`.
 
     Raises:
         ReportError: It cannot be read, or names of its ranges, kernels or tracks have a name that is to be replaced.
@@ -74,7 +83,7 @@ def scrub_part(path: Path, output: Path, pseudonyms: Pseudonyms, *, version: str
                 sink.write(piece)
         return renamed
 
-    write_part(output, build, force=force)
+    write_part(output, build, force=force, named=named)
 
 
 def _frames_of_gpus(part: Part) -> Mapping[str, pl.DataFrame]:

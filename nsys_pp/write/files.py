@@ -51,7 +51,9 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
 
 
 @contextmanager
-def replace_file(path: Path, *, force: bool, copied_from: Path | None = None) -> Iterator[Path]:
+def replace_file(
+    path: Path, *, force: bool, copied_from: Path | None = None, named: Path | None = None
+) -> Iterator[Path]:
     """Create a temporary file next to `path`; rename it to `path` when the block succeeds.
 
     An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path` is a
@@ -61,6 +63,7 @@ def replace_file(path: Path, *, force: bool, copied_from: Path | None = None) ->
         path: The output.
         force: Replace an existing file.
         copied_from: Original of a copy, with at most the permissions of the original.
+        named: Output that errors name, where `path` is a temporary file of it. Default: `path`.
 
     Yields:
         The path to write to.
@@ -73,7 +76,7 @@ def replace_file(path: Path, *, force: bool, copied_from: Path | None = None) ->
         with translate_errors(path):
             yield path
         return
-    with translate_errors(path):
+    with translate_errors(named or path):
         real = Path(os.path.realpath(path))
         new = make_temporary_file(real)
         try:

@@ -26,7 +26,12 @@ _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
 
 def write_part(
-    path: Path, build: Callable[[Sink], Part], *, force: bool, packed: Mapping[str, bytes] | None = None
+    path: Path,
+    build: Callable[[Sink], Part],
+    *,
+    force: bool,
+    packed: Mapping[str, bytes] | None = None,
+    named: Path | None = None,
 ) -> Part:
     """Write a part atomically.
 
@@ -35,6 +40,7 @@ def write_part(
         build: Builds the part, and writes its blocks to the sink that it is called with.
         force: Replace an existing file.
         packed: Frames that are packed already, as another part has them.
+        named: Output that errors name, as in `replace_file`.
 
     Returns:
         The part that `build` returned.
@@ -42,7 +48,7 @@ def write_part(
     Raises:
         OutputError: The file exists and `force` is not set, or it cannot be written.
     """
-    with replace_file(path, force=force) as target, ZipFile(target, "w", ZIP_STORED) as archive:
+    with replace_file(path, force=force, named=named) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(make_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
         kept = {name: data for name, data in (packed or {}).items() if name != _SUBTRACKS}

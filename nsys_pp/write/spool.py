@@ -144,17 +144,23 @@ def open_list(blocks: list[bytes]) -> Iterator[Source]:
 
 
 class Shelf(Struct, frozen=True):
-    """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled."""
+    """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled.
+
+    Attributes:
+        folder: The folder.
+        output: Output that errors name.
+    """
 
     folder: Path
+    output: Path
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
         """Add the blocks of another report, as in `Store`; several reports may be open at a time."""
-        with translate_errors(self.folder):
+        with translate_errors(self.output):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
-            with translate_errors(self.folder), os.fdopen(handle, "wb") as file:
+            with translate_errors(self.output), os.fdopen(handle, "wb") as file:
                 yield file, partial(_open, name)
         except BaseException:
             with suppress(OSError):

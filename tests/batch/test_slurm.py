@@ -132,6 +132,20 @@ def check_machines(world: World, run: Path) -> None:
     assert "Steps of the whole run" in world.logs()
 
 
+def test_a_report_that_one_node_skips_is_the_status_of_the_job(world: World) -> None:
+    """The other ranks are drawn; the second command of a node does not hide the status of the first."""
+    world.copy_reports(world.folder / "broken")
+    [bad] = (world.folder / "broken").rglob("rank1.sqlite")
+    bad.write_bytes(bad.read_bytes()[:50_000])
+    assert world.run("sbatch", SCRIPTS / "machines.sbatch").code == 0
+    assert world.run_queue(STUB_REPORTS=str(world.folder / "broken")) == {101: [3]}, world.logs()
+    run = world.folder / "run_101"
+    results = [read_result(run / f"extract-{node}.json") for node in range(2)]
+    [skipped] = [one["path"] for result in results for one in result["skipped"]]
+    assert skipped.endswith("_rank1.nsys-rep")
+    assert len(list((run / "run.traces").glob("*.pftrace"))) == 2
+
+
 def test_each_node_draws_its_own_ranks(world: World) -> None:
     assert world.run("sbatch", SCRIPTS / "machines.sbatch").code == 0
     assert world.run_queue() == {101: [0]}, world.logs()

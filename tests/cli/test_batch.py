@@ -209,6 +209,17 @@ def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> 
     assert found["inputs"]
 
 
+def test_a_result_repeats_no_note(tmp_path: Path) -> None:
+    """The inputs of the result are listed after the command has shown notes about them."""
+    shutil.copytree(PIPELINE / "node2", tmp_path / "run")
+    (tmp_path / "run" / "folder.sqlite").mkdir()
+    result = tmp_path / "result.json"
+    done = call("align", tmp_path / "run", "--result", result)
+    assert done.code == 0, done
+    assert done.stderr.count("is a folder without reports, named like a report: left out") == 1
+    assert len(json.loads(result.read_text())["inputs"]) == 2
+
+
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     broken = tmp_path / "x.sqlite"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
 
@@ -53,6 +54,20 @@ def test_lines_have_the_time_that_is_left(total: int, texts: list[str]) -> None:
     lines.update("drawing a: read 1 MiB", Share.of(1 if total > 1 else 0, total, doing="drawing", value=0.25))
     lines.write()
     assert all(text in stderr.getvalue() for text in texts), stderr.getvalue()
+
+
+def test_each_count_of_a_phase_has_a_rate_of_its_own() -> None:
+    """A divided run is written in two counts of one name: the overview by its reports, then its traces."""
+    stderr = io.StringIO()
+    lines = _ProgressLines(Record(in_json=True), stderr)
+    for done, total in [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]:
+        lines.update("writing", Share.of(done, total, doing="writing"))
+        time.sleep(0.01)
+        lines.write()
+    facts = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert [(fact["done"], fact["total"]) for fact in facts] == [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]
+    assert [fact["rate_per_s"] > 0 for fact in facts] == [False, True, False, True, True]
+    assert all(fact["rate_per_s"] >= 0 for fact in facts)
 
 
 def test_time_left() -> None:

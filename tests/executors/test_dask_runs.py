@@ -142,11 +142,12 @@ def test_tables_are_the_same(cluster: Cluster) -> None:
 
 def test_a_trace_is_written_twice(tmp_path: Path) -> None:
     """By a machine that was given up, too: the file is complete at any time."""
-    assert _write_finished(tmp_path, [], folder=tmp_path) == _write_finished(tmp_path, [], folder=tmp_path)
+    named = Path("run.traces/node1.pftrace")
+    assert _write_finished(named, (tmp_path, [])) == _write_finished(named, (tmp_path, []))
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["trace"]
     shutil.rmtree(tmp_path)
-    with pytest.raises(OutputError, match=r"cannot write `run\.traces`"):
-        _write_finished(tmp_path, [], folder=Path("run.traces"))
+    with pytest.raises(OutputError, match=r"cannot write `run\.traces/node1\.pftrace`"):
+        _write_finished(named, (tmp_path, []))
 
 
 def test_an_input_is_compressed_where_it_is_sent() -> None:

@@ -55,13 +55,31 @@ class TestFullDisk:
     def test_a_disk_that_fills_up(self, disk: Path, options: list[str]) -> None:
         refused = run("merge", PIPELINE, "-o", disk / "run.pftrace", *options)
         assert_refused(refused, "the disk is full")
+        # the trace or its folder, and no temporary file
+        assert f"cannot write `{disk / 'run.'}" in refused.stderr
         assert list(disk.iterdir()) == []
 
-    @pytest.mark.parametrize("command", ["extract", "scrub"])
+    @pytest.mark.parametrize(
+        "command", ["extract", "extract --processes 2", "extract --detail jobs", "scrub --hosts"]
+    )
+    def test_groups(self, disk: Path, tmp_path: Path, command: str) -> None:
+        (disk / "other").write_bytes(bytes(98_000))
+        inputs, output = REPORTS, disk / "run.nspart"
+        command, *options = command.split()
+        if options and options != ["--processes", "2"]:  # of parts
+            nsys_pp.extract(PIPELINE, tmp_path / "parts")
+            inputs = sorted((tmp_path / "parts").iterdir())
+        refused = run(command, *inputs, "-o", output, *options)
+        assert_refused(refused, f"cannot write `{output}`: the disk is full")
+        assert [path.name for path in disk.iterdir()] == ["other"]
+
+    @pytest.mark.parametrize("command", ["extract", "extract --processes 2", "scrub"])
     def test_copies_and_parts(self, disk: Path, command: str) -> None:
         (disk / "other").write_bytes(bytes(70_000))
-        refused = run(command, *REPORTS, "-o", disk)
+        command, *options = command.split()
+        refused = run(command, *REPORTS, "-o", disk, *options)
         assert_refused(refused, "the disk is full")
+        assert f"cannot write `{disk / 'rank'}" in refused.stderr or command == "scrub"
         finished = [path for path in disk.iterdir() if path.name != "other"]
         for path in finished:  # those before it are whole
             assert call("info", path).code == 0 if command == "scrub" else call("pipeline", path).code == 0

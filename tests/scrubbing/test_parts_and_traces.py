@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import zipfile
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
@@ -120,6 +121,23 @@ def test_reports_of_a_run_have_pseudonyms_of_one_call(tmp_path: Path) -> None:
             r"\bnode2\b", "host1", re.sub(r"\bnode10\b", "host2", repr(table.to_dict(as_series=False)))
         )
         assert text == repr(after.tables()[name].to_dict(as_series=False)), name
+
+
+def test_clocks_are_those_of_copies(tmp_path: Path) -> None:
+    """A file of clocks has names of machines; it is refused, and the copies of its parts make another one."""
+    nsys_pp.extract(PIPELINE, tmp_path / "parts")
+    clocks, copies = tmp_path / "run.nsclocks", tmp_path / "clean.nsclocks"
+    nsys_pp.align(tmp_path / "parts", clocks)
+    refused = call("scrub", clocks, "--hosts", "-o", tmp_path / "other.nsclocks")
+    assert_refused(
+        refused, f"`{clocks}` has the clocks of a run, and `scrub` copies reports, parts and traces"
+    )
+    nsys_pp.scrub(tmp_path / "parts", tmp_path / "clean", hosts=True)
+    nsys_pp.align(tmp_path / "clean", copies)
+    with zipfile.ZipFile(clocks) as old, zipfile.ZipFile(copies) as new:
+        assert find_words(b"".join(map(old.read, old.namelist())), HOSTS) == {*HOSTS}
+        assert find_words(b"".join(map(new.read, new.namelist())), HOSTS) == set()
+    nsys_pp.merge(tmp_path / "clean", tmp_path / "run.pftrace", clocks=copies)
 
 
 def test_options_that_change_nothing_are_refused(traces: dict[str, Path], tmp_path: Path) -> None:

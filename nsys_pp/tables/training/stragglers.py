@@ -186,7 +186,8 @@ STRAGGLER_TABLE = Table(
     columns=_COLUMNS,
     caption=(
         "own compute per micro-batch, or transfer of a message, compared with the median of the peers;"
-        " waiting time is not counted; the findings of the verdict also name those that are slow in some steps only"
+        " waiting time is not counted; medians over all complete steps: a finding of the verdict that is true since some"
+        " step, or in some steps only, has the excess of these steps"
     ),
     build=find_stragglers,
     view=View(
