@@ -8,7 +8,7 @@ from nsys_pp.aggregates.step_times import step_on_device
 from nsys_pp.arrays.columns import gather, gather_rows, has_value, is_among, keep_rows, numbers
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.members import mark_members
-from nsys_pp.arrays.names import list_names
+from nsys_pp.arrays.names import extract_texts, list_names
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.conform import conform
@@ -82,5 +82,4 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
 def _name_calls(names: pl.Series) -> pl.Series:
     """Parse the call from the name of each kernel; each distinct name is parsed once."""
     distinct = list_names(names)
-    texts = pl.Series("call", distinct.texts, dtype=pl.String)
-    return gather(texts.str.extract(_NAMED_CALL), distinct.row)
+    return gather(extract_texts(distinct.texts, _NAMED_CALL), distinct.row)

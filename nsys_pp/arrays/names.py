@@ -6,9 +6,9 @@ Arrays stand for rows as in `columns.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import overload
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, wraps
+from typing import TypeVar, overload
 
 import numpy as np
 import polars as pl
@@ -20,13 +20,14 @@ from nsys_pp.arrays.types import Bools, Int64s
 WINDOW = 1 << 16
 """Texts that are decoded at once."""
 _CACHE_SIZE, _MOST_NAMES = 256, 2_048
+_Result = TypeVar("_Result")
 
 
 class Texts(Sequence[str | None]):
     """Texts of a column, each decoded when it is used: Python's strings take several times the memory of the column.
 
     Args:
-        column: Categories.
+        column: Categories, or strings.
     """
 
     def __init__(self, column: pl.Series) -> None:
@@ -74,13 +75,13 @@ class Names(Struct, frozen=True):
 
     def contain(self, pattern: str) -> Bools:
         """Return the mask of the rows whose name contains a pattern."""
-        found = (_search if len(self.texts) <= _MOST_NAMES else _search.__wrapped__)(self.texts, pattern)
+        found = _search(self.texts, pattern)
         mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
         return mask
 
     def match(self, pattern: str) -> Bools:
         """Return the mask of the rows whose name contains a match of an expression of polars; false for null."""
-        found = (_match if len(self.texts) <= _MOST_NAMES else _match.__wrapped__)(self.texts, pattern)
+        found = _match(self.texts, pattern)
         mask: Bools = found[self.row] if found.any() else np.zeros(len(self.row), dtype=np.bool_)
         return mask
 
@@ -94,12 +95,12 @@ def list_names(names: pl.Series) -> Names:
     if names.is_empty():
         return Names((), np.zeros(0, dtype=np.int64))
     first, row = find_distinct(numbers(names, null=-1))
-    return Names(_list_texts(names, first), row)
+    return Names(list_texts(index_column(names, first)), row)
 
 
-def _list_texts(names: pl.Series, first: Int64s) -> Sequence[str | None]:
-    distinct = index_column(names, first)
-    return Texts(distinct) if len(first) > WINDOW else tuple(distinct.to_list())
+def list_texts(column: pl.Series) -> Sequence[str | None]:
+    """List the texts of a column of categories or strings: a tuple, `Texts` of more than `WINDOW`."""
+    return Texts(column) if len(column) > WINDOW else tuple(column.to_list())
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:
@@ -112,8 +113,7 @@ def has_match(names: pl.Series, pattern: str) -> bool:
     if names.is_empty():
         return False
     first, _ = find_distinct(numbers(names, null=-1))
-    match = _match if len(first) <= _MOST_NAMES else _match.__wrapped__
-    return bool(match(_list_texts(names, first), pattern).any())
+    return bool(_match(list_texts(index_column(names, first)), pattern).any())
 
 
 def is_matched(names: pl.Series, pattern: str) -> Bools:
@@ -121,14 +121,44 @@ def is_matched(names: pl.Series, pattern: str) -> Bools:
     return list_names(names).match(pattern)
 
 
-@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
+def _cache_few(
+    compute: Callable[[Sequence[str | None], str], _Result],
+) -> Callable[[Sequence[str | None], str], _Result]:
+    """Cache the results of a function for few names: reports of a run mostly have the same ones."""
+    cached = lru_cache(_CACHE_SIZE)(compute)
+
+    @wraps(compute)
+    def find(names: Sequence[str | None], pattern: str) -> _Result:
+        return (cached if len(names) <= _MOST_NAMES else compute)(names, pattern)
+
+    return find
+
+
+@_cache_few
+def extract_texts(names: Sequence[str | None], pattern: str) -> pl.Series:
+    """Extract the first group of an expression of polars from distinct names; null without a match.
+
+    Args:
+        names: From `list_texts`, e.g. those of `Names`.
+        pattern: An expression with a group.
+    """
+    return pl.concat([texts.str.extract(pattern) for texts in split_texts(names)], rechunk=True)
+
+
+@_cache_few
+def strip_texts(names: Sequence[str | None], pattern: str) -> pl.Series:
+    """Remove the first match of an expression of polars from distinct names, as `extract_texts`."""
+    return pl.concat([texts.str.replace(pattern, "") for texts in split_texts(names)], rechunk=True)
+
+
+@_cache_few
 def _search(names: Sequence[str | None], pattern: str) -> Bools:
     search = re.compile(pattern).search
     found = (name is not None and search(name) is not None for name in names)
     return np.fromiter(found, np.bool_, len(names))
 
 
-@lru_cache(_CACHE_SIZE)
+@_cache_few
 def _match(names: Sequence[str | None], pattern: str) -> Bools:
     return np.concatenate([_contains(texts, pattern) for texts in split_texts(names)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,8 +15,10 @@ from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.compose.inputs import Input
 from nsys_pp.errors import ClockError
 from nsys_pp.frames.choices import ClockMode
-from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.conform import conform
+from nsys_pp.read.find import order_of_path
 from nsys_pp.read.parts import list_frames
 from nsys_pp.units import NS_PER_DAY, NS_PER_US
 
@@ -46,6 +49,9 @@ def align_inputs(
 ) -> Clocks:
     """Align the clocks of all reports; warns of clocks that cannot be compared with others.
 
+    Where several alignments are as likely, their order decides: it is that of the files of the reports, so that reports and their
+    parts have equal clocks in any order.
+
     Args:
         inputs: One or more.
         roster: `ROSTER` of all; names the machine of each report.
@@ -58,12 +64,15 @@ def align_inputs(
     offsets_ns = offsets_ns or {}
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
     _check_offsets(offsets_ns, set(machines.values()))
-    alignment = align_clocks(
-        [replace(recorded.identity.session, machine=machines[row]) for row, recorded in enumerate(inputs)],
-        list_frames([recorded.part.frames for recorded in inputs], "anchors"),
+    order = sorted(range(len(inputs)), key=lambda row: order_of_path(inputs[row].part.source))
+    anchors = list_frames([recorded.part.frames for recorded in inputs], "anchors")
+    aligned = align_clocks(
+        [replace(inputs[row].identity.session, machine=machines[row]) for row in order],
+        [anchors[row] for row in order],
         mode=mode,
         overrides_ns=offsets_ns,
     )
+    alignment = _restore_order(aligned, order)
     if alignment.zero_ns < 0:
         raise ClockError(
             "with these offsets a report begins before 0 of the trace's clock",
@@ -77,6 +86,24 @@ def align_inputs(
         table=alignment.clocks,
         descriptions=_describe_machines(alignment) if len(inputs) > 1 else {},
         attributes=_list_attributes(alignment) if len(inputs) > 1 else {},
+    )
+
+
+def _restore_order(alignment: Alignment, order: Sequence[int]) -> Alignment:
+    """Return the alignment of reports that were aligned in an order: `order` has the number of each."""
+    if list(order) == sorted(order):
+        return alignment
+    table = alignment.clocks.with_columns(
+        reports=pl.Series([sorted(order[at] for at in own) for own in alignment.clocks["reports"].to_list()])
+    ).pipe(conform, CLOCKS)
+    rows = sorted(range(len(table)), key=lambda row: table["reports"][row][0])
+    places = np.argsort(order).tolist()
+    return replace(
+        alignment,
+        report_clocks=[alignment.report_clocks[place] for place in places],
+        clocks=table[rows],
+        clock_of=np.argsort(rows)[np.array(alignment.clock_of)[places]].tolist(),
+        without_utc=sorted(order[place] for place in alignment.without_utc),
     )
 
 

@@ -42,9 +42,9 @@ from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import View, draw_report
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
-_DETAIL_GROUPS: dict[str, frozenset[Group]] = {
-    "jobs": SURVEY_GROUPS,
-    "ranges": SURVEY_GROUPS | {"overview"},
+_DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose families explain slow ranks
+    "jobs": SURVEY_GROUPS | {"kernel_names"},
+    "ranges": SURVEY_GROUPS | {"kernel_names", "overview"},
     "kernels": SURVEY_GROUPS | {"details", "overview"},
     "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
@@ -128,7 +128,7 @@ def _extract_built(
     free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
-        report, projections=projections, links=links, options=options, with_tables=with_tables
+        report, projections=projections, links=links, options=options, with_tables=with_tables, nsys=nsys
     )
     view = _view(report, projections, options, job_ranges=training.job_ranges)
     frames = aggregate(report, projections, links, training, options) if with_tables else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,11 +18,13 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOB_KIND, JOBS, KERNEL_AGGREGATES, REPORT_FRAMES, SCHEDULED_KINDS
+from nsys_pp.frames.training import JOB_KIND, JOBS, REPORT_FRAMES, SCHEDULED_KINDS
+from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
 from nsys_pp.projection.waited_calls import Waited, find_waited_calls
+from nsys_pp.read import read_report
 from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
@@ -98,6 +101,7 @@ def describe_training(
     links: Links,
     options: PartOptions,
     with_tables: bool = True,
+    nsys: str | None = None,
 ) -> ReportTraining:
     """Find the jobs of a report, its steps, compute segments and messages.
 
@@ -106,8 +110,9 @@ def describe_training(
         projections: Its `PROJECTIONS`.
         links: Causes of its operations.
         options: Rules of jobs and steps.
-        with_tables: Also aggregate kernels by name, for tables; else that frame is empty, and so are all frames of a
-            report without jobs, steps and messages.
+        with_tables: Also find the longest gaps, for tables; else that frame is empty, and so are all frames of a report
+            without jobs, steps and messages.
+        nsys: Program that exports `.nsys-rep` files; without tables, a serving report is read once more.
 
     Raises:
         NsysPPError: The rules cannot be read, or are wrong.
@@ -156,16 +161,14 @@ def describe_training(
             ranges=report.ranges,
             named_jobs=named,
             ops=launched_ops,
-            os_calls=report.os_calls,
+            os_calls=report.os_calls if with_tables else _read_os_calls(report, step_ranges, nsys=nsys),
         ),
         "phases": find_inferred_phases(steps, launched_ops),
         "compute_segments": build_compute_segments(segments, launched_ops.devices),
         "waits": waits,
         "gaps": _find_gaps(report, segments, launched_ops) if with_tables else GAPS.to_frame(),
         "messages": assign_message_steps(messages, steps),
-        "kernels": _sum_kernels(report, jobs, steps, launched_ops)
-        if with_tables
-        else KERNEL_AGGREGATES.to_frame(),
+        "kernels": _sum_kernels(report, jobs, steps, launched_ops),
         "overheads": sum_overheads(report.overheads, steps, waits=waits, launched_ops=launched_ops),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
@@ -193,6 +196,18 @@ def _project_batches(
 ) -> pl.DataFrame:
     """Project steps of inference, whose ends `widen_batches` moved; other steps have rows in `compute`."""
     return project(step_ranges) if step_ranges["batch"].count() else compute
+
+
+def _read_os_calls(report: Report, step_ranges: pl.DataFrame, *, nsys: str | None) -> pl.DataFrame:
+    """Read the calls of the operating system (`OS_CALLS`) of a serving report: a host that waits in one may wait for requests.
+
+    Traces of other reports need none of these, which are as many as calls of CUDA.
+    """
+    if not step_ranges["batch"].count():
+        return report.os_calls
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first reading has warned
+        return build_report(read_report(report.path, need=frozenset({"os_calls"}), nsys=nsys)).os_calls
 
 
 def _find_gaps(report: Report, segments: Segments, ops: LaunchedOps) -> pl.DataFrame:

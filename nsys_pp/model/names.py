@@ -6,19 +6,17 @@ refers to are dropped here.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import index_column, numbers
+from nsys_pp.arrays.names import list_texts, strip_texts
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import NAME
 
 _BLOCK_ROWS = 32_768
-_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 
 
 def resolve(
@@ -46,8 +44,7 @@ def resolve(
     used = np.flatnonzero(is_used[:count])
     text = index_column(strings["text"], used)
     if strip is not None:
-        texts = text.to_list()
-        text = (_strip if len(texts) <= _MOST_NAMES else _strip.__wrapped__)(tuple(texts), strip)
+        text = strip_texts(list_texts(text), strip)
     position = np.full(count + 1, len(used), dtype=np.uint32)
     position[used] = np.arange(len(used))
     words = text.cast(dtype)  # in a small table of categories: no work on strings per row
@@ -59,12 +56,6 @@ def resolve(
         return words[index].alias(ids.name).to_frame()
 
     return build_blocks(len(at), gather).to_series()
-
-
-@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
-def _strip(texts: tuple[str | None, ...], pattern: str) -> pl.Series:
-    """Remove the first match of an expression from texts."""
-    return pl.Series(texts, dtype=pl.String).str.replace(pattern, "")
 
 
 def _find(ids: pl.Series, ids_of_rows: Int64s) -> tuple[NDArray[np.uint32], Bools]:

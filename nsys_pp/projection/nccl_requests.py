@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
     NEVER,
-    find_distinct,
     gather,
     gather_rows,
-    index_column,
     is_among,
     keep_rows,
     numbers,
 )
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import extract_texts, is_matched, list_names
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
@@ -26,7 +22,6 @@ from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
 
 _COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
-_CACHE_SIZE, _MOST_NAMES = 64, 2_048
 _TIMES = ("thread_key", "start_ns", "end_ns")
 
 
@@ -103,10 +98,9 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
-    first, name = find_distinct(numbers(requests["name"], null=-1))
-    names = index_column(requests["name"], first).to_list()
-    call = (_extract_calls if len(names) <= _MOST_NAMES else _extract_calls.__wrapped__)(tuple(names))
-    requests = requests.hstack([gather(call, name).alias("call")])
+    names = list_names(requests["name"])
+    call = gather(extract_texts(names.texts, _REQUEST), names.row)
+    requests = requests.hstack([call.alias("call")])
     if nccl_calls.is_empty():
         nothing = [
             pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))
@@ -126,8 +120,3 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
         .sort("start_ns")
         .select(_COLUMNS)
     )
-
-
-@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
-def _extract_calls(names: tuple[str | None, ...]) -> pl.Series:
-    return pl.Series(names, dtype=pl.String).str.extract(_REQUEST)

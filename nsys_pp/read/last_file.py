@@ -6,31 +6,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 Stamp = tuple[int, int, bytes]
 """Size, time of the last change, and SQLite's counter of changes."""
 
 
-class LastFile:
-    """A small file (`SmallFile`), and its form after all checks (`SoundFile`); None until it is read.
+class KeptFile(Protocol):
+    """A file in memory; parts need no reader of reports, so this module imports none (`sqlite_small.py`)."""
 
-    Their module, `sqlite_small.py`, imports this one, and parts need no reader of reports.
-    """
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """Its state when it was read."""
+
+
+class LastFile:
+    """The file that was read last; None until one is read."""
 
     def __init__(self) -> None:
-        self.path: Path | None = None
-        self.stamp: Stamp | None = None
-        self.small: Any = None
-        self.sound: Any = None
+        self.kept: KeptFile | None = None
 
-    def find(self, path: Path, stamp: Stamp) -> Any:
+    def find(self, path: Path, stamp: Stamp) -> KeptFile | None:
         """Return the file; None if it is another one or has changed."""
-        return self.small if (self.path, self.stamp) == (path, stamp) else None
-
-    def keep(self, path: Path, stamp: Stamp, small: Any) -> None:
-        """Keep a file instead of the last one."""
-        self.path, self.stamp, self.small, self.sound = path, stamp, small, None
+        kept = self.kept
+        return kept if kept is not None and (kept.path, kept.stamp) == (path, stamp) else None
 
 
 _last: ContextVar[LastFile | None] = ContextVar("last", default=None)

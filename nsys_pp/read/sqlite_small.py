@@ -128,6 +128,15 @@ class SoundFile(Struct, frozen=True):
         return shape_rows(source, pl.DataFrame(values if is_complete else kept_values))
 
 
+class _KeptSmall(Struct):
+    """The file that was read last, and its form after all checks; None until it is checked, and if it is not sound."""
+
+    path: Path
+    stamp: Stamp
+    small: SmallFile | None  # None: not of the plain form
+    sound: SoundFile | None = None
+
+
 _known: dict[Definitions, ParsedSchema] = {}
 
 
@@ -144,12 +153,10 @@ def open_small(path: Path, stamp: Stamp) -> SmallFile | None:
     last = find_last_file()
     if last is None:
         return _open_small(path)
-    known: SmallFile | None = last.find(path, stamp)
-    if known is not None:
-        return known
-    small = _open_small(path)
-    last.keep(path, stamp, small)
-    return small
+    kept = last.find(path, stamp)
+    if not isinstance(kept, _KeptSmall):
+        kept = last.kept = _KeptSmall(path, stamp, _open_small(path))
+    return kept.small
 
 
 def _open_small(path: Path) -> SmallFile | None:
@@ -173,12 +180,12 @@ def _open_small(path: Path) -> SmallFile | None:
 def check_small(file: SmallFile) -> SoundFile | None:
     """Check all of a file; None if it is not sound, or its tables are not known."""
     last = find_last_file()
-    if last is None or last.small is not file:
+    kept = None if last is None else last.kept
+    if not isinstance(kept, _KeptSmall) or kept.small is not file:
         return _check_small(file)
-    if last.sound is None:
-        last.sound = _check_small(file)
-    sound: SoundFile | None = last.sound
-    return sound
+    if kept.sound is None:
+        kept.sound = _check_small(file)
+    return kept.sound
 
 
 def _check_small(file: SmallFile) -> SoundFile | None:

@@ -24,7 +24,7 @@ from nsys_pp.arrays.columns import (
     split_nulls,
     whole_numbers,
 )
-from nsys_pp.arrays.names import is_matched, is_named
+from nsys_pp.arrays.names import extract_texts, is_matched, is_named, list_texts, strip_texts
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
@@ -141,3 +141,21 @@ def test_names_that_match_are_those_of_a_query(monkeypatch: pytest.MonkeyPatch, 
         assert is_matched(names, pattern).tolist() == expected.to_list()
         assert is_named(names, pattern).tolist() == expected.to_list()
     assert is_matched(names[:0], "^nccl").tolist() == []
+
+
+@pytest.mark.parametrize("most_names", [0, 100])
+@pytest.mark.parametrize("window", [2, 100])
+@pytest.mark.parametrize("dtype", [NAME, pl.String()])
+def test_changed_names_are_those_of_a_query(
+    monkeypatch: pytest.MonkeyPatch, most_names: int, window: int, dtype: pl.DataType
+) -> None:
+    monkeypatch.setattr(row_names, "_MOST_NAMES", most_names)
+    monkeypatch.setattr(row_names, "WINDOW", window)
+    texts = ["ncclSend", None, "gemm_v3", "ncclSend", "NCCL", "x_v3_v3", ""]
+    for chosen in (texts, texts[:1], [None], []):
+        column = pl.Series("name", chosen, dtype)
+        for pattern in ("nccl(.*)", "(_v3)"):
+            expected = pl.Series(chosen, dtype=pl.String).str
+            distinct = list_texts(column)
+            assert extract_texts(distinct, pattern).equals(expected.extract(pattern), null_equal=True)
+            assert strip_texts(distinct, pattern).equals(expected.replace(pattern, ""), null_equal=True)

@@ -11,7 +11,6 @@ others NVIDIA's script has to run.
 from __future__ import annotations
 
 import argparse
-import csv
 import gzip
 import json
 import os
@@ -30,6 +29,7 @@ import polars as pl
 from msgspec import Struct
 
 from tests.conftest import find_shared_reports
+from tests.oracle.nvidia import parse_projection
 
 Intervals = Counter[tuple[int, int]]
 """Start and duration of projected ranges in ns, each with its number."""
@@ -96,10 +96,9 @@ def _install_ncompass(folder: Path) -> list[Peer]:
 
 
 def read_oracle(path: Path) -> Intervals:
-    """Read the answers of NVIDIA's script, a CSV file."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(line for line in file if line.strip()))
-    return Counter((int(row["Projected Start (ns)"]), int(row["Projected Duration (ns)"])) for row in rows)
+    """Read the ranges that NVIDIA's script answers with, a CSV file."""
+    rows = parse_projection(path.read_bytes())
+    return Counter(rows[["gpu_start_ns", "gpu_duration_ns"]].rows())
 
 
 def _read_own(output: Path) -> Intervals:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, index_rows, is_among, keep_rows, numbers
+from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.scratch_frames import list_blocks
+from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.report import KERNEL_KINDS, NAME
 from nsys_pp.frames.training import KERNEL_AGGREGATES
 from nsys_pp.training.report.jobs import find_step_rows
 
@@ -60,27 +63,27 @@ def _sum_kernels(
     gpu_ops: pl.DataFrame, row: Int64s, full_name: pl.Series | None, job_kind: pl.Series | None
 ) -> pl.DataFrame:
     """Sum the kernels among some operations, by the row of their step: one small number, a faster key than its columns."""
-    duration = gpu_ops["end_ns"] - gpu_ops["start_ns"]
-    return (
-        gpu_ops[["kind", *_DEVICE, "name", "is_communication"]]
-        .hstack(
-            [
-                pl.Series("row", row),
-                duration.alias("duration"),
-                _column("full_name", full_name, len(gpu_ops)),
-                _column("job_kind", job_kind, len(gpu_ops)),
-            ]
-        )
-        .lazy()
-        .filter(pl.col("kind").is_in(KERNEL_KINDS))
-        .group_by(_KEYS)
-        .agg(
-            count=pl.len(),
-            total_ns=pl.col("duration").sum(),
-            min_ns=pl.col("duration").min(),
-            max_ns=pl.col("duration").max(),
-        )
-        .collect()
+    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
+    keys = gpu_ops[["kind", *_DEVICE, "name", "is_communication"]].hstack(
+        [
+            build_column("row", row),
+            _column("full_name", full_name, len(gpu_ops)),
+            _column("job_kind", job_kind, len(gpu_ops)),
+        ]
+    )
+    keys = keep_rows(keys, is_kernel)
+    first, number = number_rows(keys.get_columns())
+    order, before = order_by_number(number.astype(np.int64), len(first))
+    start, end = (gpu_ops[name].to_numpy()[is_kernel] for name in ("start_ns", "end_ns"))
+    duration = (end - start)[order]
+    return index_rows(keys, first).hstack(
+        [
+            build_column("count", np.diff(before)),
+            *(
+                build_column(name, reduce.reduceat(duration, before[:-1]))
+                for name, reduce in (("total_ns", np.add), ("min_ns", np.minimum), ("max_ns", np.maximum))
+            ),
+        ]
     )
 
 
@@ -97,4 +100,4 @@ def _column(name: str, values: pl.Series | None, count: int) -> pl.Series:
     """Return a column of `KERNEL_AGGREGATES`, of nulls without values."""
     if values is None:
         return pl.Series(name, dtype=KERNEL_AGGREGATES[name]).extend_constant(None, count)
-    return values.alias(name)
+    return (values.cast(NAME) if values.dtype == pl.String else values).alias(name)

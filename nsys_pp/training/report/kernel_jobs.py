@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import gather, is_among, numbers
+from nsys_pp.arrays.columns import gather, index_rows, is_among, numbers
 from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.training import JOB_KIND
 from nsys_pp.training.report.jobs import THREADED_KINDS
@@ -27,9 +28,10 @@ def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
         `JOB_KIND` per operation, in order; null without a known launch, and outside all jobs.
     """
     time, thread = ops.launch, ops.thread
-    jobs = jobs.unique(
-        ["process_key", "thread_key", "host_start_ns", "host_end_ns", "kind"], maintain_order=True
-    )
+    if jobs.is_empty():
+        return pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(time))
+    jobs = jobs[["process_key", "thread_key", "host_start_ns", "host_end_ns", "kind"]]
+    jobs = index_rows(jobs, number_rows(jobs.get_columns())[0])
     job = np.full(len(time), -1)
     has_call = ops.call >= 0
     job[has_call] = _find_jobs(
@@ -38,8 +40,7 @@ def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
     is_outside = has_call & (job < 0)
     process, is_threaded = numbers(ops.gpu_ops["process_key"]), is_among(jobs["kind"], THREADED_KINDS)
     job[is_outside] = _find_jobs(process[is_outside], time[is_outside], jobs, "process_key", is_threaded)
-    kinds = jobs["kind"].extend_constant(None, 1)
-    return gather(kinds, np.where(job < 0, len(jobs), job)).cast(JOB_KIND).alias("job_kind")
+    return gather(jobs["kind"], job).alias("job_kind")
 
 
 def _find_jobs(owner: Int64s, time: Int64s, jobs: pl.DataFrame, key: str, is_chosen: Bools) -> Int64s:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, find_distinct, has_value, index_rows, keep_rows, numbers
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, has_value, index_rows, keep_rows, numbers
 from nsys_pp.arrays.launch_calls import gather_calls
+from nsys_pp.arrays.names import list_names, strip_texts
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Int64s
@@ -109,6 +110,5 @@ def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
 
 def _strip(names: pl.Series) -> pl.Series:
     """Remove the endings of the names of emitted ranges; each distinct name is changed once."""
-    first, index = find_distinct(numbers(names, null=-1))
-    texts = names[first].cast(pl.String).str.replace(EMITTED_SUFFIX, "").cast(NAME)
-    return texts[index].alias("name")
+    distinct = list_names(names)
+    return gather(strip_texts(distinct.texts, EMITTED_SUFFIX).cast(NAME), distinct.row).alias("name")

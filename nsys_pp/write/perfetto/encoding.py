@@ -6,7 +6,6 @@ Tracks that were encoded before, as another drawing, can be among them: `Early`.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages
-from nsys_pp.arrays.threads import open_executor
+from nsys_pp.arrays.threads import count_processors, open_executor
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind, Track
 from nsys_pp.stages import report_stage
 from nsys_pp.write.perfetto.packed_blocks import pack_block
@@ -301,7 +300,7 @@ def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
 
 def thread_count() -> int:
     """Return the number of threads that encode blocks."""
-    return min(MAX_THREADS, os.cpu_count() or 1)
+    return min(MAX_THREADS, count_processors())
 
 
 def _pack(batch: PacketBatch, first: int, stop: int) -> bytes:
