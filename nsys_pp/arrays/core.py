@@ -20,7 +20,7 @@ from nsys_pp.arrays.core_arguments import ArrayArgument, declare
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 16
+_VERSION = 17
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -62,8 +62,9 @@ class Core:
         )
         pointer, number = ctypes.c_void_p, ctypes.c_double
         # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
-        self.compare = declare(library.core_compare, pointer)
-        self.weigh = declare(library.core_weigh, pointer, pointer)
+        self.prepare_points = declare(library.core_prepare_points, pointer)
+        self.search_points = declare(library.core_search_points, pointer, pointer)
+        self.weigh = declare(library.core_weigh, *[pointer] * 3)
         self.vote = declare(library.core_vote, pointer)  # the same, `votes.py`
         self.fit_line = declare(
             library.core_fit_line, count, *[pointer] * 3, number, number, count, *[pointer] * 2
