@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
@@ -28,6 +29,8 @@ WEIGHING = Weighing(
 )
 """How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
 
+_MANY_ROWS = 8_000  # of a comparison: those of fewer take less time than threads to begin
+
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """Events of a domain and operations of a timeline.
@@ -43,6 +46,13 @@ class Comparison(Struct, frozen=True, kw_only=True):
     reference: Reference
     has_communicator: bool
     finder: NearFinder | ColumnFinder
+
+    def share(self, threads: int) -> list[Comparison]:
+        """Return the comparison for each of several threads; for one alone where there is little to compare, or numpy compares."""
+        finder = self.finder
+        if not isinstance(finder, NearFinder) or len(self.events) + len(self.reference) < _MANY_ROWS:
+            return [self]
+        return [self, *(replace(self, finder=finder.twin()) for _ in range(threads - 1))]
 
 
 def prepare(events: Events, reference: Reference) -> Comparison:

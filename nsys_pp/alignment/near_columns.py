@@ -71,7 +71,9 @@ class ColumnFinder(Struct, frozen=True, kw_only=True):
         since = max(float(predicted.min(initial=np.inf)), self.limits[0]) - margin
         until = min(float(predicted.max(initial=-np.inf)), self.limits[1]) + margin
         own_within, others_within = (
-            np.bincount(channel[(times >= since) & (times <= until)], minlength=int(channel.max(initial=-1)) + 1)
+            np.bincount(
+                channel[(times >= since) & (times <= until)], minlength=int(channel.max(initial=-1)) + 1
+            )
             for channel, times in ((self.channel, predicted), (self.reference_channel, reference.times))
         )
         return NearPairs(

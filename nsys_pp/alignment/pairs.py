@@ -113,7 +113,9 @@ def contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> flo
     events, reference = comparison.events, comparison.reference
     if not comparison.has_communicator:
         return 0.0
-    is_tested = (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.finder.channel, paired)
+    is_tested = (
+        (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.finder.channel, paired)
+    )
     against = 0.0
     for key in list_members(events.key[is_tested]).tolist():
         first, stop = reference.of_key(key)

@@ -1845,16 +1845,18 @@ typedef struct {
 static void sum_closeness(const Search *of, const Evidence *to) {
     const int32_t *links = of->link;
     const double *residuals = of->residual, scatter = to->scatter;
-    double *sums = to->sums, *product = to->product, factor = 2 * to->lockstep * 0.3675 / scatter;
+    double *sums = to->sums, *product = to->product, *ratios = to->of_pair, factor = 2 * to->lockstep * 0.3675 / scatter;
     for (int64_t link = 0; link < of->links; link++) {
         sums[link] = 0.0;
         product[link] = 1.0;
     }
+    for (int64_t row = 0; row < of->pairs; row++) { /* apart from the products, so that several are divided at once */
+        double apart = fabs(residuals[row]), relative = apart / scatter, spread = 1 + relative * relative / 3;
+        ratios[row] = factor * (apart > scatter ? apart : scatter) / (spread * spread);
+    }
     for (int64_t row = 0; row < of->pairs; row++) {
         int64_t link = links[row];
-        double apart = residuals[row] < 0 ? -residuals[row] : residuals[row], relative = apart / scatter;
-        double spread = 1 + relative * relative / 3;
-        double value = product[link] * (factor * (apart > scatter ? apart : scatter) / (spread * spread));
+        double value = product[link] * ratios[row];
         if (value < 1e-200 || value > 1e200) {
             sums[link] += log(value);
             value = 1.0;
@@ -2081,7 +2083,7 @@ static void keep_halves(Votes *of, Halves *halves) {
         double share = 1.0 / (double)of->inside[voter];
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
             if (!may_vote(of, voter, row)) continue;
-            int64_t half = (int64_t)floor((of->times[row] - of->end[voter] - halves->least) / halves->width);
+            int64_t half = (int64_t)((of->times[row] - of->end[voter] - halves->least) / halves->width); /* not negative */
             halves->half_of[vote++] = (int32_t)half;
             weight[half] += share;
             if (distance(of->times[row], of->expected[voter]) <= of->near) halves->is_kept[half] = 1;
@@ -2124,7 +2126,7 @@ static void list_kept(Votes *of, Halves *halves) {
 static void order_votes(Votes *of, Halves *halves) {
     int64_t *next = halves->next, *order = halves->order;
     for (int64_t vote = 0; vote < of->votes; vote++)
-        order[next[(int64_t)floor((of->raw[vote] - halves->least) / halves->width)]++] = vote;
+        order[next[(int64_t)((of->raw[vote] - halves->least) / halves->width)]++] = vote;
     for (int64_t half = 0, first = 0; half < halves->count; first = next[half++]) {
         if (next[half] == first) continue;
         sort_votes(of->raw, next[half] - first, order + first, order + of->votes);

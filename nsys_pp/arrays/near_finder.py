@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -197,24 +198,14 @@ class NearFinder:
         self.share: Floats = prepared["share"]
         self.is_message: Bools = prepared["is_message"][:channels]
         self.is_exchange: Bools = prepared["is_exchange"][:channels]
-        self._search = SearchArgument()
-        self._held = reserve(
-            self._search,
-            {
-                "predicted": ("f", count),
-                "first_pair": ("h", count),
-                "pairs_of": ("h", count),
-                "own_within": ("i", channels),
-                "others_within": ("i", self.other_channel_count),
-                "best": ("h", self.other_channel_count),
-                "touched": ("h", self.other_channel_count),
-            },
-        )
-        marks = {"stamp": ("h", self.other_channel_count), "owners": ("i", other_count)}
-        self._marks = reserve(self._search, marks, is_zero=True)
-        self._evidence = EvidenceArgument(**{name: getattr(weighing, name) for name in weighing.__struct_fields__})
-        self._last_search: tuple[Any, ...] = ()
-        self._reserve_pairs(2 * count + _ROOM)
+        self._weighing = weighing
+        self._reserve_search()
+
+    def twin(self) -> NearFinder:
+        """Return a search of the same points and others for another thread: each has room of its own."""
+        other = copy(self)
+        other._reserve_search()
+        return other
 
     def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> NearPairs:
         """Find the pairs that are the nearest of each other, within a tolerance, in each pair of channels.
@@ -296,6 +287,30 @@ class NearFinder:
         while self._core.search_points(ctypes.addressof(self._points), ctypes.addressof(search)):
             self._reserve_pairs(search.pairs)
         self._last_search = line, tolerance, margin
+
+    def _reserve_search(self) -> None:
+        """Reserve room for a search."""
+        count, other_count = self._points.count, self._points.other_count
+        self._search = SearchArgument()
+        self._held = reserve(
+            self._search,
+            {
+                "predicted": ("f", count),
+                "first_pair": ("h", count),
+                "pairs_of": ("h", count),
+                "own_within": ("i", self._points.channel_count),
+                "others_within": ("i", self.other_channel_count),
+                "best": ("h", self.other_channel_count),
+                "touched": ("h", self.other_channel_count),
+            },
+        )
+        marks = {"stamp": ("h", self.other_channel_count), "owners": ("i", other_count)}
+        self._marks = reserve(self._search, marks, is_zero=True)
+        self._evidence = EvidenceArgument(
+            **{name: getattr(self._weighing, name) for name in self._weighing.__struct_fields__}
+        )
+        self._last_search: tuple[Any, ...] = ()
+        self._reserve_pairs(2 * count + _ROOM)
 
     def _reserve_pairs(self, capacity: int) -> None:
         """Reserve room for pairs, and as many pairs of channels."""

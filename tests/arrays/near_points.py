@@ -88,7 +88,10 @@ def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int
     finder = build_finder(core, points)
     found = finder.find((-3.0, 0.0, 0.0), points.tolerance, 2.0)
     channel, other_channel = np.divmod(found.numbers[found.link], max(finder.other_channel_count, 1))
-    channel, other_channel = np.unique(points.channel)[channel], np.unique(points.other_channel)[other_channel]
+    channel, other_channel = (
+        np.unique(points.channel)[channel],
+        np.unique(points.other_channel)[other_channel],
+    )
     assert (np.diff(found.numbers) > 0).all()
     assert found.predicted.tolist() == points.predicted.tolist()
     assert (
