@@ -2274,6 +2274,45 @@ API int64_t core_find_line(
     return 0;
 }
 
+/* ---- Weighted sums by number, in order of the rows, as `np.bincount` adds them; several at once, as each waits for its last. ---- */
+
+/* Sum the products of observations and their weights. number: of each row. group: of each number. sums: of weights, of weights times
+   x, and of values, by number, one after the other; group_sums: of weights times x squared, and of values times x, by group. */
+API int64_t core_sum_levers(
+    int64_t count, const int64_t *number, const double *weights, const double *x, const double *values, int64_t numbers,
+    const int64_t *group, int64_t groups, double *sums, double *group_sums
+) {
+    memset(sums, 0, (size_t)(3 * numbers) * sizeof(double));
+    memset(group_sums, 0, (size_t)(2 * groups) * sizeof(double));
+    for (int64_t row = 0; row < count; row++) {
+        int64_t own = number[row], of = group[own];
+        double lever = weights[row] * x[row];
+        sums[own] += weights[row];
+        sums[numbers + own] += lever;
+        sums[2 * numbers + own] += values[row];
+        group_sums[of] += lever * x[row];
+        group_sums[groups + of] += values[row] * x[row];
+    }
+    return 0;
+}
+
+/* Sum the products of two observations. entry: of each row. sums: of -weight * share, times x of the second, and times both x, by
+   entry, one after the other. */
+API int64_t core_sum_products(
+    int64_t count, const int64_t *first, const int64_t *second, const int64_t *entry, const double *weights,
+    const double *share, const double *x, int64_t entries, double *sums
+) {
+    memset(sums, 0, (size_t)(3 * entries) * sizeof(double));
+    for (int64_t row = 0; row < count; row++) {
+        int64_t own = first[row], other = second[row], at = entry[row];
+        double value = -weights[own] * share[other];
+        sums[at] += value;
+        sums[entries + at] += value * x[other];
+        sums[2 * entries + at] += value * x[own] * x[other];
+    }
+    return 0;
+}
+
 /* ---- Packets: records of several shapes, interleaved. ---- */
 
 #define MOST_GROUPS 65535

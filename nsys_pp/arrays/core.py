@@ -72,6 +72,11 @@ class Core:
         self.find_line = declare(
             library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
         )
+        # of arrays that `lever_sums.py` checks
+        self.sum_levers = declare(
+            library.core_sum_levers, count, *[pointer] * 4, count, pointer, count, *[pointer] * 2
+        )
+        self.sum_products = declare(library.core_sum_products, count, *[pointer] * 6, count, pointer)
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
         self.join_tails = declare(library.core_join_tails, count, count, *[pointer] * 4)
