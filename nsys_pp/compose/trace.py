@@ -153,6 +153,8 @@ class TraceBuilder:
         content = self._content
         # where other machines write the traces, they unpack their own parts
         with unpack_early([] if self._batch.is_remote else run.inputs) as early:
+            run.clocks  # noqa: B018
+            early.begin()
             layout = self._lay_out(run)
             begin(run.training)
             window = find_window(run, content)
