@@ -40,7 +40,8 @@ _MAX_EXPECTED = 3  # the same, of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
 
 
-_Item, _Result = TypeVar("_Item"), TypeVar("_Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Candidate(Struct, frozen=True, kw_only=True):

@@ -100,9 +100,9 @@ def sum_products(
         offset, shared, drift = (_sum(entry, product, entries) for product in products)
         return offset, shared, drift
     sums = np.empty((3, entries))
-    rows = [np.ascontiguousarray(column, dtype=np.int64) for column in (first, second, entry)]
+    numbers = [np.ascontiguousarray(column, dtype=np.int64) for column in (first, second, entry)]
     columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (weights, share, x)]
-    addresses = (column.ctypes.data for column in (*rows, *columns))
+    addresses = (column.ctypes.data for column in (*numbers, *columns))
     core.sum_products(len(entry), *addresses, entries, sums.ctypes.data)
     return sums[0], sums[1], sums[2]
 

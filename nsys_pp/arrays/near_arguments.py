@@ -70,7 +70,7 @@ class EvidenceArgument(ctypes.Structure):
 
 _WORD_BYTES = 8
 _STRUCT_BYTES = 24  # of `Comparable` and `Other`
-_TYPES = {
+_TYPES: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float64),
     "i": np.dtype(np.int64),
     "h": np.dtype(np.int32),

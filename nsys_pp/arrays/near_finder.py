@@ -168,8 +168,11 @@ class NearFinder:
             "other_kind": (other_kind, np.int64),
             "other_time": (other_time, np.float64),
         }
-        self._given = [np.ascontiguousarray(column, dtype=of) for column, of in given.values()]
-        for name, column in zip(given, self._given, strict=True):
+        columns: list[npt.NDArray[Any]] = [
+            np.ascontiguousarray(column, dtype=of) for column, of in given.values()
+        ]
+        self._given = columns  # as long as the library has their addresses
+        for name, column in zip(given, columns, strict=True):
             setattr(points, name, column.ctypes.data)
         prepared = reserve(
             points,
@@ -199,6 +202,7 @@ class NearFinder:
         self.is_message: Bools = prepared["is_message"][:channels]
         self.is_exchange: Bools = prepared["is_exchange"][:channels]
         self._weighing = weighing
+        self._last_search: tuple[Any, ...] = ()
         self._reserve_search()
 
     def twin(self) -> NearFinder:
@@ -309,7 +313,7 @@ class NearFinder:
         self._evidence = EvidenceArgument(
             **{name: getattr(self._weighing, name) for name in self._weighing.__struct_fields__}
         )
-        self._last_search: tuple[Any, ...] = ()
+        self._last_search = ()
         self._reserve_pairs(2 * count + _ROOM)
 
     def _reserve_pairs(self, capacity: int) -> None:

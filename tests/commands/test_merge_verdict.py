@@ -9,6 +9,8 @@ import pytest
 import nsys_pp
 from fixtures import simulate
 from nsys_pp.commands import merge_verdict
+from nsys_pp.frames.training import Training
+from nsys_pp.frames.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def test_another_thread_builds_the_same(run: Path, tmp_path: Path, monkeypatch: 
     trained = []
     build = merge_verdict._build
 
-    def note(training: merge_verdict.Training) -> merge_verdict.Verdict:
+    def note(training: Training) -> Verdict:
         trained.append(training)
         return build(training)
 
@@ -36,7 +38,7 @@ def test_another_thread_builds_the_same(run: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_its_error_is_raised(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(training: merge_verdict.Training) -> merge_verdict.Verdict:
+    def fail(training: Training) -> Verdict:
         raise ZeroDivisionError
 
     monkeypatch.setattr(merge_verdict, "_FEWEST", 0)
