@@ -29,7 +29,7 @@ WEIGHING = Weighing(
 )
 """How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
 
-_MANY_ROWS = 8_000  # of a comparison: those of fewer take less time than threads to begin
+_MANY_EVENTS = 3_000  # of a comparison: those of fewer take less time than threads cost
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     def share(self, threads: int) -> list[Comparison]:
         """Return the comparison for each of several threads; for one alone where there is little to compare, or numpy compares."""
         finder = self.finder
-        if not isinstance(finder, NearFinder) or len(self.events) + len(self.reference) < _MANY_ROWS:
+        if not isinstance(finder, NearFinder) or len(self.events) < _MANY_EVENTS:
             return [self]
         return [self, *(replace(self, finder=finder.twin()) for _ in range(threads - 1))]
 
