@@ -143,9 +143,10 @@ class NearFinder:
         weighing: Weighing,
     ) -> None:
         self._core, count, other_count = core, len(end), len(other_time)
-        if {len(key), len(channel), len(kind)} != {count}:
-            raise ValueError("columns of different lengths")
-        if {len(other_key), len(other_channel), len(other_kind)} != {other_count}:
+        own, others = (key, channel, kind), (other_key, other_channel, other_kind)
+        if any(len(column) != count for column in own) or any(
+            len(column) != other_count for column in others
+        ):
             raise ValueError("columns of different lengths")
         if max(count, other_count) >= _MOST_ROWS:
             raise ValueError("too many rows")
@@ -171,7 +172,7 @@ class NearFinder:
         columns: list[npt.NDArray[Any]] = [
             np.ascontiguousarray(column, dtype=of) for column, of in given.values()
         ]
-        self._given = columns  # as long as the library has their addresses
+        self._columns = columns  # as long as the library has their addresses
         for name, column in zip(given, columns, strict=True):
             setattr(points, name, column.ctypes.data)
         prepared = reserve(
@@ -190,13 +191,10 @@ class NearFinder:
                 "others": ("s", other_count),
             },
         )
-        result = core.prepare_points(ctypes.addressof(points))
-        if result < 0:
-            raise MemoryError("not enough memory")
-        if result:
-            raise ValueError("the others are not in order of key and time")
-        self._prepared = prepared
-        channels, self.other_channel_count = points.channel_count, points.other_channel_count
+        if result := core.prepare_points(ctypes.addressof(points)):
+            raise MemoryError if result < 0 else ValueError("the others are not in order of key and time")
+        self._prepared, channels = prepared, points.channel_count
+        self.other_channel_count: int = points.other_channel_count
         self.channel: Int64s = prepared["channel"]
         self.share: Floats = prepared["share"]
         self.is_message: Bools = prepared["is_message"][:channels]

@@ -74,9 +74,9 @@ def find_peers(
     )
 
 
-def _omit(messages: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """Return the messages whose row is not among those that were found, in order; all of them without a copy."""
-    return keep_rows(messages, ~mark_members(whole_numbers(messages["row"]), whole_numbers(found["row"])))
+def _omit(messages: pl.DataFrame, peers: pl.DataFrame) -> pl.DataFrame:
+    """Return the messages without a peer in a frame of peers, in order; all of them without a copy."""
+    return keep_rows(messages, ~mark_members(whole_numbers(messages["row"]), whole_numbers(peers["row"])))
 
 
 def _find_only_peers(messages: pl.DataFrame, by_nccl: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
