@@ -9,6 +9,8 @@ or a step apart) can explain nearly as much: all of them are returned. Drift is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +40,10 @@ _MAX_EXPECTED = 3  # the same, of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
 
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """A candidate correction of a domain onto a timeline.
 
@@ -62,6 +68,7 @@ def find_candidates(
     scatter_ns: float | None,
     *,
     near_ns: float = 0.0,
+    threads: int = 1,
 ) -> list[Candidate]:
     """Find the lines by which operations of a domain and of a timeline agree.
 
@@ -73,6 +80,7 @@ def find_candidates(
         scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
         near_ns: Distance from `center` within which a candidate is looked for by the operations there alone: near it, others in lockstep
             may have more votes and more evidence. 0: none is.
+        threads: Number of threads that compare, if there is much to compare.
 
     Returns:
         Candidates with evidence, the one with most first, no two at the same offset.
@@ -82,7 +90,7 @@ def find_candidates(
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []
-    comparison = prepare(events, reference)
+    comparisons = prepare(events, reference).share(threads)
     starts: list[tuple[Start, int]] = []  # each with the number of lines that it was chosen from
     for is_message in (False, True):  # a few collectives are stronger evidence than many messages
         votes = vote(events, events.is_message == is_message, reference, center, half_width_ns)
@@ -95,11 +103,11 @@ def find_candidates(
                 (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
             ):
                 fitted = [fit_votes(votes, window) for window in chosen]
-                starts += [(start, tried) for start in _keep_best(comparison, fitted, count)]
+                starts += [(start, tried) for start in _keep_best(comparisons, fitted, count)]
     if near_ns:
-        starts.append((weigh_start(comparison, center, within_ns=near_ns), 1))
+        starts.append((weigh_start(comparisons[0], center, within_ns=near_ns), 1))
     return _rank_lines(
-        comparison,
+        comparisons,
         starts,
         scatter_ns,
         lambda line: near_ns if line.distance_ns(center) <= near_ns else _SAME_NS,
@@ -122,22 +130,40 @@ def weigh_lines(
     return [pair_by_line(comparison, line, scatters).evidence for line in lines]
 
 
+def _map(
+    function: Callable[[Comparison, _Item], _Result],
+    comparisons: Sequence[Comparison],
+    items: Sequence[_Item],
+) -> list[_Result]:
+    """Return the result of a function for each item, with a comparison for each thread; most of its work does not hold the interpreter's lock."""
+    count = len(comparisons)
+
+    def work(number: int) -> list[_Result]:
+        return [function(comparisons[number], item) for item in items[number::count]]
+
+    if count < 2 or len(items) < 2:
+        return [function(comparisons[0], item) for item in items]
+    with ThreadPoolExecutor(count - 1) as pool:
+        others = [pool.submit(work, number) for number in range(1, count)]
+        parts = [work(0), *(other.result() for other in others)]
+    return [parts[number % count][number // count] for number in range(len(items))]
+
+
 class _TestedLines:
     """Lines with the operations that they pair, found once for each line and scatter: fits from several starts often end in one line."""
 
-    def __init__(self, comparison: Comparison) -> None:
-        self.comparison = comparison
+    def __init__(self) -> None:
         self._pairs: dict[tuple[Line, float], Pairs] = {}
 
-    def pair(self, line: Line, scatter_ns: float) -> Pairs:
+    def pair(self, comparison: Comparison, line: Line, scatter_ns: float) -> Pairs:
         """Return the pairs of operations within `SKEW_NS` of a line."""
         if (line, scatter_ns) not in self._pairs:
-            self._pairs[line, scatter_ns] = pair_by_line(self.comparison, line, (scatter_ns,))
+            self._pairs[line, scatter_ns] = pair_by_line(comparison, line, (scatter_ns,))
         return self._pairs[line, scatter_ns]
 
 
 def _rank_lines(
-    comparison: Comparison,
+    comparisons: Sequence[Comparison],
     starts: list[tuple[Start, int]],
     scatter_ns: float | None,
     find_same_ns: Callable[[Line], float],
@@ -145,28 +171,35 @@ def _rank_lines(
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped.
 
     Args:
-        comparison: Events and operations.
+        comparisons: Events and operations, for each thread.
         starts: Each with the number of lines that it was chosen from, relative to the others: the best of many has some evidence by
             chance.
         scatter_ns: As for `find_candidates`.
         find_same_ns: Returns the distance from a line within which one with more evidence is the same.
     """
-    tested = _TestedLines(comparison)
-    fitted = [(line, tried) for start, tried in starts for line in _refine(tested, start, scatter_ns)]
-    scatters = (
-        (scatter_ns,) if scatter_ns is not None else _expect_scatter(tested, [line for line, _ in fitted])
+    tested = _TestedLines()
+    refined = _map(
+        lambda comparison, start: _refine(tested, comparison, start, scatter_ns),
+        comparisons,
+        [start for start, _ in starts],
     )
-    candidates = []
-    for line, tried in fitted:
-        pairs = max((tested.pair(line, scatter) for scatter in scatters), key=lambda pairs: pairs.evidence)
-        candidates.append(
-            Candidate(
-                line=line,
-                evidence=pairs.evidence - float(np.log(tried)),
-                exchange_evidence=pairs.exchange_evidence,
-                sharpest_ns=pairs.sharpest_ns,
-            )
+    fitted = [(line, tried) for (_, tried), lines in zip(starts, refined, strict=True) for line in lines]
+    lines = [line for line, _ in fitted]
+    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(tested, comparisons[0], lines)
+
+    def weigh(comparison: Comparison, line: Line) -> Pairs:
+        pairs = (tested.pair(comparison, line, scatter) for scatter in scatters)
+        return max(pairs, key=lambda pairs: pairs.evidence)
+
+    candidates = [
+        Candidate(
+            line=line,
+            evidence=pairs.evidence - float(np.log(tried)),
+            exchange_evidence=pairs.exchange_evidence,
+            sharpest_ns=pairs.sharpest_ns,
         )
+        for (line, tried), pairs in zip(fitted, _map(weigh, comparisons, lines), strict=True)
+    ]
     ranked: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
         same_ns = find_same_ns(candidate.line)
@@ -177,18 +210,20 @@ def _rank_lines(
     return ranked
 
 
-def _keep_best(comparison: Comparison, lines: list[Line], count: int) -> list[Start]:
+def _keep_best(comparisons: Sequence[Comparison], lines: list[Line], count: int) -> list[Start]:
     """Keep the lines with most evidence as they are."""
-    starts = [weigh_start(comparison, line) for line in lines]
+    starts = _map(weigh_start, comparisons, lines)
     if len(starts) <= count:
         return starts
     kept = np.argsort([-start.evidence for start in starts], kind="stable")[:count]
     return [starts[number] for number in kept.tolist()]
 
 
-def _expect_scatter(tested: _TestedLines, lines: list[Line]) -> tuple[float, ...]:
+def _expect_scatter(tested: _TestedLines, comparison: Comparison, lines: list[Line]) -> tuple[float, ...]:
     """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
-    sharpest_ns = min((tested.pair(line, SCATTERS_NS[1]).sharpest_ns for line in lines), default=np.inf)
+    sharpest_ns = min(
+        (tested.pair(comparison, line, SCATTERS_NS[1]).sharpest_ns for line in lines), default=np.inf
+    )
     if np.isinf(sharpest_ns):
         return SCATTERS_NS
     return (widen_scatter(sharpest_ns),)
@@ -217,19 +252,21 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
 
 
-def _refine(tested: _TestedLines, start: Start, scatter_ns: float | None) -> list[Line]:
+def _refine(
+    tested: _TestedLines, comparison: Comparison, start: Start, scatter_ns: float | None
+) -> list[Line]:
     """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
 
     Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
     all.
     """
-    events, reference = tested.comparison.events, tested.comparison.reference
+    events, reference = comparison.events, comparison.reference
     line = start.line
     lines: list[Line] = []
     for rows, residual_ns in start.sharpest:
         times = events.end[rows]
         fitted = fit_line(times, residual_ns + line.at(times), line, floor_ns=FLOOR_NS)
-        pairs = tested.pair(fitted, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
+        pairs = tested.pair(comparison, fitted, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
         if len(pairs.event_row):
             times = events.end[pairs.event_row]
             values = reference.times[pairs.reference_row] - times

@@ -15,6 +15,9 @@ from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
 
+THREADS = 2
+"""Threads that compare: most of the work does not hold the interpreter's lock, and more would wait for it."""
+
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
 _LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
@@ -68,7 +71,12 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 def choose(
-    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
+    timeline: Timeline,
+    joint: list[Timeline],
+    prior: Prior,
+    scatter_ns: float | None,
+    *,
+    threads: int = THREADS,
 ) -> Choice | None:
     """Choose the correction of the unit with most evidence, by the operations of all units jointly.
 
@@ -77,12 +85,13 @@ def choose(
         joint: Units of one machine that is not on the timeline, or a single unit; at least one.
         prior: Where their clocks are expected.
         scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
+        threads: Number of threads that compare, if there is much to compare.
 
     Returns:
         The choice; None without enough evidence.
     """
     center, _ = prior.expect(timeline, joint[0])
-    scored = _score(timeline, joint, prior, scatter_ns)
+    scored = _score(timeline, joint, prior, scatter_ns, threads)
     if not scored:
         return None
     score, number, best, others = _choose_unit(scored)
@@ -166,13 +175,21 @@ def is_best(
 
 
 def _score(
-    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
+    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None, threads: int
 ) -> list[_Scored]:
     """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
     near_ns = _AT_UTC_NS if joint[0].machines & timeline.machines else 0.0
     candidates = [
-        find_candidates(merged, timeline.keep_keys(merged.key), center, width_ns, scatter_ns, near_ns=near_ns)
+        find_candidates(
+            merged,
+            timeline.keep_keys(merged.key),
+            center,
+            width_ns,
+            scatter_ns,
+            near_ns=near_ns,
+            threads=threads,
+        )
         if len(merged)
         else []
         for merged in (unit.merge_operations() for unit in joint)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -17,7 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import widen_scatter
-from nsys_pp.alignment.choice import Choice, choose, is_best
+from nsys_pp.alignment.choice import THREADS, Choice, choose, is_best
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.next_units import LastChoices, choose_next
@@ -28,8 +29,7 @@ from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-_MANY_ROWS = 20_000  # of all comparisons of a pass: most of their work does not hold the interpreter's lock
-_THREADS = 2
+_MANY_ROWS = 20_000  # of all comparisons of a pass, from which on several are made at once
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -291,17 +291,17 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         """Choose a correction for each of several joint units, in threads if there is much to compare; None without a common key."""
         scatter_ns = self.scatter_ns()
 
-        def choose_one(units: list[Timeline]) -> Choice | None:
+        def choose_one(units: list[Timeline], threads: int = THREADS) -> Choice | None:
             if any(self._list_keys(unit) & keys for unit in units):
-                return choose(timeline, units, self.prior, scatter_ns)
+                return choose(timeline, units, self.prior, scatter_ns, threads=threads)
             return None
 
         known = 0 if timeline.operations is None else len(timeline.operations)
         row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
         if len(joint) < 2 or row_count < _MANY_ROWS:
             return map(choose_one, joint)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            return list(pool.map(choose_one, joint))
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(partial(choose_one, threads=1), joint))
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""

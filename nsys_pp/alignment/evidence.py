@@ -10,6 +10,7 @@ from msgspec import Struct
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import WEIGHING, Comparison, Near, find_near
 from nsys_pp.alignment.pairs import Pairs, contradict, pair_events
+from nsys_pp.arrays.near_finder import NearFinder
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -36,19 +37,17 @@ class Start(Struct, frozen=True, kw_only=True):
 
 def pair_by_line(comparison: Comparison, line: Line, scatters_ns: Sequence[float]) -> Pairs:
     """Pair the events within `SKEW_NS` of operations by a line, with the scatter that explains them best."""
-    near = None if comparison.finder is not None else find_near(comparison, line, SKEW_NS)
-    found = [
-        _pair_compiled(comparison, line, scatter) if near is None else pair_events(comparison, near, scatter)
-        for scatter in scatters_ns
-    ]
+    finder = comparison.finder
+    if isinstance(finder, NearFinder):
+        found = [_pair_compiled(comparison, finder, line, scatter) for scatter in scatters_ns]
+    else:
+        near = find_near(comparison, line, SKEW_NS)
+        found = [pair_events(comparison, near, scatter) for scatter in scatters_ns]
     return max(found, key=lambda pairs: pairs.evidence)
 
 
-def _pair_compiled(comparison: Comparison, line: Line, scatter_ns: float) -> Pairs:
-    assert comparison.finder is not None
-    found = comparison.finder.weigh(
-        (line.offset_ns, line.rate, line.center_ns), SKEW_NS, SKEW_NS, scatter_ns, starts=0
-    )
+def _pair_compiled(comparison: Comparison, finder: NearFinder, line: Line, scatter_ns: float) -> Pairs:
+    found = finder.weigh((line.offset_ns, line.rate, line.center_ns), SKEW_NS, SKEW_NS, scatter_ns, starts=0)
     return Pairs(
         event_row=found.point,
         reference_row=found.other,
@@ -61,7 +60,8 @@ def _pair_compiled(comparison: Comparison, line: Line, scatter_ns: float) -> Pai
 
 def weigh_start(comparison: Comparison, line: Line, *, within_ns: float = NEAR_NS) -> Start:
     """Weigh a line roughly, by operations within some distance, and list the pairs a fit begins with."""
-    if comparison.finder is None:
+    finder = comparison.finder
+    if not isinstance(finder, NearFinder):
         near = find_near(comparison, line, within_ns)
         rows = [np.flatnonzero(near.link == link) for link in _list_sharpest(near)]
         return Start(
@@ -69,7 +69,7 @@ def weigh_start(comparison: Comparison, line: Line, *, within_ns: float = NEAR_N
             evidence=pair_events(comparison, near, within_ns / 3).evidence,
             sharpest=[(near.event_row[of_link], near.residual_ns[of_link]) for of_link in rows],
         )
-    found = comparison.finder.weigh(
+    found = finder.weigh(
         (line.offset_ns, line.rate, line.center_ns), within_ns, SKEW_NS, within_ns / 3, starts=_MAX_STARTS
     )
     return Start(

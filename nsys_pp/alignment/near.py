@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.near_columns import BEYOND_NS, ColumnFinder, prepare_columns
 from nsys_pp.alignment.reference import Reference
-from nsys_pp.arrays.columns import find_distinct
-from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.members import mark_members
-from nsys_pp.arrays.near_finder import NearFinder, NearPairs, Weighing
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.near_finder import NearFinder, Weighing
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -31,99 +29,60 @@ WEIGHING = Weighing(
 )
 """How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
 
-_GAP_NS = 1_000.0  # before and after the operations of each key in `Comparison.times`
-_MAX_SLOTS = 10_000_000  # of a table of rows by pair of channels
+_MANY_EVENTS = 3_000  # of a comparison: those of fewer take less time than threads cost
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Events of a domain and operations of a timeline, and values that do not depend on the line between their clocks.
+    """Events of a domain and operations of a timeline.
 
     Attributes:
         events: Events of one domain, or of several with their corrections applied.
         reference: Operations of the timeline.
-        channel: Number of each event's channel, from 0.
-        channel_is_message: Whether each channel is one of messages.
-        channel_is_exchange: Whether each channel has messages that are not known to be sends or receives.
-        reference_channel: Number of each operation's channel, from 0.
-        repeats: Number of channels with an event of this key at the time of each event: tensor slices do the same together.
         has_communicator: Whether NCCL recorded the communicator of an event.
-        comparable: Rows of the events that have a key of the timeline.
-        key_base: Key of each comparable event as an offset to `times`.
-        times: Times of the operations, those of each key beyond those of the key before.
-        limits: First and last time of an operation.
-        finder: The compiled search of `find_near`; None without it.
+        finder: The search of `find_near`, compiled if it can be.
     """
 
     events: Events
     reference: Reference
-    channel: Int64s
-    channel_is_message: npt.NDArray[np.bool_]
-    channel_is_exchange: npt.NDArray[np.bool_]
-    reference_channel: Int64s
-    repeats: Int64s
     has_communicator: bool
-    comparable: Int64s
-    key_base: Floats
-    times: Floats
-    limits: tuple[float, float]
-    finder: NearFinder | None
+    finder: NearFinder | ColumnFinder
+
+    def share(self, threads: int) -> list[Comparison]:
+        """Return the comparison for each of several threads; for one alone where there is little to compare, or numpy compares."""
+        finder = self.finder
+        if not isinstance(finder, NearFinder) or len(self.events) < _MANY_EVENTS:
+            return [self]
+        return [self, *(replace(self, finder=finder.twin()) for _ in range(threads - 1))]
 
 
 def prepare(events: Events, reference: Reference) -> Comparison:
     """Prepare the comparison of a domain with a timeline."""
-    first, channel = find_distinct(events.channel)
-    channel_is_message = np.bincount(channel[events.is_message], minlength=len(first)) > 0
-    is_exchange = events.kind == SEND_RECEIVE
-    channel_is_exchange = np.bincount(channel[is_exchange], minlength=len(first)) > 0
-    reference_channel = find_distinct(reference.channels)[1]
-    sections = np.append(np.flatnonzero(np.diff(reference.key, prepend=-1)), len(reference))
-    number = np.repeat(np.arange(len(sections) - 1), np.diff(sections))
-    keys = reference.key[sections[:-1]]
-    limits = (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
-    stride = limits[1] - limits[0] + 4 * _GAP_NS
-    comparable = np.flatnonzero(mark_members(events.key, keys))
-    key_base = np.asarray(
-        np.searchsorted(keys, events.key[comparable]) * stride - limits[0], dtype=np.float64
-    )
-    times = reference.times - limits[0] + number * stride
-    repeats = _count_repeats(events)
     core = load_core()
-    finder = None
-    if core is not None:
-        base = np.full(len(events), np.nan)
-        base[comparable] = key_base
-        finder = NearFinder(
-            core,
-            weighing=WEIGHING,
-            is_message=channel_is_message,
-            is_exchange=channel_is_exchange,
-            sections=sections,
-            channel=channel,
-            kind=np.where((events.kind == SEND) | (events.kind == RECEIVE), events.kind, -1),
-            end=events.end,
-            base=base,
-            share=1 / repeats,
-            times=times,
-            other_time=reference.times,
-            other_channel=reference_channel,
-            other_kind=reference.kind,
-            limits=limits,
-            beyond=_GAP_NS,
-        )
     return Comparison(
         events=events,
         reference=reference,
-        channel=channel,
-        channel_is_message=channel_is_message,
-        channel_is_exchange=channel_is_exchange,
-        reference_channel=reference_channel,
-        repeats=repeats,
         has_communicator=bool(events.has_communicator.any()),
-        comparable=comparable,
-        key_base=key_base,
-        times=times,
-        limits=limits,
-        finder=finder,
+        finder=prepare_columns(events, reference) if core is None else _compile(core, events, reference),
+    )
+
+
+def _compile(core: Core, events: Events, reference: Reference) -> NearFinder:
+    return NearFinder(
+        core,
+        key=events.key,
+        channel=events.channel,
+        kind=events.kind,
+        end=events.end,
+        other_key=reference.key,
+        other_channel=reference.channels,
+        other_kind=reference.kind,
+        other_time=reference.times,
+        send=SEND,
+        receive=RECEIVE,
+        exchange=SEND_RECEIVE,
+        beyond=BEYOND_NS,
+        together=SKEW_NS,
+        weighing=WEIGHING,
     )
 
 
@@ -137,7 +96,7 @@ class Near(Struct, frozen=True, kw_only=True):
         reference_row: Row of the reference.
         residual_ns: Time of the operation minus predicted time of the event.
         link: Number of the pair of channels.
-        event_channel: Channel of the domain, of each pair of channels; by its number in `Comparison`.
+        event_channel: Channel of the domain, of each pair of channels; by its number in `Comparison.finder`.
         predicted: Predicted times of all events.
         count: Number of pairs, of each pair of channels.
         squares: Sum of the squared residuals, of each pair of channels.
@@ -170,13 +129,13 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         line: Correction from the domain to the timeline.
         tolerance_ns: Largest distance of a pair.
     """
-    found = _search(comparison, line, tolerance_ns)
-    width = int(comparison.reference_channel.max(initial=0)) + 1
-    event_channel, reference_channel = np.divmod(found.numbers, width)
+    finder = comparison.finder
+    found = finder.find((line.offset_ns, line.rate, line.center_ns), tolerance_ns, SKEW_NS)
+    event_channel, reference_channel = np.divmod(found.numbers, max(finder.other_channel_count, 1))
     own_count = np.maximum(found.own_within[event_channel], found.count)
     other_count = np.maximum(found.others_within[reference_channel], found.count)
     only_one = (own_count + other_count - 2 * found.count).astype(np.float64)
-    is_message = comparison.channel_is_message[event_channel]
+    is_message = finder.is_message[event_channel]
     # stages in the middle of a pipeline share half of their messages with each neighbour
     unexplained = np.where(is_message, np.maximum(only_one - found.count, 0.0), only_one)
     return Near(
@@ -193,94 +152,3 @@ def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
         independent=found.share / found.count,
         weight=np.sqrt(found.count) / np.maximum(found.count + only_one, 1),
     )
-
-
-def _search(comparison: Comparison, line: Line, tolerance_ns: float) -> NearPairs:
-    """Find the pairs near each other that are the nearest of each other, among the operations of two channels."""
-    if comparison.finder is not None:
-        return comparison.finder.find((line.offset_ns, line.rate, line.center_ns), tolerance_ns, SKEW_NS)
-    events, reference = comparison.events, comparison.reference
-    predicted = events.end + line.at(events.end)
-    event_row, reference_row = _list_near_pairs(comparison, predicted, tolerance_ns)
-    width = int(comparison.reference_channel.max(initial=0)) + 1
-    combined = comparison.channel[event_row] * width + comparison.reference_channel[reference_row]
-    numbers, link = np.unique(combined, return_inverse=True)
-    distance = np.abs(reference.times[reference_row] - predicted[event_row])
-    kept = np.sort(_keep_mutual(link, event_row, reference_row, distance))
-    event_row, reference_row, link = event_row[kept], reference_row[kept], link[kept]
-    residual = reference.times[reference_row] - predicted[event_row]
-    since = max(float(predicted.min(initial=np.inf)), comparison.limits[0]) - SKEW_NS
-    until = min(float(predicted.max(initial=-np.inf)), comparison.limits[1]) + SKEW_NS
-    own_within, others_within = (
-        np.bincount(channel[(times >= since) & (times <= until)], minlength=int(channel.max(initial=-1)) + 1)
-        for channel, times in (
-            (comparison.channel, predicted),
-            (comparison.reference_channel, reference.times),
-        )
-    )
-    return NearPairs(
-        point=event_row,
-        other=reference_row,
-        residual=residual,
-        link=link,
-        numbers=numbers,
-        count=np.bincount(link, minlength=len(numbers)),
-        squares=np.asarray(np.bincount(link, residual**2, len(numbers)), dtype=np.float64),
-        share=np.asarray(
-            np.bincount(link, 1 / comparison.repeats[event_row], len(numbers)), dtype=np.float64
-        ),
-        predicted=predicted,
-        within=until - since,
-        own_within=own_within,
-        others_within=others_within,
-    )
-
-
-def _list_near_pairs(comparison: Comparison, predicted: Floats, tolerance_ns: float) -> tuple[Int64s, Int64s]:
-    """List all pairs of equal key within the tolerance, without two sends or two receives."""
-    first, last = comparison.limits
-    times = predicted[comparison.comparable]
-    low = np.clip(times - tolerance_ns, first - _GAP_NS, last + _GAP_NS) + comparison.key_base
-    high = np.clip(times + tolerance_ns, first - _GAP_NS, last + _GAP_NS) + comparison.key_base
-    low_row = np.searchsorted(comparison.times, low)
-    high_row = np.searchsorted(comparison.times, high, side="right")
-    event_row = np.repeat(comparison.comparable, high_row - low_row)
-    reference_row = expand_windows(low_row, high_row)
-    kind = comparison.events.kind[event_row]
-    is_same_side = ((kind == SEND) | (kind == RECEIVE)) & (kind == comparison.reference.kind[reference_row])
-    return event_row[~is_same_side], reference_row[~is_same_side]
-
-
-def _keep_mutual(combined: Int64s, event_row: Int64s, reference_row: Int64s, distance: Floats) -> Int64s:
-    """List the pairs in which each is the nearest of the other, among the operations of two channels."""
-    by_distance = np.argsort(distance, kind="stable")
-    for rows in (event_row, reference_row):
-        width = int(rows.max(initial=0)) + 1
-        by_distance = by_distance[_mark_first((combined * width + rows)[by_distance])]
-    return by_distance
-
-
-def _mark_first(values: Int64s) -> npt.NDArray[np.bool_]:
-    """Return the mask of the first occurrence of each value."""
-    size = int(values.max(initial=-1)) + 1
-    if size > _MAX_SLOTS:
-        is_first = np.zeros(len(values), dtype=bool)
-        is_first[np.unique(values, return_index=True)[1]] = True
-        return is_first
-    rows = np.arange(len(values))
-    first = np.empty(size, dtype=np.int64)
-    first[values[::-1]] = rows[::-1]
-    return np.asarray(first[values] == rows)
-
-
-def _count_repeats(events: Events) -> Int64s:
-    """Count the channels that have an event of this key at the same time: see `Comparison.repeats`."""
-    apart = 2 * SKEW_NS + float(np.ptp(events.end)) if len(events) else 1.0
-    times = events.end - events.end.min(initial=0.0) + find_distinct(events.key)[1] * apart
-    order = np.argsort(times)  # of equal times in any order
-    times = times[order]
-    low = np.searchsorted(times, times - SKEW_NS)
-    high = np.searchsorted(times, times + SKEW_NS, side="right")
-    repeats = np.empty(len(events), dtype=np.int64)
-    repeats[order] = high - low
-    return repeats

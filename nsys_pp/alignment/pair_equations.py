@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nsys_pp.alignment.layout import Observations
+from nsys_pp.arrays.lever_sums import sum_levers, sum_products
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -44,11 +45,8 @@ class PairEquations:
         self._first_member = np.repeat(self._order[small], self._count[operation[small]])
         clocks = len(machine)
         self._pair = observed.clock[self._first_member] * clocks + observed.clock[self._second_member]
-        self._first_x, self._second_x = observed.x[self._first_member], observed.x[self._second_member]
         self._large = np.flatnonzero(~is_small)
         self._first = first
-        clock, column = observed.clock, clocks + machine[observed.clock]
-        self._own = [row * size + unknown for row in (clock, column) for unknown in (clock, column)]
 
     def build(self, weights: Floats) -> tuple[Floats, Floats]:
         """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine.
@@ -57,27 +55,28 @@ class PairEquations:
             weights: Weight of each observation, more than 0.
         """
         observed, clocks, machines = self._observed, len(self._machine), self._machines
-        x, clock, size = observed.x, observed.clock, clocks + machines
-        column = clocks + self._machine[clock]
         total = np.asarray(np.bincount(observed.operation, weights), dtype=np.float64)
         share = weights / total[observed.operation]
-        matrix = self._build_pairs(weights, share)
-        lever = weights * x
-        for entry, value in zip(self._own, (weights, lever, lever, lever * x), strict=True):
-            matrix += np.bincount(entry, value, size * size).reshape(size, size)
-        self._subtract_large(matrix, weights, total)
         mean = np.bincount(observed.operation, share * observed.y)
         apart = weights * (observed.y - mean[observed.operation])
-        right = np.bincount(clock, apart, size) + np.bincount(column, apart * x, size)
+        own = sum_levers(observed.clock, weights, observed.x, apart, self._machine, machines)
+        matrix = self._build_pairs(weights, share)
+        matrix += 0.0  # no entry is -0, as if all others were added to it
+        clock, drift = np.arange(clocks), np.arange(clocks, clocks + machines)
+        matrix[clock, clock] += own.weight
+        matrix[clock, clocks + self._machine] += own.lever
+        matrix[clocks + self._machine, clock] += own.lever
+        matrix[drift, drift] += own.square
+        self._subtract_large(matrix, weights, total)
+        right = np.concatenate([own.value, own.moment])
         return matrix, np.asarray(-right, dtype=np.float64)
 
     def _build_pairs(self, weights: Floats, share: Floats) -> Floats:
         """Build the entries of the pairs of members."""
-        clocks, x, other_x = len(self._machine), self._first_x, self._second_x
-        value = -weights[self._first_member] * share[self._second_member]
+        clocks, members = len(self._machine), (self._first_member, self._second_member)
         offset, shared, drift = (
-            np.bincount(self._pair, entry, clocks * clocks).reshape(clocks, clocks)
-            for entry in (value, value * other_x, value * x * other_x)
+            sums.reshape(clocks, clocks)
+            for sums in sum_products(*members, self._pair, weights, share, self._observed.x, clocks * clocks)
         )
         member = np.zeros((clocks, self._machines))
         member[np.arange(clocks), self._machine] = 1.0

@@ -77,7 +77,7 @@ def pair_events(comparison: Comparison, near: Near, scatter_ns: float) -> Pairs:
         reference_row=near.reference_row[rows],
         scatter_ns=scatter[near.link[rows]],
         evidence=float(evidence[chosen].sum()) + against,
-        exchange_evidence=float(evidence[chosen & comparison.channel_is_exchange[near.event_channel]].sum()),
+        exchange_evidence=float(evidence[chosen & comparison.finder.is_exchange[near.event_channel]].sum()),
         sharpest_ns=float(np.sqrt(squares[is_measured] / count[is_measured]).min(initial=np.inf)),
     )
 
@@ -113,7 +113,9 @@ def contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> flo
     events, reference = comparison.events, comparison.reference
     if not comparison.has_communicator:
         return 0.0
-    is_tested = (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.channel, paired)
+    is_tested = (
+        (events.has_communicator > 0) & ~events.is_message & ~mark_members(comparison.finder.channel, paired)
+    )
     against = 0.0
     for key in list_members(events.key[is_tested]).tolist():
         first, stop = reference.of_key(key)

@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 16; }
+API int64_t core_version(void) { return 17; }
 
 /* ---- Memory. ---- */
 
@@ -1306,6 +1306,13 @@ API int64_t core_measure_unions(
 
 /* ---- Values by rank. ---- */
 
+/* Return a number with the order of a double. */
+static int64_t to_ordered(double value) {
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits ^ (int64_t)((uint64_t)(bits >> 63) >> 1);
+}
+
 static int compare_doubles(const void *a, const void *b) {
     double first = *(const double *)a, second = *(const double *)b;
     return (first > second) - (first < second);
@@ -1368,40 +1375,67 @@ static double sum_by_halves(const double *values, int64_t count) {
 /* ---- Points near each other: of pairs of channels, each is the nearest of the other. ---- */
 
 typedef struct {
-    /* Of each point. `base` is added to times before they are compared with `times`; not a number: a point without others.
-       kind: of one side, near no other of the same one; or -1. share: summed by pair of channels. */
+    double time;     /* beyond the times of the keys before: ascends */
+    double own_time; /* the same without what is added */
+    int32_t channel, kind;
+} Other;
+
+/* A point with others of its key, in order of keys and times: neighbours are near neighbours of the others. */
+typedef struct {
+    double end, base; /* base: added to predicted times before they are compared with those of the others */
+    int32_t point, kind;
+} Comparable;
+
+typedef struct {
+    /* Given: points, with any key and channel; and others, by key and time. */
     int64_t count;
-    const int64_t *channel, *kind;
-    const double *end, *base, *share;
-    const int64_t *sweep; /* points by end and base: neighbours are near neighbours of the others */
-    double *predicted;    /* room */
-    int64_t *low;         /* room: first of the others within the tolerance */
-    /* Of each of the others. times: ascending; other_time: the same without what is added, ascending in each section. */
+    const int64_t *key, *given_channel, *given_kind;
+    const double *end;
     int64_t other_count;
-    const double *times, *other_time;
-    const int64_t *other_channel, *other_kind;
-    int64_t section_count;
-    const int64_t *sections; /* first row of each section, and the end */
-    int64_t channel_count, other_channel_count;
-    const int64_t *other_total; /* others of each channel */
-    double first, last;         /* of the others */
-    double beyond;              /* largest distance of what is compared from these */
+    const int64_t *other_key, *given_other_channel, *given_other_kind;
+    const double *other_time;
+    /* Kinds: messages are those from `send` to `exchange`; a send is near no send, and a receive near no receive. */
+    int64_t send, receive, exchange;
+    double beyond, together; /* times that far beyond those of the others are compared as if they were nearer; points this close
+                                in time are at one time */
+    /* What is prepared: channels are numbered from 0, in order. */
+    int64_t *channel;
+    double *share; /* 1 by the number of points of this key at this time */
+    uint8_t *is_message, *is_exchange; /* of each channel; room for the points */
+    int64_t *own_total, *other_total;  /* points and others of each channel; room for the points and the others */
+    int32_t *by_channel;               /* points by channel */
+    int64_t *channel_bounds;           /* the first of each channel, and the end; room for the points and two */
+    int64_t *sections;                 /* the first of the others of each key, and the end; room for the others and one */
+    Comparable *comparable;
+    Other *others;
+    int64_t comparable_count, channel_count, other_channel_count, section_count;
+    double first, last; /* of the others */
+} Points;
+
+typedef struct {
+    int32_t mark, pair; /* the pair of the nearest point of a channel; `mark` tells the channel */
+} Owner;
+
+/* A search, with room of its own. */
+typedef struct {
     /* The prediction, end + offset + rate * (end - center); the largest distance of a pair; what is added to the time that
        both have, for counts. */
     double offset, rate, center, tolerance, margin;
-    /* Room for `capacity` pairs and as many pairs of channels, and what is found. */
-    int64_t capacity;
-    int64_t *point, *other, *link, *order;
+    /* What is found, with room for `capacity` pairs and as many pairs of channels: pairs by channel of the point, then point and
+       other; `first_pair` and `pairs_of` of each point are its first pair and their number. */
+    int64_t capacity, pairs, links;
+    double *predicted; /* times of all points */
+    int32_t *first_pair, *pairs_of, *point, *other, *link, *nearest;
     double *residual;
-    int64_t *numbers, *pair_count;
+    int64_t *numbers, *pair_count; /* of pairs of channels: channel times the number of channels of the others, and other channel */
     double *squares, *shares;
-    int64_t *bounds;                  /* room: a number for each channel, and two */
-    int64_t *best, *stamp, *touched;  /* room: a number for each channel of the others */
-    int64_t *nearest, *owner;         /* room: a number for each of the others */
     int64_t *own_within, *others_within; /* points and others of each channel in the time that both have */
-    double within_ns;                 /* this time */
-    int64_t pairs, links;
-} Comparison;
+    double within_ns;                    /* this time */
+    /* Room: a number for each channel of the others, and of each of the others. Marks grow from one search to the next. */
+    int32_t *best, *stamp, *touched;
+    Owner *owners;
+    int64_t last_mark;
+} Search;
 
 /* Return the first row from which times are at least `time`; `row` is a guess. */
 static int64_t find_time(const double *times, int64_t count, double time, int64_t row) {
@@ -1427,11 +1461,152 @@ static double within(double value, double least, double most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* Count the others of each channel from `since` to `until`: those within, or those beyond, whichever are fewer. */
-static void count_others(Comparison *of, double since, double until) {
-    const int64_t *channel = of->other_channel;
+/* Number values in order: `numbers` receives those of each, and the result is how many there are; -1 where memory is short. */
+static int64_t number_values(int64_t count, const int64_t *values, int64_t *numbers) {
+    int64_t least = INT64_MAX, most = INT64_MIN, used = 0;
+    for (int64_t row = 0; row < count; row++) {
+        if (values[row] < least) least = values[row];
+        if (values[row] > most) most = values[row];
+    }
+    if (!count) return 0;
+    int64_t *table = allocate_zeros(most - least + 1, sizeof(int64_t));
+    if (!table) return -1;
+    for (int64_t row = 0; row < count; row++) table[values[row] - least] = 1;
+    for (int64_t value = 0; value <= most - least; value++)
+        if (table[value]) table[value] = used++;
+    for (int64_t row = 0; row < count; row++) numbers[row] = table[values[row] - least];
+    release(table);
+    return used;
+}
+
+/* Find the sections of the others, and copy these; return 1 where they are not in order of key and time. */
+static int prepare_others(Points *of, const int64_t *channel) {
     const double *time = of->other_time;
-    int64_t *counts = of->others_within, inside = 0;
+    int64_t sections = 0;
+    of->first = of->last = of->other_count ? time[0] : 0.0;
+    for (int64_t row = 0; row < of->other_count; row++) {
+        if (!row || of->other_key[row] != of->other_key[row - 1]) of->sections[sections++] = row;
+        if (time[row] < of->first) of->first = time[row];
+        if (time[row] > of->last) of->last = time[row];
+        if (row && of->other_key[row] < of->other_key[row - 1]) return 1;
+    }
+    of->sections[sections] = of->other_count;
+    of->section_count = sections;
+    double stride = of->last - of->first + 4 * of->beyond;
+    for (int64_t section = 0; section < sections; section++)
+        for (int64_t row = of->sections[section]; row < of->sections[section + 1]; row++) {
+            Other *other = of->others + row;
+            other->time = time[row] - of->first + (double)section * stride;
+            other->own_time = time[row];
+            other->channel = (int32_t)channel[row];
+            other->kind = (int32_t)of->given_other_kind[row];
+            of->other_total[channel[row]]++;
+            if (row && !(other->time >= other[-1].time)) return 1;
+        }
+    return 0;
+}
+
+/* Describe the channels of the points, and order the points by them. */
+static void prepare_channels(Points *of) {
+    int64_t *bounds = of->channel_bounds;
+    for (int64_t point = 0; point < of->count; point++) {
+        int64_t channel = of->channel[point], kind = of->given_kind[point];
+        of->own_total[channel]++;
+        if (kind >= of->send && kind <= of->exchange) of->is_message[channel] = 1;
+        if (kind == of->exchange) of->is_exchange[channel] = 1;
+    }
+    bounds[0] = bounds[1] = 0;
+    for (int64_t channel = 0; channel < of->channel_count; channel++)
+        bounds[channel + 2] = bounds[channel + 1] + of->own_total[channel];
+    for (int64_t point = 0; point < of->count; point++) of->by_channel[bounds[of->channel[point] + 1]++] = (int32_t)point;
+}
+
+/* Order rows by value; `words` is room for three times as many, `rows` for twice. */
+static void order_values(int64_t count, const double *values, uint32_t *order, int64_t *words, uint32_t *rows) {
+    for (int64_t row = 0; row < count; row++) words[row] = to_ordered(values[row]);
+    sort_rows(count, words, order, (uint64_t *)(words + count), rows);
+}
+
+/* Count the points of each key at the time of each point; `keys` are numbered, `times` is room for them. */
+static void share_points(Points *of, const int64_t *keys, double *times, uint32_t *order, int64_t *words, uint32_t *rows) {
+    int64_t count = of->count, low = 0, high = 0;
+    double least = count ? of->end[0] : 0.0, most = least;
+    for (int64_t point = 1; point < count; point++) {
+        if (of->end[point] < least) least = of->end[point];
+        if (of->end[point] > most) most = of->end[point];
+    }
+    double apart = 2 * of->together + (most - least), from = least < 0 ? least : 0.0;
+    for (int64_t point = 0; point < count; point++) times[point] = of->end[point] - from + (double)keys[point] * apart;
+    order_values(count, times, order, words, rows);
+    for (int64_t at = 0; at < count; at++) {
+        double time = times[order[at]];
+        while (times[order[low]] < time - of->together) low++;
+        while (high < count && times[order[high]] <= time + of->together) high++;
+        of->share[order[at]] = 1 / (double)(high - low);
+    }
+}
+
+/* List the points that have others of their key, in order. `times` is room for them. */
+static void list_comparable(Points *of, double *times, uint32_t *order, int64_t *words, uint32_t *rows) {
+    double stride = of->last - of->first + 4 * of->beyond;
+    int64_t listed = 0, section = 0;
+    for (int64_t point = 0; point < of->count; point++) {
+        int64_t key = of->key[point], low = 0, high = of->section_count, kind = of->given_kind[point];
+        if (section < high && of->other_key[of->sections[section]] == key) low = high = section;
+        while (low < high) {
+            int64_t half = low + (high - low) / 2;
+            if (of->other_key[of->sections[half]] < key) low = half + 1;
+            else high = half;
+        }
+        if (low >= of->section_count || of->other_key[of->sections[low]] != key) continue;
+        section = low;
+        double base = (double)section * stride - of->first;
+        int has_side = kind == of->send || kind == of->receive;
+        Comparable *own = of->comparable + of->count + listed; /* in the second half, until they are ordered */
+        *own = (Comparable){of->end[point], base, (int32_t)point, has_side ? (int32_t)kind : -1};
+        times[listed++] = of->end[point] + base;
+    }
+    of->comparable_count = listed;
+    order_values(listed, times, order, words, rows);
+    for (int64_t at = 0; at < listed; at++) of->comparable[at] = of->comparable[of->count + order[at]];
+}
+
+/* Prepare the points and others for searches. Return 1 where the others are not in order of key and time, -1 where memory is
+   short. */
+API int64_t core_prepare_points(Points *of) {
+    int64_t count = of->count, most = count > of->other_count ? count : of->other_count, result = -1;
+    int64_t *words = allocate(4 * most, sizeof(int64_t)); /* numbers, and room to order rows */
+    uint32_t *rows = allocate(3 * most, sizeof(uint32_t));
+    double *times = allocate(count, sizeof(double));
+    if (words && rows && times) result = 0;
+    int64_t *numbers = words, *room = words + most;
+    uint32_t *order = rows + 2 * most;
+    if (!result && (of->other_channel_count = number_values(of->other_count, of->given_other_channel, numbers)) < 0) result = -1;
+    if (!result) {
+        memset(of->other_total, 0, (size_t)of->other_channel_count * sizeof(int64_t));
+        result = prepare_others(of, numbers);
+    }
+    if (!result && (of->channel_count = number_values(count, of->given_channel, of->channel)) < 0) result = -1;
+    if (!result && number_values(count, of->key, numbers) < 0) result = -1;
+    if (!result) {
+        memset(of->own_total, 0, (size_t)of->channel_count * sizeof(int64_t));
+        memset(of->is_message, 0, (size_t)of->channel_count);
+        memset(of->is_exchange, 0, (size_t)of->channel_count);
+        prepare_channels(of);
+        share_points(of, numbers, times, order, room, rows);
+        list_comparable(of, times, order, room, rows);
+    }
+    release(words);
+    release(rows);
+    release(times);
+    return result;
+}
+
+/* Count the others of each channel from `since` to `until`: those within, or those beyond, whichever are fewer. */
+static void count_others(const Points *of, Search *to, double since, double until) {
+    const Other *others = of->others;
+    const double *time = of->other_time;
+    int64_t *counts = to->others_within, inside = 0;
     for (int pass = 0; pass < 2; pass++) {
         int64_t sign = 1;
         if (pass) {
@@ -1449,21 +1624,19 @@ static void count_others(Comparison *of, double since, double until) {
             while (high < stop && time[high] <= until) high++;
             if (!pass) inside += high - low;
             else if (sign > 0)
-                for (int64_t row = low; row < high; row++) counts[channel[row]]++;
+                for (int64_t row = low; row < high; row++) counts[others[row].channel]++;
             else {
-                for (int64_t row = first; row < low; row++) counts[channel[row]]--;
-                for (int64_t row = high; row < stop; row++) counts[channel[row]]--;
+                for (int64_t row = first; row < low; row++) counts[others[row].channel]--;
+                for (int64_t row = high; row < stop; row++) counts[others[row].channel]--;
             }
         }
     }
 }
 
 /* Predict the time of each point, and count those of each channel in the time that both have. */
-static void predict(Comparison *of) {
-    const double *end = of->end, offset = of->offset, rate = of->rate, center = of->center;
-    const int64_t *channel = of->channel;
-    double *predicted = of->predicted, first = of->last, last = of->first;
-    int64_t *own = of->own_within;
+static void predict(const Points *of, Search *to) {
+    const double *end = of->end, offset = to->offset, rate = to->rate, center = to->center;
+    double *predicted = to->predicted, first = of->last, last = of->first;
     for (int64_t point = 0; point < of->count; point++)
         predicted[point] = end[point] + (offset + rate * (end[point] - center));
     if (of->count) first = last = predicted[0];
@@ -1471,173 +1644,175 @@ static void predict(Comparison *of) {
         first = predicted[point] < first ? predicted[point] : first;
         last = predicted[point] > last ? predicted[point] : last;
     }
-    double since = (first > of->first ? first : of->first) - of->margin;
-    double until = (last < of->last ? last : of->last) + of->margin;
-    memset(own, 0, (size_t)of->channel_count * sizeof(int64_t));
+    double since = (first > of->first ? first : of->first) - to->margin;
+    double until = (last < of->last ? last : of->last) + to->margin;
+    memcpy(to->own_within, of->own_total, (size_t)of->channel_count * sizeof(int64_t));
     for (int64_t point = 0; point < of->count; point++)
-        own[channel[point]] += predicted[point] >= since && predicted[point] <= until;
-    count_others(of, since, until);
-    of->within_ns = until - since;
+        if (!(predicted[point] >= since && predicted[point] <= until)) to->own_within[of->channel[point]]--;
+    count_others(of, to, since, until);
+    to->within_ns = until - since;
 }
 
-/* Find the first of the others within the tolerance of each point. */
-static void find_low(Comparison *of, double least, double most) {
-    const double *times = of->times, *predicted = of->predicted, *base = of->base, tolerance = of->tolerance;
-    const int64_t *sweep = of->sweep;
-    int64_t low = 0, other_count = of->other_count, *found = of->low;
-    for (int64_t number = 0; number < of->count; number++) {
-        int64_t point = sweep[number];
-        double time = within(predicted[point] - tolerance, least, most) + base[point];
-        if (time != time) low = other_count;
-        else if (low >= other_count || times[low] >= time) low = find_time(times, other_count, time, low);
-        else {
-            int64_t near = low + 8; /* a few steps are usual */
-            do low++;
-            while (low < other_count && low < near && times[low] < time);
-            if (low == near && low < other_count && times[low] < time)
-                low = find_time(times, other_count, time, low);
-        }
-        found[point] = low;
+/* Return the first of the others from which times are at least `time`; `row` is a guess that is mostly a few rows before. */
+static int64_t find_other(const Points *of, double time, int64_t row) {
+    const Other *others = of->others;
+    int64_t low = 0, high = of->other_count, step = 1, near = row + 8;
+    if (row < high && others[row].time < time) {
+        do row++;
+        while (row < high && row < near && others[row].time < time);
+        if (row == high || others[row].time >= time) return row;
+        for (low = row + 1; row + step < high && others[row + step].time < time; step *= 2) low = row + step + 1;
+        if (row + step < high) high = row + step;
+    } else if (row > 0) {
+        for (high = row; row - step >= 0 && others[row - step].time >= time; step *= 2) high = row - step;
+        if (row - step >= 0) low = row - step + 1;
     }
+    while (low < high) {
+        int64_t half = low + (high - low) / 2;
+        if (others[half].time < time) low = half + 1;
+        else high = half;
+    }
+    return low;
 }
 
-/* List the nearest of the others in each of their channels, of each point, by rows; return their number, which may be above
-   the capacity. */
-static int64_t list_nearest(Comparison *of) {
-    const double *times = of->times, *other_time = of->other_time, *predicted = of->predicted, *base = of->base;
-    const int64_t *other_channel = of->other_channel, *other_kind = of->other_kind, *kinds = of->kind;
-    const int64_t *low = of->low, other_count = of->other_count, capacity = of->capacity;
-    int64_t *stamp = of->stamp, *best = of->best, *seen = of->touched, *points = of->point, *others = of->other;
-    double least = of->first - of->beyond, most = of->last + of->beyond, tolerance = of->tolerance;
-    int64_t pairs = 0;
-    find_low(of, least, most);
-    memset(stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
-    for (int64_t point = 0; point < of->count; point++) {
-        int64_t row = low[point];
-        if (row >= other_count) continue;
-        double time = predicted[point];
-        double high = within(time + tolerance, least, most) + base[point];
-        int64_t touched = 0, kind = kinds[point];
-        for (; row < other_count && times[row] <= high; row++) {
-            int64_t channel = other_channel[row];
-            if (kind >= 0 && kind == other_kind[row]) continue;
-            if (stamp[channel] != point + 1) {
-                stamp[channel] = point + 1;
-                best[channel] = row;
+/* Return marks for as many as `count`, larger than all before; where they are used up, all are set to 0. */
+static int32_t take_marks(const Points *of, Search *to, int64_t count) {
+    if (to->last_mark > INT32_MAX - count - 1) {
+        memset(to->stamp, 0, (size_t)of->other_channel_count * sizeof(int32_t));
+        memset(to->owners, 0, (size_t)of->other_count * sizeof(Owner));
+        to->last_mark = 0;
+    }
+    int64_t first = to->last_mark + 1;
+    to->last_mark += count;
+    return (int32_t)first;
+}
+
+/* List the nearest of the others in each of their channels, of each point, by rows, in `nearest`; return their number, which may be
+   above the capacity. */
+static int64_t list_nearest(const Points *of, Search *to) {
+    const Other *others = of->others;
+    int64_t other_count = of->other_count, capacity = to->capacity, pairs = 0, low = 0;
+    int32_t *stamp = to->stamp, *best = to->best, *seen = to->touched, *nearest = to->nearest;
+    double least = of->first - of->beyond, most = of->last + of->beyond, tolerance = to->tolerance;
+    int32_t mark = take_marks(of, to, of->comparable_count);
+    memset(to->first_pair, 0, (size_t)of->count * sizeof(int32_t));
+    memset(to->pairs_of, 0, (size_t)of->count * sizeof(int32_t));
+    for (int64_t number = 0; number < of->comparable_count; number++, mark++) {
+        const Comparable *own = of->comparable + number;
+        double time = own->end + (to->offset + to->rate * (own->end - to->center));
+        double high = within(time + tolerance, least, most) + own->base;
+        low = find_other(of, within(time - tolerance, least, most) + own->base, low);
+        int64_t touched = 0, first = pairs;
+        for (int64_t row = low; row < other_count && others[row].time <= high; row++) {
+            int32_t channel = others[row].channel;
+            if (own->kind >= 0 && own->kind == others[row].kind) continue;
+            if (stamp[channel] != mark) {
+                stamp[channel] = mark;
+                best[channel] = (int32_t)row;
                 seen[touched++] = channel;
-            } else if (distance(other_time[row], time) < distance(other_time[best[channel]], time))
-                best[channel] = row;
+            } else if (distance(others[row].own_time, time) < distance(others[best[channel]].own_time, time))
+                best[channel] = (int32_t)row;
         }
         if (pairs + touched > capacity) {
             pairs += touched;
             continue;
         }
-        int64_t first = pairs;
-        for (int64_t number = 0; number < touched; number++) {
-            int64_t chosen = best[seen[number]], at;
-            for (at = pairs; at > first && others[at - 1] > chosen; at--) others[at] = others[at - 1];
-            others[at] = chosen;
-            points[pairs++] = point;
+        to->first_pair[own->point] = (int32_t)first;
+        to->pairs_of[own->point] = (int32_t)touched;
+        for (int64_t number_seen = 0; number_seen < touched; number_seen++) {
+            int32_t chosen = best[seen[number_seen]];
+            int64_t at = pairs++;
+            for (; at > first && nearest[at - 1] > chosen; at--) nearest[at] = nearest[at - 1];
+            nearest[at] = chosen;
         }
     }
     return pairs;
 }
 
 static int compare_numbers(const void *a, const void *b) {
-    int64_t first = *(const int64_t *)a, second = *(const int64_t *)b;
+    int32_t first = *(const int32_t *)a, second = *(const int32_t *)b;
     return (first > second) - (first < second);
 }
 
-/* Order pairs by the channel of their point; `bounds` receives the first of each channel, and their number. */
-static void order_by_channel(Comparison *of) {
-    const int64_t *point = of->point, *channel = of->channel;
-    int64_t *bounds = of->bounds, *order = of->order, pairs = of->pairs;
-    memset(bounds, 0, (size_t)(of->channel_count + 2) * sizeof(int64_t));
-    for (int64_t row = 0; row < pairs; row++) bounds[channel[point[row]] + 2]++;
-    for (int64_t number = 0; number < of->channel_count; number++) bounds[number + 2] += bounds[number + 1];
-    for (int64_t row = 0; row < pairs; row++) order[bounds[channel[point[row]] + 1]++] = row;
-}
-
 /* Sort the channels of the others that `stamp` marks. */
-static void sort_touched(Comparison *of, int64_t touched, int64_t mark) {
+static void sort_touched(const Points *of, Search *to, int64_t touched, int32_t mark) {
     if (touched * 8 < of->other_channel_count) {
-        qsort(of->touched, (size_t)touched, sizeof(int64_t), compare_numbers);
+        qsort(to->touched, (size_t)touched, sizeof(int32_t), compare_numbers);
         return;
     }
     int64_t at = 0;
-    for (int64_t channel = 0; at < touched; channel++)
-        if (of->stamp[channel] == mark) of->touched[at++] = channel;
+    for (int32_t channel = 0; at < touched; channel++)
+        if (to->stamp[channel] == mark) to->touched[at++] = channel;
 }
 
-/* Number the pair of channels of the pairs whose point is the nearest of its channel to the other; -1 of the others. */
-static void mark_mutual(Comparison *of) {
-    const int64_t *order = of->order, *others = of->other, *points = of->point, *other_channel = of->other_channel;
-    const double *other_time = of->other_time, *predicted = of->predicted;
-    int64_t *owner = of->owner, *nearest = of->nearest, *stamp = of->stamp, *seen = of->touched, *best = of->best;
-    int64_t links = 0, *link = of->link;
-    memset(owner, 0, (size_t)of->other_count * sizeof(int64_t));
-    memset(stamp, 0, (size_t)of->other_channel_count * sizeof(int64_t));
-    for (int64_t channel = 0; channel < of->channel_count; channel++) {
-        int64_t touched = 0, mark = channel + 1;
-        for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
-            int64_t pair = order[at], other = others[pair];
-            double time = other_time[other];
-            if (owner[other] != mark || distance(time, predicted[points[pair]]) <
-                                            distance(time, predicted[points[nearest[other]]])) {
-                owner[other] = mark;
-                nearest[other] = pair;
+/* Copy the pairs of a channel from `nearest`, from `first` on, and find the nearest of its points to each of the others; return the
+   end. `touched` receives the channels of the others, and `stamp` marks them. */
+static int64_t own_others(const Points *of, Search *to, int64_t channel, int64_t first, int32_t mark, int64_t *touched) {
+    const Other *others = of->others;
+    int64_t pairs = first;
+    *touched = 0;
+    for (int64_t at = of->channel_bounds[channel]; at < of->channel_bounds[channel + 1]; at++) {
+        int32_t point = of->by_channel[at], *nearest = to->nearest + to->first_pair[point];
+        double predicted = to->predicted[point];
+        for (int32_t number = 0; number < to->pairs_of[point]; number++, pairs++) {
+            const Other *other = others + nearest[number];
+            Owner *owner = to->owners + nearest[number];
+            if (owner->mark != mark || distance(other->own_time, predicted) <
+                                           distance(other->own_time, to->predicted[to->point[owner->pair]]))
+                *owner = (Owner){mark, (int32_t)pairs};
+            to->point[pairs] = point;
+            to->other[pairs] = nearest[number];
+            if (to->stamp[other->channel] == mark) continue;
+            to->stamp[other->channel] = mark;
+            to->touched[(*touched)++] = other->channel;
+        }
+    }
+    return pairs;
+}
+
+/* Keep the pairs whose point is the nearest of its channel to the other, with their distances, and sum these by pair of channels. */
+static void keep_mutual(const Points *of, Search *to) {
+    const Other *others = of->others;
+    int64_t kept = 0, links = 0;
+    int32_t mark = take_marks(of, to, of->channel_count), last = -1;
+    for (int64_t channel = 0; channel < of->channel_count; channel++, mark++) {
+        int64_t touched, row = kept, stop = own_others(of, to, channel, kept, mark, &touched);
+        sort_touched(of, to, touched, mark);
+        for (int64_t number = 0; number < touched; number++, links++) {
+            to->best[to->touched[number]] = (int32_t)links;
+            to->numbers[links] = channel * of->other_channel_count + to->touched[number];
+            to->pair_count[links] = 0;
+            to->squares[links] = to->shares[links] = 0.0;
+        }
+        for (; row < stop; row++) {
+            int32_t point = to->point[row], other = to->other[row], link = to->best[others[other].channel];
+            if (point != last) to->first_pair[point] = (int32_t)kept;
+            last = point;
+            if (to->owners[other].pair != row) {
+                to->pairs_of[point]--;
+                continue;
             }
-            if (stamp[other_channel[other]] != mark) {
-                stamp[other_channel[other]] = mark;
-                seen[touched++] = other_channel[other];
-            }
-        }
-        sort_touched(of, touched, mark);
-        for (int64_t number = 0; number < touched; number++) {
-            best[seen[number]] = links;
-            of->numbers[links++] = channel * of->other_channel_count + seen[number];
-        }
-        for (int64_t at = of->bounds[channel]; at < of->bounds[channel + 1]; at++) {
-            int64_t pair = order[at], other = others[pair];
-            link[pair] = nearest[other] == pair ? best[other_channel[other]] : -1;
+            double residual = others[other].own_time - to->predicted[point];
+            to->point[kept] = point;
+            to->other[kept] = other;
+            to->residual[kept] = residual;
+            to->link[kept++] = link;
+            to->pair_count[link]++;
+            to->squares[link] += residual * residual;
+            to->shares[link] += of->share[point];
         }
     }
-    of->links = links;
+    to->pairs = kept;
+    to->links = links;
 }
 
-/* Keep the pairs with a pair of channels, with their distances, and sum these by pair of channels. */
-static void sum_pairs(Comparison *of) {
-    const double *other_time = of->other_time, *predicted = of->predicted, *share = of->share;
-    int64_t *points = of->point, *others = of->other, *links = of->link, *pair_count = of->pair_count, kept = 0;
-    double *residuals = of->residual, *squares = of->squares, *shares = of->shares;
-    for (int64_t link = 0; link < of->links; link++) {
-        pair_count[link] = 0;
-        squares[link] = shares[link] = 0.0;
-    }
-    for (int64_t row = 0; row < of->pairs; row++) {
-        int64_t link = links[row], point = points[row];
-        if (link < 0) continue;
-        double residual = other_time[others[row]] - predicted[point];
-        points[kept] = point;
-        others[kept] = others[row];
-        residuals[kept] = residual;
-        links[kept++] = link;
-        pair_count[link]++;
-        squares[link] += residual * residual;
-        shares[link] += share[point];
-    }
-    of->pairs = kept;
-}
-
-/* Find the pairs of points and others that are near each other and the nearest of each other, in each pair of channels: by
-   point, then other. `pairs` receives their number; above the capacity, nothing else is found. */
-API int64_t core_compare(Comparison *of) {
-    predict(of);
-    of->pairs = list_nearest(of);
-    if (of->pairs > of->capacity) return 1;
-    order_by_channel(of);
-    mark_mutual(of);
-    sum_pairs(of);
+/* Find the pairs of points and others that are near each other and the nearest of each other, in each pair of channels. `pairs`
+   receives their number; above the capacity, nothing else is found. */
+API int64_t core_search_points(const Points *of, Search *to) {
+    predict(of, to);
+    to->pairs = list_nearest(of, to);
+    if (to->pairs > to->capacity) return 1;
+    keep_mutual(of, to);
     return 0;
 }
 
@@ -1646,13 +1821,12 @@ API int64_t core_compare(Comparison *of) {
 #define MOST_STARTS 8
 
 typedef struct {
-    const uint8_t *is_message, *is_exchange; /* of each channel of the points */
-    double scatter;                          /* that is expected */
+    double scatter; /* that is expected */
     double prior_count, lockstep, missing, missing_message;
     int64_t measurable, measurable_whole;
     /* What is found: evidence of the chosen pairs of channels, of those of exchanges, least scatter. */
     double evidence, exchange, sharpest;
-    /* The pairs of the chosen pairs of channels, by point: point, other and scatter; room for all pairs. */
+    /* The pairs of the chosen pairs of channels, by point, then other: point, other and scatter; room for all pairs. */
     int64_t kept;
     int64_t *point, *other;
     double *of_pair;
@@ -1668,19 +1842,21 @@ typedef struct {
 } Evidence;
 
 /* Sum the logarithms of likelihood ratios by pair of channels: of products, as a logarithm takes longer than its factor. */
-static void sum_closeness(const Comparison *of, const Evidence *to) {
-    const int64_t *links = of->link;
+static void sum_closeness(const Search *of, const Evidence *to) {
+    const int32_t *links = of->link;
     const double *residuals = of->residual, scatter = to->scatter;
-    double *sums = to->sums, *product = to->product, factor = 2 * to->lockstep * 0.3675 / scatter;
+    double *sums = to->sums, *product = to->product, *ratios = to->of_pair, factor = 2 * to->lockstep * 0.3675 / scatter;
     for (int64_t link = 0; link < of->links; link++) {
         sums[link] = 0.0;
         product[link] = 1.0;
     }
+    for (int64_t row = 0; row < of->pairs; row++) { /* apart from the products, so that several are divided at once */
+        double apart = fabs(residuals[row]), relative = apart / scatter, spread = 1 + relative * relative / 3;
+        ratios[row] = factor * (apart > scatter ? apart : scatter) / (spread * spread);
+    }
     for (int64_t row = 0; row < of->pairs; row++) {
         int64_t link = links[row];
-        double apart = residuals[row] < 0 ? -residuals[row] : residuals[row], relative = apart / scatter;
-        double spread = 1 + relative * relative / 3;
-        double value = product[link] * (factor * (apart > scatter ? apart : scatter) / (spread * spread));
+        double value = product[link] * ratios[row];
         if (value < 1e-200 || value > 1e200) {
             sums[link] += log(value);
             value = 1.0;
@@ -1692,17 +1868,17 @@ static void sum_closeness(const Comparison *of, const Evidence *to) {
 
 /* Weigh each pair of channels: `sums` receives its evidence, `of_link` its scatter, `weight` its weight in a vote, and `product`
    the evidence of operations that only one has. */
-static void weigh_links(const Comparison *of, const Evidence *to) {
+static void weigh_links(const Points *points, const Search *of, const Evidence *to) {
     double duration = of->within_ns > 1.0 ? of->within_ns : 1.0;
     for (int64_t link = 0; link < of->links; link++) {
-        int64_t channel = of->numbers[link] / of->other_channel_count, number = of->pair_count[link];
-        int64_t other = of->numbers[link] % of->other_channel_count, own_count = number, other_count = number;
+        int64_t channel = of->numbers[link] / points->other_channel_count, number = of->pair_count[link];
+        int64_t other = of->numbers[link] % points->other_channel_count, own_count = number, other_count = number;
         if (of->own_within[channel] > own_count) own_count = of->own_within[channel];
         if (of->others_within[other] > other_count) other_count = of->others_within[other];
         double count = (double)number, only_one = (double)(own_count + other_count - 2 * number);
         double unexplained = only_one, least = count > 1 ? count : 1, usual = to->scatter;
-        if (to->is_message[channel]) unexplained = only_one > count ? only_one - count : 0.0;
-        double missing = -(to->is_message[channel] ? to->missing_message : to->missing) * unexplained;
+        if (points->is_message[channel]) unexplained = only_one > count ? only_one - count : 0.0;
+        double missing = -(points->is_message[channel] ? to->missing_message : to->missing) * unexplained;
         double rate = (double)(own_count > other_count ? own_count : other_count) / duration;
         double independent = (8 + 2 * sqrt(count)) / least;
         if (independent > 1) independent = 1;
@@ -1719,12 +1895,12 @@ static void weigh_links(const Comparison *of, const Evidence *to) {
 
 /* Choose the pair of channels with most evidence, more than none, for each channel of the points, and sum theirs. `product`
    receives 1 for the chosen ones and 0 for all others. */
-static void choose_links(const Comparison *of, Evidence *to) {
+static void choose_links(const Points *points, const Search *of, Evidence *to) {
     double *sums = to->sums, *evidence = to->of_pair, least = INFINITY;
     int64_t count = 0, exchanges = 0;
     for (int64_t link = 0; link < of->links;) {
-        int64_t channel = of->numbers[link] / of->other_channel_count, best = link, at = link;
-        for (; at < of->links && of->numbers[at] / of->other_channel_count == channel; at++)
+        int64_t channel = of->numbers[link] / points->other_channel_count, best = link, at = link;
+        for (; at < of->links && of->numbers[at] / points->other_channel_count == channel; at++)
             if (sums[at] > sums[best]) best = at;
         for (; link < at; link++) {
             double missing = to->product[link];
@@ -1742,7 +1918,7 @@ static void choose_links(const Comparison *of, Evidence *to) {
     }
     to->evidence = sum_by_halves(evidence, count);
     for (int64_t at = 0; at < count; at++)
-        if (to->is_exchange[to->chosen[at]]) evidence[exchanges++] = evidence[at];
+        if (points->is_exchange[to->chosen[at]]) evidence[exchanges++] = evidence[at];
     to->exchange = sum_by_halves(evidence, exchanges);
     to->sharpest = least;
     to->chosen_count = count;
@@ -1750,7 +1926,7 @@ static void choose_links(const Comparison *of, Evidence *to) {
 
 /* Find the pairs of channels with many pairs of little scatter, the best first, and list their pairs. `sums` and `of_link` are
    no longer needed. */
-static void find_starts(const Comparison *of, Evidence *to) {
+static void find_starts(const Search *of, Evidence *to) {
     double *sums = to->sums, *merits = to->of_link;
     int64_t chosen[MOST_STARTS], count = 0, listed = 0;
     for (int64_t link = 0; link < of->links; link++) sums[link] = merits[link] = 0.0;
@@ -1781,22 +1957,25 @@ static void find_starts(const Comparison *of, Evidence *to) {
     to->start_bounds[to->start_count] = listed;
 }
 
-/* Weigh the pairs that `core_compare` found. */
-API int64_t core_weigh(const Comparison *of, Evidence *to) {
+/* Weigh the pairs that `core_search_points` found. */
+API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
     if (to->start_count > MOST_STARTS) return 1;
     sum_closeness(of, to);
-    weigh_links(of, to);
-    choose_links(of, to);
+    weigh_links(points, of, to);
+    choose_links(points, of, to);
     to->kept = 0;
     if (to->start_count) {
         find_starts(of, to);
         return 0;
     }
-    for (int64_t row = 0; row < of->pairs; row++) {
-        if (to->product[of->link[row]] == 0.0) continue;
-        to->point[to->kept] = of->point[row];
-        to->other[to->kept] = of->other[row];
-        to->of_pair[to->kept++] = to->of_link[of->link[row]];
+    for (int64_t point = 0; point < points->count; point++) {
+        int64_t first = of->first_pair[point], stop = first + of->pairs_of[point];
+        for (int64_t row = first; row < stop; row++) {
+            if (to->product[of->link[row]] == 0.0) continue;
+            to->point[to->kept] = point;
+            to->other[to->kept] = of->other[row];
+            to->of_pair[to->kept++] = to->of_link[of->link[row]];
+        }
     }
     return 0;
 }
@@ -1904,7 +2083,7 @@ static void keep_halves(Votes *of, Halves *halves) {
         double share = 1.0 / (double)of->inside[voter];
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
             if (!may_vote(of, voter, row)) continue;
-            int64_t half = (int64_t)floor((of->times[row] - of->end[voter] - halves->least) / halves->width);
+            int64_t half = (int64_t)((of->times[row] - of->end[voter] - halves->least) / halves->width); /* not negative */
             halves->half_of[vote++] = (int32_t)half;
             weight[half] += share;
             if (distance(of->times[row], of->expected[voter]) <= of->near) halves->is_kept[half] = 1;
@@ -1947,7 +2126,7 @@ static void list_kept(Votes *of, Halves *halves) {
 static void order_votes(Votes *of, Halves *halves) {
     int64_t *next = halves->next, *order = halves->order;
     for (int64_t vote = 0; vote < of->votes; vote++)
-        order[next[(int64_t)floor((of->raw[vote] - halves->least) / halves->width)]++] = vote;
+        order[next[(int64_t)((of->raw[vote] - halves->least) / halves->width)]++] = vote;
     for (int64_t half = 0, first = 0; half < halves->count; first = next[half++]) {
         if (next[half] == first) continue;
         sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
@@ -1994,13 +2173,6 @@ API int64_t core_vote(Votes *of) {
 }
 
 /* ---- Lines through points. Sums are added in the order of numpy, so that results are equal to the last bit. ---- */
-
-/* Return a number with the order of a double. */
-static int64_t to_ordered(double value) {
-    int64_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits ^ (int64_t)((uint64_t)(bits >> 63) >> 1);
-}
 
 /* Return the median; the values are ordered in part. */
 static double find_median(double *values, int64_t count) {
@@ -2098,6 +2270,45 @@ API int64_t core_find_line(
         most = best_stop - best;
         line[0] = (level[best + (most - 1) / 2] + level[best + most / 2]) / 2;
         line[1] = rates[number];
+    }
+    return 0;
+}
+
+/* ---- Weighted sums by number, in order of the rows, as `np.bincount` adds them; several at once, as each waits for its last. ---- */
+
+/* Sum the products of observations and their weights. number: of each row. group: of each number. sums: of weights, of weights times
+   x, and of values, by number, one after the other; group_sums: of weights times x squared, and of values times x, by group. */
+API int64_t core_sum_levers(
+    int64_t count, const int64_t *number, const double *weights, const double *x, const double *values, int64_t numbers,
+    const int64_t *group, int64_t groups, double *sums, double *group_sums
+) {
+    memset(sums, 0, (size_t)(3 * numbers) * sizeof(double));
+    memset(group_sums, 0, (size_t)(2 * groups) * sizeof(double));
+    for (int64_t row = 0; row < count; row++) {
+        int64_t own = number[row], of = group[own];
+        double lever = weights[row] * x[row];
+        sums[own] += weights[row];
+        sums[numbers + own] += lever;
+        sums[2 * numbers + own] += values[row];
+        group_sums[of] += lever * x[row];
+        group_sums[groups + of] += values[row] * x[row];
+    }
+    return 0;
+}
+
+/* Sum the products of two observations. entry: of each row. sums: of -weight * share, times x of the second, and times both x, by
+   entry, one after the other. */
+API int64_t core_sum_products(
+    int64_t count, const int64_t *first, const int64_t *second, const int64_t *entry, const double *weights,
+    const double *share, const double *x, int64_t entries, double *sums
+) {
+    memset(sums, 0, (size_t)(3 * entries) * sizeof(double));
+    for (int64_t row = 0; row < count; row++) {
+        int64_t own = first[row], other = second[row], at = entry[row];
+        double value = -weights[own] * share[other];
+        sums[at] += value;
+        sums[entries + at] += value * x[other];
+        sums[2 * entries + at] += value * x[own] * x[other];
     }
     return 0;
 }

@@ -20,7 +20,7 @@ from nsys_pp.arrays.core_arguments import ArrayArgument, declare
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 16
+_VERSION = 17
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -61,16 +61,17 @@ class Core:
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
         pointer, number = ctypes.c_void_p, ctypes.c_double
+        two, three, six = ([pointer] * length for length in (2, 3, 6))
         # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
-        self.compare = declare(library.core_compare, pointer)
-        self.weigh = declare(library.core_weigh, pointer, pointer)
+        self.prepare_points = declare(library.core_prepare_points, pointer)
+        self.search_points = declare(library.core_search_points, pointer, pointer)
+        self.weigh = declare(library.core_weigh, *three)
         self.vote = declare(library.core_vote, pointer)  # the same, `votes.py`
-        self.fit_line = declare(
-            library.core_fit_line, count, *[pointer] * 3, number, number, count, *[pointer] * 2
-        )
-        self.find_line = declare(
-            library.core_find_line, count, *[pointer] * 2, count, pointer, number, *[pointer] * 6
-        )
+        self.fit_line = declare(library.core_fit_line, count, *three, number, number, count, *two)
+        self.find_line = declare(library.core_find_line, count, *two, count, pointer, number, *six)
+        # of arrays that `lever_sums.py` checks
+        self.sum_levers = declare(library.core_sum_levers, count, *two, *two, count, pointer, count, *two)
+        self.sum_products = declare(library.core_sum_products, count, *six, count, pointer)
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
         self.join_tails = declare(library.core_join_tails, count, count, *[pointer] * 4)

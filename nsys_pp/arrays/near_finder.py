@@ -3,92 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.near_arguments import EvidenceArgument, PointsArgument, SearchArgument, reserve
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
-_COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-_MOST_STARTS = 8  # pairs of channels that are listed with their pairs
+_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _ROOM = 1024  # pairs beyond two of each point, before there is more
-
-
-class _Arguments(ctypes.Structure):
-    """`Comparison` of `core.c`."""
-
-    _fields_ = (
-        ("count", _COUNT),
-        *(
-            (name, _POINTER)
-            for name in ("channel", "kind", "end", "base", "share", "sweep", "predicted", "low")
-        ),
-        ("other_count", _COUNT),
-        *((name, _POINTER) for name in ("times", "other_time", "other_channel", "other_kind")),
-        ("section_count", _COUNT),
-        ("sections", _POINTER),
-        *((name, _COUNT) for name in ("channel_count", "other_channel_count")),
-        ("other_total", _POINTER),
-        *((name, _NUMBER) for name in ("first", "last", "beyond")),
-        *((name, _NUMBER) for name in ("offset", "rate", "center", "tolerance", "margin")),
-        ("capacity", _COUNT),
-        *((name, _POINTER) for name in ("point", "other", "link", "order", "residual")),
-        *((name, _POINTER) for name in ("numbers", "pair_count", "squares", "shares")),
-        *((name, _POINTER) for name in ("bounds", "best", "stamp", "touched", "nearest", "owner")),
-        *((name, _POINTER) for name in ("own_within", "others_within")),
-        ("within_ns", _NUMBER),
-        *((name, _COUNT) for name in ("pairs", "links")),
-    )
-
-
-class _Evidence(ctypes.Structure):
-    """`Evidence` of `core.c`."""
-
-    _fields_ = (
-        ("is_message", _POINTER),
-        ("is_exchange", _POINTER),
-        *((name, _NUMBER) for name in ("scatter", "prior_count", "lockstep", "missing", "missing_message")),
-        *((name, _COUNT) for name in ("measurable", "measurable_whole")),
-        *((name, _NUMBER) for name in ("evidence", "exchange", "sharpest")),
-        ("kept", _COUNT),
-        *((name, _POINTER) for name in ("point", "other", "of_pair")),
-        ("chosen_count", _COUNT),
-        *((name, _POINTER) for name in ("chosen", "sums", "product", "of_link", "weight")),
-        *((name, _COUNT) for name in ("start_count", "min_sharp")),
-        *((name, _NUMBER) for name in ("wide", "first_scatter")),
-        ("start_bounds", _COUNT * (_MOST_STARTS + 1)),
-        ("start_point", _POINTER),
-        ("start_residual", _POINTER),
-    )
-
-
-_FLOATS_OF_PAIRS = ("residual", "squares", "shares")
-_FLOATS_OF_EVIDENCE = ("of_pair", "start_residual")
-_FLOATS = {"predicted", *_FLOATS_OF_PAIRS, *_FLOATS_OF_EVIDENCE}
-_WORD_BYTES = 8
-
-
-def _reserve(to: ctypes.Structure, held: dict[str, Any], read: dict[str, int], used: dict[str, int]) -> None:
-    """Reserve room for arrays of words of 64 bits as one, and set their addresses.
-
-    Args:
-        to: Receives the addresses.
-        held: Receives the arrays that are read; they keep the room.
-        read: Lengths of these, one or more.
-        used: Lengths of the others.
-    """
-    room = np.empty(sum(read.values()) + sum(used.values()), dtype=np.int64)
-    address, at = room.ctypes.data, 0
-    for lengths in (read, used):
-        for name, length in lengths.items():
-            setattr(to, name, address + _WORD_BYTES * at)
-            if lengths is read:
-                words = room[at : at + length]
-                held[name] = words.view(np.float64) if name in _FLOATS else words
-            at += length
 
 
 class Weighing(Struct, frozen=True, kw_only=True):
@@ -168,103 +96,118 @@ class NearFinder:
 
     Args:
         core: The library.
-        channel: Channel of each point.
-        kind: Kind of each point that is near no other of the same kind; -1 for any.
+        key: Key of each point: it is near no other of another key.
+        channel: Channel of each point, any integer without large gaps to the others.
+        kind: Kind of each point; messages are those from `send` to `exchange`.
         end: Time of each point, from which others are predicted.
-        base: Added to the times of each point before they are compared with `times`; NaN for a point that is near no other.
-        share: Share of each point in the sums of pairs of channels.
-        is_message: Whether each channel of the points has messages.
-        is_exchange: Whether each of them has messages of unknown direction.
-        times: Time of each of the others, ascending.
-        other_time: The same without what is added; ascends in each section.
-        sections: First row of each section of the others, and their number.
-        other_channel: Channel of each of the others.
+        other_key: Key of each of the others, ascending.
+        other_channel: Channel of each of the others, like those of the points.
         other_kind: Kind of each of the others.
-        limits: First and last of `other_time`.
-        beyond: Times beyond the limits by more than this are replaced by the nearest one that is not.
+        other_time: Time of each of the others, ascending for each key.
+        send: Kind that is near no other of this kind.
+        receive: The same.
+        exchange: Kind of messages without direction.
+        beyond: Times beyond those of the others by more than this are replaced by the nearest one that is not.
+        together: Points of a key this close in time are at one time.
         weighing: How pairs of channels are weighed.
 
+    Attributes:
+        channel: Number of each point's channel, from 0.
+        share: 1 by the number of points of this key at the time of each point: its share in the sums of pairs of channels.
+        is_message: Whether each channel of the points has messages.
+        is_exchange: Whether each of them has messages without direction.
+        other_channel_count: Number of channels of the others.
+
     Raises:
-        ValueError: Columns have different lengths, `times` descends, or a channel is negative.
+        ValueError: Columns have different lengths, or the others are not in order.
+        MemoryError: Memory is short.
     """
 
     def __init__(
         self,
         core: Core,
         *,
+        key: Int64s,
         channel: Int64s,
         kind: Int64s,
         end: Floats,
-        base: Floats,
-        share: Floats,
-        is_message: Bools,
-        is_exchange: Bools,
-        times: Floats,
-        other_time: Floats,
-        sections: Int64s,
+        other_key: Int64s,
         other_channel: Int64s,
         other_kind: Int64s,
-        limits: tuple[float, float],
+        other_time: Floats,
+        send: int,
+        receive: int,
+        exchange: int,
         beyond: float,
+        together: float,
         weighing: Weighing,
     ) -> None:
-        self._compare, self._weigh = core.compare, core.weigh
-        lengths = [
-            {len(column) for column in (channel, kind, end, base, share)},
-            {len(column) for column in (times, other_time, other_channel, other_kind)},
-        ]
-        if any(len(length) > 1 for length in lengths):
+        self._core, count, other_count = core, len(end), len(other_time)
+        own, others = (key, channel, kind), (other_key, other_channel, other_kind)
+        if any(len(column) != count for column in own) or any(
+            len(column) != other_count for column in others
+        ):
             raise ValueError("columns of different lengths")
-        if min(channel.min(initial=0), other_channel.min(initial=0)) < 0 or not (np.diff(times) >= 0).all():
-            raise ValueError("channels are numbers from 0, and times ascend")
-        if sections[0] != 0 or sections[-1] != len(times) or not (np.diff(sections) >= 0).all():
-            raise ValueError("sections do not have all rows")
-        count, other_count = len(channel), len(times)
-        channels, self.other_channel_count = (
-            int(column.max(initial=-1)) + 1 for column in (channel, other_channel)
-        )
-        if min(len(is_message), len(is_exchange)) < channels:
-            raise ValueError("columns of different lengths")
-        self._held: dict[str, Any] = {}  # as long as the library has their addresses
-        self._arguments = _Arguments(
+        if max(count, other_count) >= _MOST_ROWS:
+            raise ValueError("too many rows")
+        self._points = points = PointsArgument(
             count=count,
             other_count=other_count,
-            channel_count=channels,
-            section_count=len(sections) - 1,
-            other_channel_count=self.other_channel_count,
-            first=limits[0],
-            last=limits[1],
+            send=send,
+            receive=receive,
+            exchange=exchange,
             beyond=beyond,
+            together=together,
         )
-        self._hold(
-            channel=channel,
-            kind=kind,
-            other_channel=other_channel,
-            other_kind=other_kind,
-            sections=sections,
-            other_total=np.bincount(other_channel, minlength=self.other_channel_count),
-            of=np.int64,
-        )
-        self._hold(end=end, base=base, share=share, times=times, other_time=other_time, of=np.float64)
-        self._hold(sweep=np.argsort(end + base), of=np.int64)
-        _reserve(
-            self._arguments,
-            self._held,
-            {"predicted": count, "others_within": self.other_channel_count, "own_within": channels + 2},
+        given: dict[str, tuple[npt.NDArray[Any], type]] = {
+            "key": (key, np.int64),
+            "channel_given": (channel, np.int64),
+            "kind": (kind, np.int64),
+            "end": (end, np.float64),
+            "other_key": (other_key, np.int64),
+            "other_channel": (other_channel, np.int64),
+            "other_kind": (other_kind, np.int64),
+            "other_time": (other_time, np.float64),
+        }
+        columns: list[npt.NDArray[Any]] = [
+            np.ascontiguousarray(column, dtype=of) for column, of in given.values()
+        ]
+        self._columns = columns  # as long as the library has their addresses
+        for name, column in zip(given, columns, strict=True):
+            setattr(points, name, column.ctypes.data)
+        prepared = reserve(
+            points,
             {
-                "low": count,
-                "bounds": channels + 2,
-                **dict.fromkeys(("best", "stamp", "touched"), self.other_channel_count),
-                **dict.fromkeys(("nearest", "owner"), other_count),
+                "channel": ("i", count),
+                "share": ("f", count),
+                "is_message": ("b", count),
+                "is_exchange": ("b", count),
+                "own_total": ("i", count),
+                "other_total": ("i", other_count),
+                "by_channel": ("h", count),
+                "channel_bounds": ("i", count + 2),
+                "sections": ("i", other_count + 1),
+                "comparable": ("s", 2 * count),
+                "others": ("s", other_count),
             },
         )
-        self._evidence = _Evidence(**{name: getattr(weighing, name) for name in weighing.__struct_fields__})
-        for name, marks in (("is_message", is_message), ("is_exchange", is_exchange)):
-            self._held[name] = np.ascontiguousarray(marks, dtype=np.uint8)
-            setattr(self._evidence, name, self._held[name].ctypes.data)
-        self._room: dict[str, Any] = {}  # the same
-        self._last_search: tuple[Any, ...] = ()  # of the last search
-        self._reserve_pairs(2 * count + _ROOM)
+        if result := core.prepare_points(ctypes.addressof(points)):
+            raise MemoryError if result < 0 else ValueError("the others are not in order of key and time")
+        self._prepared, channels = prepared, points.channel_count
+        self.other_channel_count: int = points.other_channel_count
+        self.channel: Int64s = prepared["channel"]
+        self.share: Floats = prepared["share"]
+        self.is_message: Bools = prepared["is_message"][:channels]
+        self.is_exchange: Bools = prepared["is_exchange"][:channels]
+        self._weighing = weighing
+        self._last_search: tuple[Any, ...] = ()
+        self._reserve_search()
+
+    def twin(self) -> NearFinder:
+        """Return a search of the same points and others for another thread: each has room of its own."""
+        other = copy(self)
+        other._reserve_search()
+        return other
 
     def find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> NearPairs:
         """Find the pairs that are the nearest of each other, within a tolerance, in each pair of channels.
@@ -274,22 +217,22 @@ class NearFinder:
             tolerance: Largest distance.
             margin: Added at both ends of the time that both have.
         """
-        self._search(line, tolerance, margin)
-        arguments, held = self._arguments, self._held
-        pairs, links = arguments.pairs, arguments.links
-        own = held["own_within"][: arguments.channel_count]
+        self._find(line, tolerance, margin)
+        search, held, pairs = self._search, self._held, self._pairs
+        links = search.links
+        order = np.argsort(pairs["point"][: search.pairs], kind="stable")
         return NearPairs(
-            point=held["point"][:pairs].copy(),
-            other=held["other"][:pairs].copy(),
-            residual=held["residual"][:pairs].copy(),
-            link=held["link"][:pairs].copy(),
-            numbers=held["numbers"][:links].copy(),
-            count=held["pair_count"][:links].copy(),
-            squares=held["squares"][:links].copy(),
-            share=held["shares"][:links].copy(),
+            point=pairs["point"][order].astype(np.int64),
+            other=pairs["other"][order].astype(np.int64),
+            residual=pairs["residual"][order],
+            link=pairs["link"][order].astype(np.int64),
+            numbers=pairs["numbers"][:links].copy(),
+            count=pairs["pair_count"][:links].copy(),
+            squares=pairs["squares"][:links].copy(),
+            share=pairs["shares"][:links].copy(),
             predicted=held["predicted"].copy(),
-            within=arguments.within_ns,
-            own_within=own.copy(),
+            within=search.within_ns,
+            own_within=held["own_within"].copy(),
             others_within=held["others_within"].copy(),
         )
 
@@ -311,10 +254,11 @@ class NearFinder:
             scatter: Expected of the distances of pairs.
             starts: Number of pairs of channels whose pairs are listed, in place of those of the chosen ones; at most 8.
         """
-        self._search(line, tolerance, margin)
+        self._find(line, tolerance, margin)
         room, to = self._room, self._evidence
         to.scatter, to.start_count = scatter, starts
-        if self._weigh(ctypes.byref(self._arguments), ctypes.byref(to)):
+        addresses = (ctypes.addressof(one) for one in (self._points, self._search, to))
+        if self._core.weigh(*addresses):
             raise ValueError("too many pairs of channels are to be listed")
         listed = []
         if starts:
@@ -335,30 +279,54 @@ class NearFinder:
             starts=listed,
         )
 
-    def _search(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
+    def _find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
         """Search, if the last search was another one."""
-        arguments = self._arguments
+        search = self._search
         if self._last_search == (line, tolerance, margin):
             return
-        arguments.offset, arguments.rate, arguments.center = line
-        arguments.tolerance, arguments.margin = tolerance, margin
-        while self._compare(ctypes.byref(arguments)):
-            self._reserve_pairs(arguments.pairs)
+        search.offset, search.rate, search.center = line
+        search.tolerance, search.margin = tolerance, margin
+        while self._core.search_points(ctypes.addressof(self._points), ctypes.addressof(search)):
+            self._reserve_pairs(search.pairs)
         self._last_search = line, tolerance, margin
 
-    def _reserve_pairs(self, capacity: int) -> None:
-        self._arguments.capacity = capacity
-        read = dict.fromkeys(("point", "other", "link", "numbers", "pair_count", *_FLOATS_OF_PAIRS), capacity)
-        _reserve(self._arguments, self._held, read, {"order": capacity})
-        read = dict.fromkeys(("point", "other", "chosen", "start_point", *_FLOATS_OF_EVIDENCE), capacity)
-        _reserve(
-            self._evidence,
-            self._room,
-            read,
-            dict.fromkeys(("sums", "product", "of_link", "weight"), capacity),
+    def _reserve_search(self) -> None:
+        """Reserve room for a search."""
+        count, other_count = self._points.count, self._points.other_count
+        self._search = SearchArgument()
+        self._held = reserve(
+            self._search,
+            {
+                "predicted": ("f", count),
+                "first_pair": ("h", count),
+                "pairs_of": ("h", count),
+                "own_within": ("i", self._points.channel_count),
+                "others_within": ("i", self.other_channel_count),
+                "best": ("h", self.other_channel_count),
+                "touched": ("h", self.other_channel_count),
+            },
         )
+        marks = {"stamp": ("h", self.other_channel_count), "owners": ("i", other_count)}
+        self._marks = reserve(self._search, marks, is_zero=True)
+        self._evidence = EvidenceArgument(
+            **{name: getattr(self._weighing, name) for name in self._weighing.__struct_fields__}
+        )
+        self._last_search = ()
+        self._reserve_pairs(2 * count + _ROOM)
 
-    def _hold(self, *, of: type, **columns: Any) -> None:
-        for name, values in columns.items():
-            self._held[name] = np.ascontiguousarray(values, dtype=of)
-            setattr(self._arguments, name, self._held[name].ctypes.data)
+    def _reserve_pairs(self, capacity: int) -> None:
+        """Reserve room for pairs, and as many pairs of channels."""
+        if capacity >= _MOST_ROWS:
+            raise MemoryError("too many pairs")
+        self._search.capacity = capacity
+        numbers = {"point": "h", "other": "h", "link": "h", "nearest": "h", "residual": "f"}
+        sums = {"numbers": "i", "pair_count": "i", "squares": "f", "shares": "f"}
+        self._pairs = reserve(
+            self._search, {name: (letter, capacity) for name, letter in (numbers | sums).items()}
+        )
+        listed = {"point": "i", "other": "i", "of_pair": "f", "chosen": "i"}
+        starts = {"start_point": "i", "start_residual": "f"}
+        weights = dict.fromkeys(("sums", "product", "of_link", "weight"), "f")
+        self._room = reserve(
+            self._evidence, {name: (letter, capacity) for name, letter in (listed | starts | weights).items()}
+        )

@@ -1,9 +1,12 @@
-"""Blocks of parts become blocks of the trace while clocks and the training are computed, on which they do not depend."""
+"""Blocks of parts become blocks of the trace while the training is computed, on which they do not depend; many while clocks are, too.
+
+Clocks are computed in two threads already, and a third one takes turns with them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +22,7 @@ from nsys_pp.write.perfetto.trace import PlacedReport, unpack_blocks
 from nsys_pp.write.spool import open_list
 
 _FEWEST_ROWS = 200_000  # of all parts; fewer take some ms
+_MANY_ROWS = 4_000_000  # of all parts; more take longer than a training
 _MOST_BYTES = 1 << 26  # of blocks in memory; those of further parts are unpacked when they are written
 
 
@@ -27,9 +31,11 @@ class EarlyBlocks:
 
     Args:
         inputs: Inputs of a run, in order of the trace.
+        threads: Executor of `unpack`; None: no blocks are unpacked.
     """
 
-    def __init__(self, inputs: Sequence[Input]) -> None:
+    def __init__(self, inputs: Sequence[Input], threads: Executor | None = None) -> None:
+        self._threads = threads
         self._inputs = [recorded for recorded in inputs if recorded.part.encoded.is_packed]
         self._finished: dict[Path, tuple[Encoded, list[bytes]]] = {}
         self._stop = Event()
@@ -38,6 +44,12 @@ class EarlyBlocks:
     def row_count(self) -> int:
         """Number of rows in the blocks of all parts."""
         return sum(subtrack.rows for own in self._inputs for subtrack in own.part.encoded.subtracks)
+
+    def begin(self) -> None:
+        """Begin to unpack, if that was not begun."""
+        if self._threads is not None:
+            self._threads.submit(self.unpack)
+        self._threads = None
 
     def unpack(self) -> None:
         """Unpack parts one by one, until memory is used up or `stop` is called."""
@@ -72,13 +84,18 @@ class EarlyBlocks:
 
 @contextmanager
 def unpack_early(inputs: Sequence[Input]) -> Iterator[EarlyBlocks]:
-    """Unpack the blocks of parts in another thread, where there is a processor for it, until the end of the context."""
+    """Unpack the blocks of parts in another thread, where there is a processor for it, until the end of the context.
+
+    Many are begun with at once, others with `EarlyBlocks.begin`.
+    """
     early = EarlyBlocks(inputs)
     if count_processors() < 2 or early.row_count < _FEWEST_ROWS:
         yield early
         return
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(early.unpack)
+        early = EarlyBlocks(inputs, pool)
+        if early.row_count > _MANY_ROWS:
+            early.begin()
         try:
             yield early
         finally:

@@ -8,7 +8,7 @@ surveyed, then aligned, and each is read once more to draw its events that overl
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from nsys_pp.compose.trace_pieces import Drawn
 from nsys_pp.compose.writing_progress import watch_writing
 from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import Encoded, PartOptions
+from nsys_pp.frames.training import Training
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
 from nsys_pp.training.report.job_ranges import list_job_ranges
@@ -144,8 +145,8 @@ class TraceBuilder:
         encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
         return order_inputs(batch, parts, batch.map("drawing", reports, encode))
 
-    def draw(self, run: Run) -> tuple[dict[Path, Shown], list[Shown]]:
-        """Place all reports, by path, and the rows of the training.
+    def draw(self, run: Run, begin: Callable[[Training], None]) -> tuple[dict[Path, Shown], list[Shown]]:
+        """Place all reports, by path, and the rows of the training; `begin` is called with it before they are drawn.
 
         Raises:
             MissingDataError: There is nothing to draw.
@@ -153,7 +154,10 @@ class TraceBuilder:
         content = self._content
         # where other machines write the traces, they unpack their own parts
         with unpack_early([] if self._batch.is_remote else run.inputs) as early:
+            run.clocks  # noqa: B018
+            early.begin()
             layout = self._lay_out(run)
+            begin(run.training)
             window = find_window(run, content)
             by_path: dict[Path, Shown]
             if content.needs:

@@ -14,7 +14,8 @@ from nsys_pp.alignment import lines, near, votes
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.evidence import pair_by_line, weigh_start
 from nsys_pp.alignment.lines import Line, find_line, fit_line
-from nsys_pp.alignment.near import find_near, prepare
+from nsys_pp.alignment.near import Comparison, find_near, prepare
+from nsys_pp.alignment.near_columns import prepare_columns
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays import line_finder
 from nsys_pp.arrays.core import load_core
@@ -77,9 +78,8 @@ def test_operations_near_events_are_those_of_numpy(seed: int) -> None:
     events, reference = _draw_events(random, 80), _draw_reference(random, 60)
     line = Line(offset_ns=float(random.integers(-9, 9) * 10_000), rate=1e-6, center_ns=4e6)
     comparison = prepare(events, reference)
-    assert comparison.finder is not None
     compiled = find_near(comparison, line, 60_000.0)
-    plain = find_near(msgspec.structs.replace(comparison, finder=None), line, 60_000.0)
+    plain = find_near(_by_numpy(comparison), line, 60_000.0)
     for name in near.Near.__struct_fields__:
         assert getattr(compiled, name).tolist() == getattr(plain, name).tolist(), name
 
@@ -89,7 +89,7 @@ def test_operations_near_events_are_those_of_numpy(seed: int) -> None:
 def test_evidence_is_that_of_numpy(seed: int) -> None:
     random = np.random.default_rng(seed)
     comparison = prepare(_draw_events(random, 80), _draw_reference(random, 60))
-    plain = msgspec.structs.replace(comparison, finder=None)
+    plain = _by_numpy(comparison)
     for offset in random.integers(-9, 9, 3).tolist():  # one after the other, in the same arrays
         line = Line(offset_ns=offset * 10_000.0, rate=1e-6, center_ns=4e6)
         pairs, expected = (pair_by_line(one, line, (1_500.0, 12_000.0)) for one in (comparison, plain))
@@ -99,6 +99,15 @@ def test_evidence_is_that_of_numpy(seed: int) -> None:
         assert [[column.tolist() for column in link] for link in start.sharpest] == [
             [column.tolist() for column in link] for link in begun.sharpest
         ]
+
+
+def _by_numpy(comparison: Comparison) -> Comparison:
+    """Return a comparison with the search that defines the compiled one, and compare what both are prepared with."""
+    defined = prepare_columns(comparison.events, comparison.reference)
+    for name in ("channel", "share", "is_message", "is_exchange", "other_channel_count"):
+        own, other = (np.asarray(getattr(one, name)) for one in (comparison.finder, defined))
+        assert own.tolist() == other.tolist(), name
+    return msgspec.structs.replace(comparison, finder=defined)
 
 
 def _assert_close(found: msgspec.Struct, expected: msgspec.Struct, about: tuple[str, ...]) -> None:

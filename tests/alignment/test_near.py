@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.near import find_near, prepare
+from nsys_pp.alignment.near_columns import prepare_columns
 from nsys_pp.alignment.reference import build_reference
 from nsys_pp.frames.clock import SKEW_NS
 from tests.arrays.ways import use_numpy
@@ -92,4 +93,4 @@ def test_repeats_are_the_events_of_a_key_at_the_same_time(own: list[Row]) -> Non
         for key, end in zip(events.key, events.end, strict=True)
     ]
     reference = build_reference(events, events.end, events.channel, np.arange(len(events)))
-    assert prepare(events, reference).repeats.tolist() == expected
+    assert (1 / prepare_columns(events, reference).share).tolist() == expected

@@ -39,10 +39,10 @@ def _align(recording: Recording) -> tuple[Alignment, list[int]]:
     compared: list[int] = []
 
     def count_and_choose(
-        timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
+        timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None, *, threads: int = 1
     ) -> Choice | None:
         compared.append(len(joint))
-        return choose(timeline, joint, prior, scatter_ns)
+        return choose(timeline, joint, prior, scatter_ns, threads=threads)
 
     with patch.object(collectives, "choose", count_and_choose):
         return align_clocks(recording.reports, recording.anchors), compared

@@ -13,22 +13,17 @@ from nsys_pp.arrays.types import Floats, Int64s
 
 @dataclass(frozen=True, kw_only=True)
 class NearPoints:
-    """Points and others, each with a channel, a kind and a time; and a tolerance."""
+    """Points and others, each with a key, a channel, a kind and a time; and a tolerance."""
 
+    key: Int64s
     channel: Int64s
     kind: Int64s
-    base: Floats
     predicted: Floats
+    other_key: Int64s
     other_channel: Int64s
     other_kind: Int64s
     other_time: Floats
-    other_base: Floats
     tolerance: float
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """First and last time of the others."""
-        return float(self.other_time.min(initial=0.0)), float(self.other_time.max(initial=0.0))
 
 
 def draw_near_points(seed: int) -> NearPoints:
@@ -37,22 +32,23 @@ def draw_near_points(seed: int) -> NearPoints:
     count, others = random.integers(0, 60, 2)
     channels = random.integers(1, 9, 2)
     span = int(random.choice([8, 100, 1_000]))
-    key, other_key = random.integers(0, 2, count), np.sort(random.integers(0, 2, others))
+    key, other_key = random.integers(0, 3, count), np.sort(random.integers(0, 3, others))
     other_time = random.integers(0, span, others).astype(np.float64)
     other_time = other_time[np.lexsort((other_time, other_key))]
     return NearPoints(
-        channel=random.integers(0, channels[0], count),
-        kind=random.choice([-1, 1, 2], count),
-        base=key * 10_000.0,
+        key=key,
+        channel=5 + 2 * random.integers(0, channels[0], count),
+        kind=random.integers(0, 4, count),
         predicted=random.integers(-20, span + 20, count).astype(np.float64),
-        other_channel=random.integers(0, channels[1], others),
-        other_kind=random.integers(0, 3, others),
+        other_key=other_key,
+        other_channel=3 * random.integers(0, channels[1], others),
+        other_kind=random.integers(0, 4, others),
         other_time=other_time,
-        other_base=other_key * 10_000.0,
         tolerance=float(random.integers(0, 12)),
     )
 
 
+TOGETHER = 2.0
 WEIGHING = Weighing(
     prior_count=2.0,
     lockstep=9.2,
@@ -67,25 +63,22 @@ WEIGHING = Weighing(
 
 
 def build_finder(core: Core, points: NearPoints) -> NearFinder:
-    """Build the compiled search; every other channel of the points has messages."""
-    channels = np.arange(int(points.channel.max(initial=-1)) + 1)
-    section = np.diff(points.other_base, prepend=-1.0) != 0
+    """Build the compiled search; kinds 1 and 2 are sends and receives."""
     return NearFinder(
         core,
+        key=points.key,
         channel=points.channel,
         kind=points.kind,
         end=points.predicted + 3.0,
-        base=points.base,
-        share=np.ones(len(points.channel)),
-        is_message=channels % 2 == 0,
-        is_exchange=channels % 4 == 0,
-        times=points.other_time + points.other_base,
-        other_time=points.other_time,
-        sections=np.unique([0, *np.flatnonzero(section), len(section)]),
+        other_key=points.other_key,
         other_channel=points.other_channel,
         other_kind=points.other_kind,
-        limits=points.limits,
+        other_time=points.other_time,
+        send=1,
+        receive=2,
+        exchange=3,
         beyond=1.0,
+        together=TOGETHER,
         weighing=WEIGHING,
     )
 
@@ -95,6 +88,10 @@ def find_near_points(core: Core, points: NearPoints) -> list[tuple[int, int, int
     finder = build_finder(core, points)
     found = finder.find((-3.0, 0.0, 0.0), points.tolerance, 2.0)
     channel, other_channel = np.divmod(found.numbers[found.link], max(finder.other_channel_count, 1))
+    channel, other_channel = (
+        np.unique(points.channel)[channel],
+        np.unique(points.other_channel)[other_channel],
+    )
     assert (np.diff(found.numbers) > 0).all()
     assert found.predicted.tolist() == points.predicted.tolist()
     assert (
@@ -110,8 +107,8 @@ def define_near_points(points: NearPoints) -> list[tuple[int, int, int, int]]:
     for point, time in enumerate(points.predicted.tolist()):
         for other, other_time in enumerate(points.other_time.tolist()):
             apart = abs(other_time - time)
-            is_one_key = points.base[point] == points.other_base[other]
-            is_one_side = points.kind[point] == points.other_kind[other] >= 0
+            is_one_key = points.key[point] == points.other_key[other]
+            is_one_side = points.kind[point] == points.other_kind[other] in (1, 2)
             if is_one_key and not is_one_side and apart <= points.tolerance:
                 key = (point, int(points.other_channel[other]))
                 nearest[key] = min(nearest.get(key, (apart, other)), (apart, other))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
 from nsys_pp.write.trace import packing, strings
 from tests.arrays.near_points import (
+    TOGETHER,
     WEIGHING,
     build_finder,
     define_near_points,
@@ -272,21 +274,40 @@ def test_points_near_others_are_their_definition(seed: int) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("column", ["channel", "times", "other_kind", "sections", "is_message"])
-def test_wrong_points_do_not_reach_it(column: str) -> None:
+@given(st.integers(0, 2**32 - 1))
+def test_points_are_described_by_their_definition(seed: int) -> None:
+    points = draw_near_points(seed)
+    finder, end = build_finder(the_core(), points), points.predicted + 3.0
+    channels = np.unique(points.channel).tolist()
+    assert finder.channel.tolist() == [channels.index(channel) for channel in points.channel.tolist()]
+    kinds = [set(points.kind[points.channel == channel].tolist()) for channel in channels]
+    assert finder.is_message.tolist() == [bool(own & {1, 2, 3}) for own in kinds]
+    assert finder.is_exchange.tolist() == [3 in own for own in kinds]
+    assert finder.other_channel_count == len(set(points.other_channel.tolist()))
+    assert finder.share.tolist() == [
+        1 / np.count_nonzero((points.key == key) & (np.abs(end - time) <= TOGETHER))
+        for key, time in zip(points.key, end, strict=True)
+    ]
+
+
+@needs_core
+@pytest.mark.parametrize(
+    ("column", "wrong"),
+    [
+        ("channel", np.arange(2)),
+        ("other_kind", np.arange(2)),
+        ("other_time", np.array([0.0, 2.0, 1.0])),
+        ("other_time", np.array([0.0, np.nan, 1.0])),
+        ("other_key", np.array([1, 0, 0])),
+    ],
+)
+def test_wrong_points_do_not_reach_it(column: str, wrong: npt.NDArray[Any]) -> None:
     rows, times = np.arange(3), np.arange(3.0)
-    columns: dict[str, Any] = {"channel": rows, "kind": rows, "end": times, "base": times, "times": times}
-    columns |= {"other_time": times, "other_channel": rows, "other_kind": rows, "share": times}
-    columns |= {"limits": (0.0, 2.0), "beyond": 1.0, "weighing": WEIGHING, "sections": np.array([0, 3])}
-    columns |= {"is_message": rows > 1, "is_exchange": rows > 1}
-    wrong = {
-        "channel": rows - 1,
-        "times": times[::-1],
-        "other_kind": rows[:2],
-        "sections": rows,
-        "is_message": rows[:2] > 1,
-    }[column]
-    with pytest.raises(ValueError, match=r"columns of different lengths|times ascend|all rows"):
+    columns: dict[str, Any] = {"key": rows * 0, "channel": rows, "kind": rows, "end": times}
+    columns |= {"other_key": rows * 0, "other_channel": rows, "other_kind": rows, "other_time": times}
+    columns |= {"send": 1, "receive": 2, "exchange": 3, "beyond": 1.0, "together": 1.0, "weighing": WEIGHING}
+    assert NearFinder(the_core(), **columns).channel.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"columns of different lengths|not in order"):
         NearFinder(the_core(), **columns | {column: wrong})
 
 

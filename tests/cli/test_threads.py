@@ -43,6 +43,15 @@ def test_small_inputs_need_one_thread(run: Path) -> None:
     assert _threads(run, POLARS_MAX_THREADS="7") == ["7", "1"]
 
 
+def test_frames_of_many_parts_have_two_threads(tmp_path: Path) -> None:
+    for number in range(5):
+        with (tmp_path / f"{number}.nspart").open("wb") as file:
+            file.truncate(1 << 20)
+    assert _threads(tmp_path) == ["2", "1"]
+    assert _threads(tmp_path / "1.nspart", tmp_path / "2.nspart") == ["1", "1"]
+    assert _threads(tmp_path, POLARS_MAX_THREADS="1") == ["1", "1"]
+
+
 def test_one_large_input_leaves_the_number_of_threads_to_the_libraries(run: Path) -> None:
     with (run / "node2" / "large.sqlite").open("wb") as file:
         file.truncate(40 << 20)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.arrays.columns import keep_rows, whole_numbers
+from nsys_pp.arrays.members import mark_members
 from nsys_pp.frames.conform import extend_schema
 from nsys_pp.training.run.assignment import choose_pairs
 from nsys_pp.training.run.lane_pairs import measure_jobs, score_candidates
@@ -52,12 +54,10 @@ def find_peers(
     )
     if topology.stages < 2:
         by_nccl = pl.concat([by_nccl, _find_only_peers(located, by_nccl, lanes)])
-    rest = located.join(by_nccl, on="row", how="anti", maintain_order="left")
+    rest = _omit(located, by_nccl)
     job_times = measure_jobs(jobs)
     by_route = _find_route_peers(rest, lanes, job_times, topology)
-    unrouted = rest.join(by_route, on="row", how="anti", maintain_order="left").filter(
-        _is_mixed(rest, topology)
-    )
+    unrouted = _omit(rest, by_route).filter(_is_mixed(rest, topology))
     partners = pl.concat(
         [
             rest.join(by_route, on="row").select("lane", "peer_lane").unique(),
@@ -74,11 +74,16 @@ def find_peers(
     )
 
 
+def _omit(messages: pl.DataFrame, peers: pl.DataFrame) -> pl.DataFrame:
+    """Return the messages without a peer in a frame of peers, in order; all of them without a copy."""
+    return keep_rows(messages, ~mark_members(whole_numbers(messages["row"]), whole_numbers(peers["row"])))
+
+
 def _find_only_peers(messages: pl.DataFrame, by_nccl: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Find the peers of the other messages of a run of two ranks (columns of `by_nccl`)."""
     if sorted(lanes["rank"].fill_null(-1)) != [0, 1]:
         return by_nccl.clear()
-    rest = messages.join(by_nccl, on="row", how="anti", maintain_order="left").drop_nulls("verb")
+    rest = _omit(messages, by_nccl).drop_nulls("verb")
     others = lanes.select("lane", peer_lane=pl.col("lane").reverse())
     found = rest.select("row", "lane").join(others, on="lane", maintain_order="left")
     return found.select(

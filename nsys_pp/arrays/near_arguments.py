@@ -1,0 +1,105 @@
+"""Arguments of the compiled search of points near others (`core.c`), and room for their arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+MOST_STARTS = 8
+"""Pairs of channels that are listed with their pairs."""
+
+
+class PointsArgument(ctypes.Structure):
+    """`Points` of `core.c`."""
+
+    _fields_ = (
+        ("count", _COUNT),
+        *((name, _POINTER) for name in ("key", "channel_given", "kind", "end")),
+        ("other_count", _COUNT),
+        *((name, _POINTER) for name in ("other_key", "other_channel", "other_kind", "other_time")),
+        *((name, _COUNT) for name in ("send", "receive", "exchange")),
+        *((name, _NUMBER) for name in ("beyond", "together")),
+        *((name, _POINTER) for name in ("channel", "share", "is_message", "is_exchange")),
+        *((name, _POINTER) for name in ("own_total", "other_total", "by_channel", "channel_bounds")),
+        *((name, _POINTER) for name in ("sections", "comparable", "others")),
+        *((name, _COUNT) for name in ("comparable_count", "channel_count", "other_channel_count")),
+        ("section_count", _COUNT),
+        *((name, _NUMBER) for name in ("first", "last")),
+    )
+
+
+class SearchArgument(ctypes.Structure):
+    """`Search` of `core.c`."""
+
+    _fields_ = (
+        *((name, _NUMBER) for name in ("offset", "rate", "center", "tolerance", "margin")),
+        *((name, _COUNT) for name in ("capacity", "pairs", "links")),
+        *((name, _POINTER) for name in ("predicted", "first_pair", "pairs_of")),
+        *((name, _POINTER) for name in ("point", "other", "link", "nearest", "residual")),
+        *((name, _POINTER) for name in ("numbers", "pair_count", "squares", "shares")),
+        *((name, _POINTER) for name in ("own_within", "others_within")),
+        ("within_ns", _NUMBER),
+        *((name, _POINTER) for name in ("best", "stamp", "touched", "owners")),
+        ("last_mark", _COUNT),
+    )
+
+
+class EvidenceArgument(ctypes.Structure):
+    """`Evidence` of `core.c`."""
+
+    _fields_ = (
+        *((name, _NUMBER) for name in ("scatter", "prior_count", "lockstep", "missing", "missing_message")),
+        *((name, _COUNT) for name in ("measurable", "measurable_whole")),
+        *((name, _NUMBER) for name in ("evidence", "exchange", "sharpest")),
+        ("kept", _COUNT),
+        *((name, _POINTER) for name in ("point", "other", "of_pair")),
+        ("chosen_count", _COUNT),
+        *((name, _POINTER) for name in ("chosen", "sums", "product", "of_link", "weight")),
+        *((name, _COUNT) for name in ("start_count", "min_sharp")),
+        *((name, _NUMBER) for name in ("wide", "first_scatter")),
+        ("start_bounds", _COUNT * (MOST_STARTS + 1)),
+        ("start_point", _POINTER),
+        ("start_residual", _POINTER),
+    )
+
+
+_WORD_BYTES = 8
+_STRUCT_BYTES = 24  # of `Comparable` and `Other`
+_TYPES: dict[str, np.dtype[Any]] = {
+    "f": np.dtype(np.float64),
+    "i": np.dtype(np.int64),
+    "h": np.dtype(np.int32),
+    "b": np.dtype(np.bool_),
+}
+
+
+def reserve(
+    to: ctypes.Structure, columns: Mapping[str, tuple[str, int]], *, is_zero: bool = False
+) -> dict[str, npt.NDArray[Any]]:
+    """Reserve room for columns as one array, and set their addresses.
+
+    Args:
+        to: Receives the addresses.
+        columns: Type of each column, a letter of `_TYPES` or `s` for structures of 24 bytes, and its length.
+        is_zero: Fill it with zeros.
+
+    Returns:
+        The columns but those of structures, and the room by the name "".
+    """
+    sizes = [
+        -(-length * (_STRUCT_BYTES if letter == "s" else _TYPES[letter].itemsize) // _WORD_BYTES)
+        for letter, length in columns.values()
+    ]
+    room = (np.zeros if is_zero else np.empty)(sum(sizes), dtype=np.int64)
+    address, at, views = room.ctypes.data, 0, {"": room}
+    for (name, (letter, length)), size in zip(columns.items(), sizes, strict=True):
+        setattr(to, name, address + _WORD_BYTES * at)
+        if letter != "s":
+            views[name] = room[at : at + size].view(_TYPES[letter])[:length]
+        at += size
+    return views
