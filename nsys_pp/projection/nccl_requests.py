@@ -17,7 +17,7 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
 )
-from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.names import is_matched, with_names
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
@@ -102,7 +102,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     """List the ranges that NCCL pushes around requests, by start."""
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
-    requests = keep_rows(ranges[columns], is_request)
+    requests = with_names(keep_rows(ranges[columns], is_request))
     first, name = find_distinct(numbers(requests["name"], null=-1))
     names = index_column(requests["name"], first).to_list()
     call = (_extract_calls if len(names) <= _MOST_NAMES else _extract_calls.__wrapped__)(tuple(names))

@@ -23,6 +23,7 @@ from nsys_pp.compose.report_training import find_links
 from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
+from nsys_pp.model import ranges as model_ranges
 from nsys_pp.projection import pieces
 from nsys_pp.read import read_report, sqlite_plain
 from nsys_pp.training.report import hand_names, operators, range_names, rule_choice, vocabulary
@@ -49,6 +50,8 @@ _LIMITS = (
     (subtracks, "_LARGE_BYTES", 4_096),
     (wire, "WINDOW", 400),
     (sqlite_plain, "_MANY_ROWS", 1_000),
+    (sqlite_plain, "_MOST_ROWS", 1_000),
+    (model_ranges, "_FEW_NAMES", 100),
     (pieces, "_PIECE_ROWS", 4_000),
     (encoding, "_LARGE_ROWS", 1_000),
     (encoding, "_HUGE_ROWS", 2_000),
