@@ -189,11 +189,15 @@ def is_moved(values: NDArray[Any]) -> bool:
     return scratch is not None and scratch.has(values)
 
 
-def keep_until_closed(owned: object) -> bool:
-    """Keep an object as long as the scratch is open; False without one."""
+def is_open() -> bool:
+    """Return whether there is a scratch."""
+    return _scratch.get() is not None
+
+
+def keep_until_closed(owned: object) -> None:
+    """Keep an object as long as the scratch is open, if there is one."""
     if (scratch := _scratch.get()) is not None:
         scratch.owned.append(owned)
-    return scratch is not None
 
 
 def drop_pages() -> None:

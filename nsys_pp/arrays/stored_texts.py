@@ -1,4 +1,4 @@
-"""Distinct texts in files of a scratch, for names of large reports: memory has what is decoded at the moment.
+"""Distinct texts in files of a scratch, for names of large reports: memory has texts only while they are used.
 
 polars keeps each category in memory, with twice the bytes of its text, as long as a column has categories. Here a text has a
 number, its bytes are in a mapped file, and columns of names (`StoredName`) have the numbers.
@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import whole_numbers
-from nsys_pp.arrays.scratch import GrowingColumn, keep_until_closed
+from nsys_pp.arrays.scratch import GrowingColumn, is_open, keep_until_closed
 from nsys_pp.arrays.text_slices import cut_texts
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.names import StoredName
@@ -46,7 +46,7 @@ class StoredTexts:
         """Add texts, without null and empty ones, from any thread; returns them as `StoredName`."""
         lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
         joined = np.frombuffer((texts.str.join("").item() or "").encode(), np.uint8)
-        hashes = texts.hash(_SEED).to_numpy()
+        hashes = _hash(texts)
         with self._lock:
             first = self.count
             if len(texts):
@@ -107,10 +107,17 @@ class StoredTexts:
         return cut_texts("", data, starts, np.where(numbers < 0, 0, ends[numbers] - starts))
 
 
+def _hash(texts: pl.Series) -> NDArray[np.uint64]:
+    return texts.hash(_SEED).to_numpy()
+
+
 def open_store() -> StoredTexts | None:
     """Open a store of texts that stays as long as the scratch; None without a scratch."""
+    if not is_open():
+        return None
     store = StoredTexts()
-    return store if keep_until_closed(store) else None
+    keep_until_closed(store)
+    return store
 
 
 def find_store(dtype: pl.DataType) -> StoredTexts:

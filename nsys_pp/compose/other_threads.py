@@ -100,8 +100,8 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
     if len(ranges):
         outermost = _keep_outermost(ranges)
-        name = as_texts(outermost["name"]).fill_null(NO_NAME)
-        parts.append(outermost.select(*columns[:-1], name=pl.format("range {}", name)))
+        texts = as_texts(outermost["name"]).fill_null(NO_NAME)
+        parts.append(outermost.select(*columns[:-1], name=pl.format("range {}", texts)))
     return pl.concat(parts)
 
 

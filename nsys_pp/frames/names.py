@@ -23,7 +23,9 @@ class StoredName(pl.BaseExtension):
         super().__init__(_EXTENSION, pl.UInt32, str(store))
 
     @classmethod
-    def ext_from_params(cls, name: str, storage: pl.DataType, metadata: str | None) -> StoredName:
+    def ext_from_params(
+        cls, name: str, storage: pl.DataType | type[pl.DataType], metadata: str | None
+    ) -> StoredName:
         """Build the type of a column; polars calls this."""
         return cls(metadata or "")
 

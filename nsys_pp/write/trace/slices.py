@@ -13,7 +13,7 @@ from nsys_pp.arrays.columns import gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.names import fill_names
 from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.scratch import move_array
+from nsys_pp.arrays.scratch import is_paged, move_array
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.series import build_column
@@ -179,7 +179,11 @@ def nested_subtracks(
 def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:
     subtrack = pack_flat(start, end)
     order = sort_rows(subtrack, start, end)
-    return move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
+    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
+    if len(rows) > _LARGE_TRACK_ROWS and is_paged():  # arrays of less than the limit of a file are in memory
+        del subtrack, order
+        return_freed()
+    return arranged
 
 
 def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
