@@ -1,4 +1,4 @@
-"""Names of rows: columns of categories (`NAME`) or of texts in files (`StoredName`) whose distinct texts are decoded and matched once, few at a time.
+"""Names of rows (`NAME`, `StoredName`), whose distinct texts are decoded and matched once, few at a time.
 
 Arrays stand for rows as in `columns.py`.
 """
