@@ -103,7 +103,7 @@ class StoredTexts:
         if self._built is None:
             self._built = self._bytes.build(self._size), self._ends.build(self.count)
         data, ends = self._built
-        starts = np.where(numbers > 0, ends[numbers - 1], 0)
+        starts = np.where(numbers > 0, ends[np.maximum(numbers - 1, 0)], 0)
         return cut_texts("", data, starts, np.where(numbers < 0, 0, ends[numbers] - starts))
 
 
