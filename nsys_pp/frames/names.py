@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
 
 NAME = pl.Categorical()
 """Each string is stored once, and writers use its code."""
@@ -23,9 +28,7 @@ class StoredName(pl.BaseExtension):
         super().__init__(_EXTENSION, pl.UInt32, str(store))
 
     @classmethod
-    def ext_from_params(
-        cls, name: str, storage: pl.DataType | type[pl.DataType], metadata: str | None
-    ) -> StoredName:
+    def ext_from_params(cls, name: str, storage: PolarsDataType, metadata: str | None) -> StoredName:
         """Build the type of a column; polars calls this."""
         return cls(metadata or "")
 
