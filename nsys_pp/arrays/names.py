@@ -1,4 +1,4 @@
-"""Names of rows: columns of categories whose distinct texts are decoded and matched once, few at a time.
+"""Names of rows (`NAME`, `StoredName`), whose distinct texts are decoded and matched once, few at a time.
 
 Arrays stand for rows as in `columns.py`.
 """
@@ -14,8 +14,10 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, gather, index_column, numbers
+from nsys_pp.arrays.columns import find_distinct, gather, index_column, numbers, set_column
+from nsys_pp.arrays.stored_texts import find_store
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.names import NAME, StoredName
 
 WINDOW = 1 << 16
 """Texts that are decoded at once."""
@@ -23,11 +25,45 @@ _CACHE_SIZE, _MOST_NAMES = 256, 2_048
 _Result = TypeVar("_Result")
 
 
+def as_texts(names: pl.Series) -> pl.Series:
+    """Return the texts of a column of names (`NAME`, `StoredName`), of few rows, or of another column of texts."""
+    if isinstance(names.dtype, StoredName):
+        return find_store(names.dtype).decode(names)
+    return names.cast(pl.String)
+
+
+def as_names(names: pl.Series) -> pl.Series:
+    """Return a column of names (`NAME`, `StoredName`) as `NAME`: its distinct texts are then in memory."""
+    return map_names(names, lambda texts: texts) if isinstance(names.dtype, StoredName) else names
+
+
+def map_names(names: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Compute a name (`NAME`) of each distinct name, text by text, some at a time."""
+    first, row = find_distinct(numbers(names, null=-1))
+    distinct = index_column(names, first)
+    words = [compute(as_texts(distinct[at : at + WINDOW])).cast(NAME) for at in range(0, len(first), WINDOW)]
+    return gather(pl.concat(words), row).alias(names.name) if words else pl.Series(names.name, [], NAME)
+
+
+def with_names(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with its column `name` as `NAME`, like `as_names`."""
+    is_stored = isinstance(rows.schema["name"], StoredName)
+    return set_column(rows, as_names(rows["name"])) if is_stored else rows
+
+
+def fill_names(names: pl.Series, word: str) -> pl.Series:
+    """Replace null in a column of names by a word; of `StoredName`, by a word of its store."""
+    if not isinstance(names.dtype, StoredName):
+        return names.fill_null(word)
+    code = find_store(names.dtype).find_word(word)
+    return names.to_physical().fill_null(code).ext.to(names.dtype)
+
+
 class Texts(Sequence[str | None]):
     """Texts of a column, each decoded when it is used: Python's strings take several times the memory of the column.
 
     Args:
-        column: Categories, or strings.
+        column: Names (`NAME`, `StoredName`), or strings.
     """
 
     def __init__(self, column: pl.Series) -> None:
@@ -41,14 +77,14 @@ class Texts(Sequence[str | None]):
     @overload
     def __getitem__(self, at: slice, /) -> Sequence[str | None]: ...
     def __getitem__(self, at: int | slice, /) -> str | Sequence[str | None] | None:
-        return self.decode(at).to_list() if isinstance(at, slice) else self._column[at]
+        return self.decode(at).to_list() if isinstance(at, slice) else as_texts(self._column[[at]])[0]
 
     def __iter__(self) -> Iterator[str | None]:
         return (text for first in range(0, len(self), WINDOW) for text in self[first : first + WINDOW])
 
     def decode(self, at: slice) -> pl.Series:
         """Return some texts as strings."""
-        return self._column[at].cast(pl.String)
+        return as_texts(self._column[at])
 
     def pick(self, rows: Int64s) -> Texts:
         """Pick texts by their row."""
@@ -99,8 +135,8 @@ def list_names(names: pl.Series) -> Names:
 
 
 def list_texts(column: pl.Series) -> Sequence[str | None]:
-    """List the texts of a column of categories or strings: a tuple, `Texts` of more than `WINDOW`."""
-    return Texts(column) if len(column) > WINDOW else tuple(column.to_list())
+    """List the texts of a column of names (`NAME`, `StoredName`) or strings: a tuple, `Texts` of more than `WINDOW`."""
+    return Texts(column) if len(column) > WINDOW else tuple(as_texts(column).to_list())
 
 
 def is_named(names: pl.Series, pattern: str) -> Bools:

@@ -83,6 +83,7 @@ class _Scratch:
         self._watcher: threading.Thread | None = None
         self.paged: PagedMemory | None = None
         self._end_paged: Callable[[], None] | None = None
+        self.owned: list[object] = []
 
     def page_arrays(self, least_bytes: int) -> None:
         """Open paged memory, and use it in this thread; columns are in files as by default, too."""
@@ -114,6 +115,7 @@ class _Scratch:
     def close(self) -> None:
         """Stop to drop pages; arrays stay valid."""
         self._is_closed.set()
+        self.owned.clear()
         if self.paged is not None and self._end_paged is not None:
             self._end_paged()
             self.paged.close()
@@ -185,6 +187,17 @@ def is_moved(values: NDArray[Any]) -> bool:
     """Return whether an array begins a file of the scratch."""
     scratch = _scratch.get()
     return scratch is not None and scratch.has(values)
+
+
+def is_open() -> bool:
+    """Return whether there is a scratch."""
+    return _scratch.get() is not None
+
+
+def keep_until_closed(owned: object) -> None:
+    """Keep an object as long as the scratch is open, if there is one."""
+    if (scratch := _scratch.get()) is not None:
+        scratch.owned.append(owned)
 
 
 def drop_pages() -> None:

@@ -14,6 +14,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
 from nsys_pp.arrays.memory import map_large_arrays
+from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.threads import open_executor
@@ -133,7 +134,7 @@ def _project_file(
             )
             counts = count_report_rows(report, launches, projections, scope)
             free_memory(row_count, large_rows=_LARGE_ROWS)
-            return identity.result(), _add_identity(report, labels[path], projections), counts
+            return identity.result(), with_names(_add_identity(report, labels[path], projections)), counts
 
 
 def _join(

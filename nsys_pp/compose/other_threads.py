@@ -12,7 +12,9 @@ import polars as pl
 from nsys_pp.arrays.columns import has_value, keep_rows, list_distinct, numbers
 from nsys_pp.arrays.intervals import Intervals, intersect
 from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.report import Report
 
 _DIGITS = r"\d+"
@@ -97,8 +99,9 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     is_other = ~mark_members(numbers(report.ranges["thread_key"]), launching)
     ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
     if len(ranges):
-        name = pl.col("name").cast(pl.String).fill_null("(no name)")
-        parts.append(_keep_outermost(ranges).select(*columns[:-1], name=pl.format("range {}", name)))
+        outermost = _keep_outermost(ranges)
+        texts = as_texts(outermost["name"]).fill_null(NO_NAME)
+        parts.append(outermost.select(*columns[:-1], name=pl.format("range {}", texts)))
     return pl.concat(parts)
 
 

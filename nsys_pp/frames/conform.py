@@ -8,6 +8,8 @@ from functools import cache, cached_property
 
 import polars as pl
 
+from nsys_pp.frames.names import NAME, StoredName
+
 _FEW_ROWS = 50_000
 
 DataTypes = Mapping[str, pl.DataType | type[pl.DataType]]
@@ -109,7 +111,7 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
                 return schema.to_frame().vstack(fitted)
         # columns of one value stay without memory
         for position, (of_frame, dtype) in enumerate(zip(fitted.dtypes, schema.values(), strict=True)):
-            if of_frame != dtype:
+            if of_frame != dtype and not (dtype == NAME and isinstance(of_frame, StoredName)):
                 fitted.replace_column(position, fitted.to_series(position).cast(dtype))
     except pl.exceptions.PolarsError:
         raise ValueError(_describe_mismatch(frame, schema)) from None

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
     are_among,
     fill_null,
     gather,
+    index_column,
     index_rows,
     is_among,
     keep_rows,
     numbers,
     pack,
     set_column,
+    whole_numbers,
 )
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.stored_texts import find_store
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.names import NO_NAME, StoredName
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
 from nsys_pp.model.names import resolve
@@ -28,6 +34,7 @@ from nsys_pp.model.payloads import Structures, format_payloads
 
 _ALPHA = 0xFF00_0000
 _DEFAULT_DOMAIN = 0
+_FEW_NAMES = 50_000  # distinct ones that are in memory: 10 MB
 
 
 def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -116,12 +123,12 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
         `category_name`, `color_argb` and `payload`.
     """
     is_naming = is_among(raw["nvtx"]["kind"], ["domain", "category"])
-    naming = keep_rows(raw["nvtx"], is_naming)
-    naming = _key(naming, _message(naming, raw, pl.String()))
     events = keep_rows(raw["nvtx"], ~is_naming)
     if not events["row"].is_sorted():
         events = events.sort("row")
     events = _key(events, _message(events, raw, NAME))
+    naming = keep_rows(raw["nvtx"], is_naming)
+    naming = _key(naming, _message(naming, raw, pl.String()))
     events = _name_by(events, naming, ["process_key", "domain"])
     events = _name_by(events, naming, ["process_key", "domain", "category"])
     if events["color"].null_count() < events.height:
@@ -150,14 +157,43 @@ def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:
-    registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
-    if events["text"].null_count() == events.height or not registered.null_count():
+    text, is_named_apart = events["text"], events["text"].null_count() < events.height
+    is_stored = is_named_apart and isinstance(text.dtype, StoredName) and dtype == NAME
+    registered = resolve(events["text_id"], raw["strings"], dtype=text.dtype if is_stored else dtype)
+    if is_stored:
+        return _unify(registered, text)
+    if not is_named_apart or not registered.null_count():
         return registered
-    text = events["text"]
 
     def choose(first: int, stop: int) -> pl.DataFrame:
         names = registered[first:stop]
-        return names.zip_with(names.is_not_null(), text[first:stop].cast(dtype)).to_frame()
+        return names.zip_with(names.is_not_null(), as_texts(text[first:stop]).cast(dtype)).to_frame()
+
+    return build_blocks(len(text), choose).to_series()
+
+
+def _unify(registered: pl.Series, text: pl.Series) -> pl.Series:
+    """Choose the registered name, or else the text, of each event; of few distinct ones as `NAME`, else as `StoredName`.
+
+    Args:
+        registered: Names of a store, any number for each of equal ones.
+        text: The same.
+    """
+    store = find_store(text.dtype)
+    store.add_word(NO_NAME)
+    first_of = store.unify()
+    distinct = np.flatnonzero(first_of == np.arange(len(first_of)))
+    named = pl.Series(first_of).ext.to(text.dtype)
+    if len(distinct) <= _FEW_NAMES:
+        position = np.zeros(len(first_of), dtype=np.uint32)
+        position[distinct] = np.arange(len(distinct))
+        words = as_texts(index_column(named, distinct)).cast(NAME)
+        named = index_column(words, position[first_of])
+
+    def choose(first: int, stop: int) -> pl.DataFrame:
+        names = registered[first:stop]
+        chosen = names.zip_with(names.is_not_null(), text[first:stop])
+        return gather(named, whole_numbers(chosen)).alias(registered.name).to_frame()
 
     return build_blocks(len(text), choose).to_series()
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.arrays.text_slices import decode_text
+
 # A column in the footer of Parquet (Thrift compact protocol): its name, converted type UTF8, and logical
 # type STRING. The replacement, BSON (bytes), has the same length.
 _PARQUET_TEXT = re.compile(rb"(\x18[\x01-\x7f])([^\x00-\x1f]+)\x25\x00\x4c\x1c\x00\x00")
@@ -34,15 +36,6 @@ def open_broken_text(file: Path) -> pl.DataFrame:
         data, names = _declare_bytes_in_stream(data)
         frame = pl.read_ipc_stream(io.BytesIO(data))
     return frame.with_columns(decode_text(frame[name]) for name in names)
-
-
-def decode_text(values: pl.Series) -> pl.Series:
-    """Decode bytes as text; bytes that are not UTF-8 become the replacement character."""
-    try:
-        return values.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        repaired = [None if value is None else value.decode("utf-8", "replace") for value in values]
-        return pl.Series(values.name, repaired, dtype=pl.String)
 
 
 def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:

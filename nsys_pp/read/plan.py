@@ -9,6 +9,7 @@ from functools import cache
 import polars as pl
 
 from nsys_pp.frames.groups import ON_REQUEST, Group
+from nsys_pp.frames.names import StoredName
 from nsys_pp.frames.raw import SCHEMAS, ExportedTable
 from nsys_pp.frames.row_counts import RowTally
 from nsys_pp.read.table import Column, Source, Table
@@ -155,7 +156,8 @@ def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str]
     Args:
         source: The table.
         frame: Its columns under the names of the raw frame; of a table of names and values only `rows_to_read`.
-        categories: Columns of texts that stay categories, if they are: their reader made these, without empty texts.
+        categories: Columns of texts that stay names (`NAME`, `StoredName`), if they are: their reader made these, without empty
+            texts.
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
@@ -164,7 +166,7 @@ def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str]
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
         frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
-    are_fit = {name for name in categories if frame.schema.get(name) == pl.Categorical}
+    are_fit = {name for name in categories if isinstance(frame.schema.get(name), pl.Categorical | StoredName)}
     rows = pl.DataFrame(
         [
             frame[name] if name in are_fit else _fit(frame[name], table.columns.get(name), schema[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -12,6 +12,7 @@ import polars as pl
 from nsys_pp.arrays.columns import split_nulls
 from nsys_pp.arrays.scratch import GrowingColumn
 from nsys_pp.arrays.scratch_frames import as_words
+from nsys_pp.arrays.stored_texts import build_names
 from nsys_pp.arrays.types import Bools
 
 
@@ -23,12 +24,12 @@ class Columns:
 
     Args:
         most: Number of rows that are expected at most; more are added more slowly.
-        repeated: Columns of texts, most of which repeat: they become categories, whose codes are numbers.
+        repeated: Columns of texts, most of which repeat: names, whose codes are numbers; with their types (`NAME`, `StoredName`).
     """
 
-    def __init__(self, most: int, repeated: Collection[str] = ()) -> None:
+    def __init__(self, most: int, repeated: Mapping[str, pl.DataType] | None = None) -> None:
         self._most = most
-        self._repeated = repeated
+        self._repeated = repeated or {}
         self._words: pl.Series | None = None  # polars forgets categories that no column has
         self._count = 0
         self._pieces: dict[str, list[pl.Series]] = {}
@@ -45,7 +46,7 @@ class Columns:
             if series.dtype.is_numeric():
                 self._put(series)
             elif series.name in self._repeated:
-                words = series.cast(pl.Categorical())
+                words = build_names(series, self._repeated[series.name])
                 self._words = words.clear()
                 self._put(words.to_physical())
             else:
@@ -57,7 +58,7 @@ class Columns:
         assert self._empty is not None
         columns = [pl.concat(pieces) for pieces in self._pieces.values()]
         columns += [self._finish(name) for name in [*self._values]]
-        schema = {**self._empty.schema, **dict.fromkeys(self._repeated, pl.Categorical())}
+        schema = {**self._empty.schema, **self._repeated}
         if not columns:
             name, dtype = next(iter(schema.items()))
             columns.append(pl.Series(name, [None], dtype=dtype).new_from_index(0, self._count))
@@ -87,7 +88,7 @@ class Columns:
                 values[first : first + count] = 0  # never written
         series = pl.Series(name, values)
         if not blocks:
-            return as_words(series, pl.Categorical()) if name in self._repeated else series
+            return as_words(series, self._repeated[name]) if name in self._repeated else series
         is_null = np.zeros(self._count, dtype=np.bool_)
         for first, mask, count in blocks:
             if mask is None:
@@ -95,7 +96,7 @@ class Columns:
             else:
                 is_null[first : first + len(mask)] = mask
         series = series.set(pl.Series(is_null), None)
-        return as_words(series, pl.Categorical()) if name in self._repeated else series
+        return as_words(series, self._repeated[name]) if name in self._repeated else series
 
 
 class OrderedColumns:

@@ -16,7 +16,9 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.stored_texts import build_names, open_store
 from nsys_pp.arrays.threads import open_executor
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_columns import Columns, OrderedColumns
@@ -30,6 +32,7 @@ from nsys_pp.units import format_bytes
 
 _BLOCK_BYTES = 1 << 21
 _MANY_ROWS = 200_000  # of events, of which each text takes 16 bytes and more
+_MOST_ROWS = 20_000_000  # of all tables, beyond which names are in files, and not in memory
 _LEAST_BYTES = 5  # of a row without its header: pointer, length, row id, length of the header
 
 
@@ -109,7 +112,8 @@ def read_plain(
             )
             for at, task in tasks.items()
         }
-        tasks = {at: _mark_repeated(task, most_rows[at]) for at, task in tasks.items()}
+        names = _choose_names(sum(most_rows.values()))
+        tasks = {at: _mark_repeated(task, most_rows[at], names) for at, task in tasks.items()}
         with _open_pool(sum(most_rows.values()), threads) as pool:
             running = {
                 at: _start(pool, pages, task, layouts[task.source.name].root, most_rows[at])
@@ -169,14 +173,20 @@ def plan_columns(source: Source, layout: Layout) -> list[Wanted] | None:
     return wanted
 
 
-def _mark_repeated(task: _Task, row_count: int) -> _Task:
-    """Mark the columns of texts that become categories: of many events, the texts take more than all else.
+def _choose_names(row_count: int) -> pl.DataType:
+    """Choose the type of names for this number of rows of all tables."""
+    store = open_store() if row_count > _MOST_ROWS else None
+    return NAME if store is None else store.dtype
 
-    They are categories in all frames of the report; here, each different text of a block is made one, not that of each row.
+
+def _mark_repeated(task: _Task, row_count: int, names: pl.DataType) -> _Task:
+    """Mark the columns of texts that become names: of many events, the texts take more than all else.
+
+    They are names in all frames of the report; here, each different text of a block is made one, not that of each row.
     """
     if task.source.table.frame != "nvtx" or row_count <= _MANY_ROWS:
         return task
-    wanted = [replace(want, is_repeated=want.name == "text") for want in task.wanted]
+    wanted = [replace(want, words=names if want.name == "text" else None) for want in task.wanted]
     return replace(task, wanted=wanted)
 
 
@@ -196,16 +206,18 @@ def _start(pool: Executor, pages: Pages, task: _Task, root: int, most_rows: int)
     step = max(1, _BLOCK_BYTES // pages.size)
     blocks = [slice(at, at + step) for at in range(0, leaves.pages.size, step)]
     most_rows = min(most_rows, len(blocks) * _BLOCK_BYTES // (task.width + _LEAST_BYTES))
-    repeated = [want.name for want in task.wanted if want.is_repeated]
+    repeated = {want.name: want.words for want in task.wanted if want.words is not None}
     columns = OrderedColumns(Columns(most_rows, repeated))
 
     def decode(number: int) -> pl.DataFrame | None:
         block = blocks[number]
         part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
-        rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted), categories=repeated)
+        rows = shape_rows(
+            task.source, decode_rows(pages, part, task.width, task.wanted), categories=[*repeated]
+        )
         # in this thread, because blocks would wait for one that does it
-        texts = [rows[name] for name in repeated if rows.schema[name] == pl.String]
-        rows = rows.with_columns(text.cast(pl.Categorical()) for text in texts) if texts else rows
+        texts = [name for name in repeated if rows.schema[name] == pl.String]
+        rows = rows.with_columns(build_names(rows[name], repeated[name]) for name in texts) if texts else rows
         if len(blocks) == 1:  # all rows: no copy of them
             return rows
         columns.add(number, rows)

@@ -16,16 +16,15 @@ from nsys_pp.arrays.byte_rows import (
     ByteRows,
     FieldKind,
     FieldValues,
-    join_slices,
     number_slices,
     read_fields,
     read_number_rows,
 )
 from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.core import Core, load_core
-from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.series import build_column
-from nsys_pp.read.broken_text import decode_text
+from nsys_pp.arrays.stored_texts import build_names
+from nsys_pp.arrays.text_slices import cut_texts
 from nsys_pp.read.sqlite_pages import (
     Bytes,
     Ints,
@@ -43,7 +42,6 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
 _SHORT_SIZES = np.concatenate([_SIZES, np.arange(128 - 12) // 2]).astype(np.uint8)
 _WORDS = {1: ">i1", 2: ">i2", 3: ">i4", 4: ">i4", 6: ">i8", 8: ">i8"}  # that begin at a value, by its size
 _REAL, _ZERO, _ONE, _FIRST_BLOB = 7, 8, 9, 12
-_FEWEST_TEXTS, _FEW_TEXTS = 200, 2_000  # where a loop is faster than arrays, and than a query
 _LONGEST_HEADER = 128  # of those decoded as a matrix: their length is one byte
 
 
@@ -55,7 +53,9 @@ class Wanted(Struct, frozen=True):
     is_row_id: bool  # an INTEGER PRIMARY KEY: stored as NULL, and means the row id
     is_text: bool
     bits: int = 64  # of integers of the result; more where values need more
-    is_repeated: bool = False  # a text that many rows have: categories, where compiled functions decode them
+    words: pl.DataType | None = (
+        None  # `NAME` or `StoredName`, of a text that many rows have, where compiled functions decode it
+    )
 
 
 class StoredRows(Struct, frozen=True):
@@ -148,7 +148,9 @@ def decode_values(
         if want.is_text:
             slices = (rows.buffer, field.values, field.others)
             columns.append(
-                _number_text(core, want.name, *slices) if want.is_repeated else _cut_text(want.name, *slices)
+                cut_texts(want.name, *slices)
+                if want.words is None
+                else _number_text(core, want.name, want.words, *slices)
             )
         else:
             columns.append(_mark_nulls(want.name, field))
@@ -347,52 +349,15 @@ def _decode_text(name: str, buffer: Bytes, serials: Ints | Bytes, starts: Ints) 
     if ((serials < _FIRST_BLOB) & (serials != 0)).any():
         raise UnusualPageError
     wide = serials.astype(np.int64)
-    return _cut_text(name, buffer, starts, np.maximum((wide - 12) >> 1, 0))
+    return cut_texts(name, buffer, starts, np.maximum((wide - 12) >> 1, 0))
 
 
-def _number_text(core: Core, name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
-    """Cut texts as `_cut_text`, as categories: each different one once."""
+def _number_text(
+    core: Core, name: str, dtype: pl.DataType, buffer: Bytes, starts: Ints, lengths: Ints
+) -> pl.Series:
+    """Cut texts as `cut_texts`, as names: each different one once."""
     first, number = number_slices(core, buffer, starts, lengths)
     if not first.size:
-        return pl.Series(name, [None], dtype=pl.Categorical()).new_from_index(0, lengths.size)
-    words = _cut_text(name, buffer, starts[first], lengths[first]).cast(pl.Categorical())
+        return pl.Series(name, [None], dtype=dtype).new_from_index(0, lengths.size)
+    words = build_names(cut_texts(name, buffer, starts[first], lengths[first]), dtype)
     return gather(words, number.astype(np.int64) - 1)
-
-
-def _cut_text(name: str, buffer: Bytes, starts: Ints, lengths: Ints) -> pl.Series:
-    """Cut texts out of the buffer; those without a byte are null."""
-    if lengths.size <= _FEWEST_TEXTS:
-        view, slices = memoryview(buffer.data), zip(starts.tolist(), lengths.tolist(), strict=True)
-        few = [
-            str(view[start : start + length], "utf-8", "replace") if length else None
-            for start, length in slices
-        ]
-        return pl.Series(name, few, dtype=pl.String)
-    present = np.flatnonzero(lengths)
-    if present.size == 0:
-        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, lengths.size)
-    first, size = starts[present], lengths[present]
-    total = int(size.sum())
-    if 2 * total < buffer.size:  # a text holds all bytes that it was cut from
-        core = load_core()
-        if core is None:
-            buffer = buffer[expand_windows(first, first + size)]
-        else:
-            buffer = join_slices(core, buffer, first, size)
-        first = np.cumsum(size) - size
-    raw = buffer.tobytes()
-    if present.size <= _FEW_TEXTS:  # a query takes longer
-        slices = zip(first.tolist(), (first + size).tolist(), strict=True)
-        cut = pl.Series(name, [raw[start:stop] for start, stop in slices], dtype=pl.Binary)
-    else:
-        cut = pl.select(
-            pl.lit(raw, dtype=pl.Binary)
-            .bin.slice(pl.lit(pl.Series(first)), pl.lit(pl.Series(size)))
-            .alias(name)
-        ).to_series()
-    text = decode_text(cut)
-    if present.size == lengths.size:
-        return text
-    places = np.zeros(lengths.size, np.uint32)
-    places[present] = np.arange(present.size)
-    return text[build_column("", places)].set(build_column("", lengths == 0), None)

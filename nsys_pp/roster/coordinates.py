@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.arrays.names import has_match
+from nsys_pp.arrays.columns import keep_rows
+from nsys_pp.arrays.names import has_match, is_matched, with_names
 from nsys_pp.frames.roster import COORDINATES
 
 _LETTERS = "(?i)pp"  # of the pipeline coordinate
@@ -26,11 +27,10 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """
     if not any(has_match(frame["name"], _LETTERS) for frame in (ranges, marks)):
         return COORDINATES.to_frame()
-    named = pl.concat([frame.select("process_key", "name") for frame in (ranges, marks)])
+    named = pl.concat([_select_likely(frame) for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
     names = named.select(pl.col("name").unique()).drop_nulls()
-    likely = names.filter(text.str.contains_any(["pp"], ascii_case_insensitive=True))
-    coordinates = likely.select("name", *(_read(text, axis).alias(ours) for ours, axis in _AXES.items()))
+    coordinates = names.select("name", *(_read(text, axis).alias(ours) for ours, axis in _AXES.items()))
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)
     if coordinates.is_empty():
@@ -38,6 +38,11 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
     named = named.join(coordinates, on="name", how="inner").drop("name").unique()
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
+
+
+def _select_likely(frame: pl.DataFrame) -> pl.DataFrame:
+    """Select the processes and names of rows whose name may have coordinates."""
+    return with_names(keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS)))
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

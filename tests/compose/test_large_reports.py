@@ -21,8 +21,10 @@ from nsys_pp.compose.report import extract_report, project
 from nsys_pp.compose.report_memory import move_projections, move_report
 from nsys_pp.compose.report_training import find_links
 from nsys_pp.frames.groups import SURVEY_GROUPS
+from nsys_pp.frames.names import StoredName
 from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.model import build_report
+from nsys_pp.model import ranges as model_ranges
 from nsys_pp.projection import pieces
 from nsys_pp.read import read_report, sqlite_plain
 from nsys_pp.training.report import hand_names, operators, range_names, rule_choice, vocabulary
@@ -49,6 +51,8 @@ _LIMITS = (
     (subtracks, "_LARGE_BYTES", 4_096),
     (wire, "WINDOW", 400),
     (sqlite_plain, "_MANY_ROWS", 1_000),
+    (sqlite_plain, "_MOST_ROWS", 1_000),
+    (model_ranges, "_FEW_NAMES", 100),
     (pieces, "_PIECE_ROWS", 4_000),
     (encoding, "_LARGE_ROWS", 1_000),
     (encoding, "_HUGE_ROWS", 2_000),
@@ -76,9 +80,9 @@ def as_large(patch: pytest.MonkeyPatch, *, share: int = 1) -> None:
         patch.setattr(module, name, limit if "BYTES" in name else max(limit // share, 1))
 
 
-def extract(path: Path, *, detail: str, with_tables: bool) -> tuple[Part, bytes]:
+def extract(path: Path, *, detail: str, with_tables: bool, **rules: tuple[str, ...]) -> tuple[Part, bytes]:
     sink = BytesIO()
-    options = PartOptions(detail=detail)
+    options = PartOptions(detail=detail, **rules)
     part = extract_report(
         path, options, sink, nsys=None, with_tables=with_tables, scratch=Path(tempfile.gettempdir())
     )
@@ -94,6 +98,21 @@ def test_large_reports_have_the_same_parts(path: Path, detail: str, with_tables:
     assert blocks_of_pieces == blocks
     assert part.encoded == whole.encoded
     assert part.frames.keys() == whole.frames.keys()
+    assert all(part.frames[name].equals(frame) for name, frame in whole.frames.items())
+
+
+def test_rules_of_the_user_are_matched_with_all_names_of_a_large_report(path: Path) -> None:
+    rules = {
+        "job_patterns": ("forward=op_1", r"leaf_\d of request 29\d+ .*", "no_such_name"),
+        "step_patterns": (r"layer_(\d+)", "neither"),
+    }
+    whole, _ = extract(path, detail="jobs", with_tables=True, **rules)
+    with pytest.MonkeyPatch.context() as patch:
+        as_large(patch)
+        part, _ = extract(path, detail="jobs", with_tables=True, **rules)
+    assert len(whole.facts.unmatched) == 2
+    assert part.facts == whole.facts
+    assert part.frames["jobs"]["name"].n_unique() > 2
     assert all(part.frames[name].equals(frame) for name, frame in whole.frames.items())
 
 
@@ -130,7 +149,7 @@ def check_parts(path: Path, *, share: int) -> None:
 
 
 def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names and kinds alone; the frames have 240 bytes a kernel."""
+    """Kinds, and codes of names with nulls, alone; the frames have 240 bytes a kernel. Names are in files."""
     as_large(monkeypatch)
     with scratch.open_scratch(None):
         in_files = scratch._scratch.get()
@@ -138,6 +157,7 @@ def test_bytes_of_a_large_report_in_memory(path: Path, monkeypatch: pytest.Monke
         raw = read_report(path, need=SURVEY_GROUPS | {"details"})
         moved = move_report(build_report(raw, is_last_use=True))
         projections = move_projections(project(moved, PartOptions(), find_links(moved)))
+        assert all(isinstance(frame["name"].dtype, StoredName) for frame in (moved.ranges, projections))
         frames = [getattr(moved, name) for name in moved.__struct_fields__]
         kept: dict[int, pl.Series] = {}
         for frame in [*(frame for frame in frames if isinstance(frame, pl.DataFrame)), projections]:

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from nsys_pp.arrays import scratch
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.stored_texts import open_store
+from nsys_pp.frames.names import NAME, StoredName
 from nsys_pp.read.sqlite_columns import Columns, OrderedColumns
 
 ROWS = st.lists(
@@ -48,12 +51,28 @@ def test_texts_of_many_rows_are_categories(
     whole = pl.concat(frames)
     with pytest.MonkeyPatch.context() as patch, open_scratch(None):
         patch.setattr(scratch, "_LARGE_BYTES", 0 if is_in_scratch else 1 << 20)
-        columns = Columns(len(whole), ["text"])
+        columns = Columns(len(whole), {"text": NAME})
         for frame in frames:
             columns.add(frame)
         built = columns.build()
     assert built["text"].dtype == pl.Categorical()
     assert_frame_equal(built.cast({"text": pl.String}), whole)
+
+
+@given(st.lists(ROWS, min_size=1))
+def test_texts_of_very_many_rows_are_in_files(blocks: list[list[tuple[object, ...]]]) -> None:
+    frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
+    frames = [frame.with_columns(pl.col("text").replace({"": None})) for frame in frames]
+    whole = pl.concat(frames)
+    with open_scratch(None, least_bytes=0):
+        store = open_store()
+        assert store is not None
+        columns = Columns(len(whole), {"text": store.dtype})
+        for frame in frames:
+            columns.add(frame)
+        built = columns.build()
+        assert isinstance(built["text"].dtype, StoredName)
+        assert_frame_equal(built.with_columns(as_texts(built["text"])), whole)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1))
@@ -81,7 +100,7 @@ def test_blocks_that_threads_add_are_in_order(
 ) -> None:
     frames = [pl.DataFrame(rows, schema=SCHEMA, orient="row") for rows in blocks]
     numbers = random.sample(range(len(frames)), len(frames))
-    columns = OrderedColumns(Columns(sum(map(len, frames)), ["text"]))
+    columns = OrderedColumns(Columns(sum(map(len, frames)), {"text": NAME}))
     with ThreadPoolExecutor(threads) as pool:
         for added in [pool.submit(columns.add, number, frames[number]) for number in numbers]:
             added.result()

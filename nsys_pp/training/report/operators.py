@@ -12,7 +12,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import has_value, index_rows
-from nsys_pp.arrays.names import WINDOW
+from nsys_pp.arrays.names import WINDOW, as_texts
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
@@ -64,7 +64,9 @@ def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
     is_few = len(names) <= _MOST_NAMES
     match = _match if is_few else _match.__wrapped__
     windows = [slice(first, first + WINDOW) for first in range(0, max(len(names), 1), WINDOW)]
-    parts = [match(tuple(domains[rows].to_list()), tuple(names[rows].to_list())) for rows in windows]
+    parts = [
+        match(tuple(domains[rows].to_list()), tuple(as_texts(names[rows]).to_list())) for rows in windows
+    ]
     return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import is_among, numbers
-from nsys_pp.arrays.names import split_texts
+from nsys_pp.arrays.names import as_texts, split_texts
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (
@@ -68,12 +68,12 @@ def choose_rules(
     """
     jobs = tuple(map(parse_job_rule, job_patterns))
     steps = tuple(map(parse_step_rule, step_patterns))
+    names = RangeNames(ranges) if names is None else names
     unmatched = _find_unmatched(
-        ranges["name"],
+        names,
         {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
         | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
     )
-    names = RangeNames(ranges) if names is None else names
     chosen, share = _detect(names) if preset is None else ([load_preset(preset)], None)
     rules = _join_presets(chosen, share)
     if preset == _PLAIN or (preset is None and (chosen or not job_patterns)):
@@ -91,7 +91,7 @@ def find_preset_readings(ranges: pl.DataFrame) -> dict[str, Int64s]:
         The `range_id` of outermost jobs by preset, of presets that read a forward or a backward; of steps for presets of
         inference. Presets with a sign among the names first, then by name. Empty if none reads any.
     """
-    names = ranges.select(pl.col("name").cast(pl.String)).drop_nulls().unique()
+    names = as_texts(ranges["name"].unique()).drop_nulls().to_frame("name")
     found = []
     for preset in list_presets():
         read = _read_steps(ranges, preset) if preset.is_inference else _read_passes(ranges, preset)
@@ -165,16 +165,15 @@ def _add_hand_names(rules: Rules, names: RangeNames, *, is_requested: bool) -> R
     )
 
 
-def _find_unmatched(names: pl.Series, rules: Mapping[str, Rule]) -> tuple[str, ...]:
+def _find_unmatched(names: RangeNames, rules: Mapping[str, Rule]) -> tuple[str, ...]:
     """List the rules without a matching name."""
-    if not rules:
-        return ()
-    matched = (
-        names.unique()
-        .to_frame("name")
-        .select(matches(rule).any().alias(text) for text, rule in rules.items())
-    )
-    return tuple(text for text, is_matched in zip(rules, matched.row(0), strict=True) if not is_matched)
+    unmatched = rules
+    for texts in split_texts(names.name.texts) if rules else ():
+        matched = texts.to_frame("name").select(
+            matches(rule).any().alias(text) for text, rule in unmatched.items()
+        )
+        unmatched = {text: rule for text, rule in unmatched.items() if not matched[text].item()}
+    return tuple(unmatched)
 
 
 def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:

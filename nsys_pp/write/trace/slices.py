@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
+from nsys_pp.arrays.names import fill_names
 from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.scratch import move_array
+from nsys_pp.arrays.scratch import is_paged, move_array
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
 from nsys_pp.frames.training import JOB_KINDS
@@ -54,7 +56,7 @@ def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series
         start_ns="gpu_start_ns",
         end_ns="gpu_end_ns",
         parent=parent,
-        name=_named("name"),
+        name=_named(projections),
         color=color,
         flow_id=_no_flow(),
         domain="domain",
@@ -83,7 +85,7 @@ def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFr
     slices = gpu_ops.select(
         "start_ns",
         "end_ns",
-        name=_named("name"),
+        name=_named(gpu_ops),
         color=pl.when("is_communication")
         .then(pl.lit("communication").cast(pl.Categorical()))
         .otherwise(color),
@@ -103,7 +105,7 @@ def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataF
         "start_ns",
         "end_ns",
         parent=_parent_rows(ranges),
-        name=_named("name"),
+        name=_named(ranges),
         color=_color_jobs(ranges, job_ranges),
         flow_id=_no_flow(),
         domain="domain",
@@ -119,7 +121,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
     return api_calls.select(
         "start_ns",
         "end_ns",
-        name=_named("name"),
+        name=_named(api_calls),
         color=_no_color(),
         flow_id="flow_id",
         correlation_id="correlation_id",
@@ -130,7 +132,7 @@ def mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     """Build the instants of marks (`MARKS`), as `MARK_POINTS` with arguments."""
     return marks.select(
         "time_ns",
-        name=pl.col("name").fill_null("(no name)"),
+        name=_named(marks),
         color=_no_color(),
         domain="domain",
         category="category",
@@ -177,7 +179,11 @@ def nested_subtracks(
 def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:
     subtrack = pack_flat(start, end)
     order = sort_rows(subtrack, start, end)
-    return move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
+    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
+    if len(rows) > _LARGE_TRACK_ROWS and is_paged():  # arrays of less than the limit of a file are in memory
+        del subtrack, order
+        return_freed()
+    return arranged
 
 
 def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
@@ -216,8 +222,10 @@ def _parent_rows(frame: pl.DataFrame) -> pl.Series:
     return build_column("", find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
-def _named(column: str) -> pl.Expr:
-    return pl.col(column).fill_null("(no name)")
+def _named(frame: pl.DataFrame) -> pl.Series:
+    """Return the names of rows, or a word where there is none."""
+    names = frame["name"]
+    return fill_names(names, NO_NAME) if names.null_count() else names
 
 
 def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series | pl.Expr:

@@ -11,40 +11,44 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct, gather, index_column
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.names import Texts
+from nsys_pp.arrays.names import Texts, as_texts
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.names import StoredName
 
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
 _FEW_WORDS = 4_096  # distinct ones of a column, kept as a list
-WORDS = (pl.Categorical, pl.Enum, pl.String)
+WORDS = (pl.Categorical, pl.Enum, pl.String, StoredName)
 Strings: TypeAlias = "Texts | list[str]"
 
 
-def number_words(column: pl.Expr) -> pl.Expr:
-    """Return the codes of a string column (UInt32): equal strings have equal codes."""
-    return column.cast(pl.Categorical()).to_physical().fill_null(NULL)
+def number_words(column: pl.Series) -> pl.Expr:
+    """Return the expression of the codes of a string column (UInt32): equal strings have equal codes."""
+    words = pl.col(column.name)
+    if not isinstance(column.dtype, pl.Categorical | StoredName):
+        words = words.cast(pl.Categorical())
+    return words.to_physical().fill_null(NULL) if column.null_count() else words.to_physical()
 
 
 def intern(column: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
-    """Number the strings of a column (Categorical, Enum or String) 1, 2, ... in order of appearance.
+    """Number the strings of a column (Categorical, Enum, String or `StoredName`) 1, 2, ... in order of appearance.
 
     The codes of polars cannot be written instead: they number all strings of the process, so they differ between runs.
 
     Returns:
         The distinct strings in order of their numbers, and the number of each row; 0 for null.
     """
-    codes = column.to_frame().select(number_words(pl.col(column.name))).to_series().to_numpy()
+    codes = column.to_frame().select(number_words(column)).to_series().to_numpy()
     firsts, own = _number(codes)
-    return gather(column, firsts).cast(pl.String), own
+    return as_texts(gather(column, firsts)), own
 
 
 class Words:
     """A column of strings, each with its number in order of appearance.
 
     Args:
-        column: Categorical, Enum or String.
+        column: Categorical, Enum, String or `StoredName`.
         codes: Its codes (`number_words`).
     """
 
@@ -63,7 +67,7 @@ class Words:
         if self.count > _FEW_WORDS:
             return Texts(gather(self._column, self._firsts[used.astype(np.int64) - 1]))
         if self._texts is None:
-            self._texts = index_column(self._column, self._firsts).to_list()
+            self._texts = as_texts(index_column(self._column, self._firsts)).to_list()
         return [self._texts[number - 1] for number in used.tolist()]
 
 

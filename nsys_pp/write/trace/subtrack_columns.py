@@ -194,13 +194,11 @@ def _join(batch: Sequence[Subtrack]) -> tuple[pl.DataFrame, Int64s | None, NDArr
 
 def _number_words(frame: pl.DataFrame) -> list[pl.Expr]:
     """Build the expressions of the codes of string columns with values (`number_words`)."""
-    exprs = []
-    for column in frame.iter_columns():
-        if isinstance(column.dtype, WORDS) and column.null_count() < len(column):
-            is_plain = not column.null_count() and isinstance(column.dtype, pl.Categorical)
-            values = pl.col(column.name)
-            exprs.append(values.to_physical() if is_plain else number_words(values))
-    return exprs
+    return [
+        number_words(column)
+        for column in frame.iter_columns()
+        if isinstance(column.dtype, WORDS) and column.null_count() < len(column)
+    ]
 
 
 def _prepare(rows: pl.DataFrame) -> list[pl.Expr]:
