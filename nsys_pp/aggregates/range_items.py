@@ -7,7 +7,8 @@ import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.step_times import step_on_host
-from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
+from nsys_pp.arrays.columns import find_distinct, gather, index_rows, numbers, subtract
+from nsys_pp.arrays.names import Texts, split_texts
 from nsys_pp.frames.report import NAME
 
 MOST_NAMES = 10_000
@@ -40,9 +41,9 @@ def sum_ranges(
     # Ranges are in order of range_id, and projections are of some of them.
     row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
     projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
-    spans = projections["gpu_end_ns"] - projections["gpu_start_ns"]
+    spans = subtract(projections["gpu_end_ns"], projections["gpu_start_ns"])
     measured = {
-        "host": (instances, ranges["end_ns"] - ranges["start_ns"]),
+        "host": (instances, subtract(ranges["end_ns"], ranges["start_ns"])),
         "span": (projected, spans),
         "gpu": (projected, projections["total_ns"]),
     }
@@ -55,13 +56,13 @@ def sum_ranges(
 
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
-    first, _ = find_distinct(numbers(names, null=-1))
+    first, row = find_distinct(numbers(names, null=-1))
     if len(first) <= most_names:  # of null, too
         return names
-    distinct = names[first].drop_nulls()
-    if len(distinct) <= most_names:
+    distinct = names[first]
+    if len(first) - distinct.null_count() <= most_names:
         return names
-    folded = pl.DataFrame(
-        {"name": distinct, "folded": distinct.cast(pl.String).str.replace_all(_NUMBER, "#${1}").cast(NAME)}
-    )
-    return names.to_frame("name").join(folded, on="name", how="left", maintain_order="left")["folded"]
+    folded = [
+        texts.str.replace_all(_NUMBER, "#${1}").cast(NAME) for texts in split_texts(Texts(distinct))
+    ]
+    return gather(pl.concat(folded, rechunk=True), row)
