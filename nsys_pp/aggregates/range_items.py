@@ -62,7 +62,5 @@ def _fold(names: pl.Series, most_names: int) -> pl.Series:
     distinct = names[first]
     if len(first) - distinct.null_count() <= most_names:
         return names
-    folded = [
-        texts.str.replace_all(_NUMBER, "#${1}").cast(NAME) for texts in split_texts(Texts(distinct))
-    ]
+    folded = [texts.str.replace_all(_NUMBER, "#${1}").cast(NAME) for texts in split_texts(Texts(distinct))]
     return gather(pl.concat(folded, rechunk=True), row)
