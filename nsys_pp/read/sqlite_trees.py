@@ -21,7 +21,7 @@ _WINDOW_BYTES = 16 << 20  # of pages that are read before they are dropped from 
 
 
 class _Pages:
-    """Pages of a file, of which few are in memory: its trees may have all of a large file.
+    """Pages of a file; few are in memory at a time, as a tree may have all pages of a large file.
 
     Args:
         file: A file that is not empty.
