@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.step_times import step_on_host
+from nsys_pp.arrays.columns import subtract
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import CALL_AGGREGATES, CALL_API
 from nsys_pp.frames.conform import conform
@@ -28,11 +29,8 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
 def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
     if calls.is_empty():
         return CALL_AGGREGATES.to_frame()
-    columns = [
-        step_on_host(calls, steps),
-        pl.Series("api", [api], dtype=CALL_API).new_from_index(0, len(calls)),
-        (calls["end_ns"] - calls["start_ns"]).alias("duration_ns"),
-    ]
-    timed = calls[["process_key", "name"]].hstack(columns)
-    sums = build_distributions(timed, ["process_key", "step", "api", "name"], "duration_ns")
-    return conform(sums, CALL_AGGREGATES)
+    duration = subtract(calls["end_ns"], calls["start_ns"]).alias("duration_ns")
+    timed = calls[["process_key", "name"]].hstack([step_on_host(calls, steps), duration])
+    sums = build_distributions(timed, ["process_key", "step", "name"], "duration_ns")
+    of_all = pl.Series("api", [api], dtype=CALL_API).new_from_index(0, len(sums))
+    return conform(sums.hstack([of_all]), CALL_AGGREGATES)

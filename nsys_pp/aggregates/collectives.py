@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.aggregates.step_times import step_on_device
-from nsys_pp.arrays.columns import gather, gather_rows, has_value, is_among, keep_rows, numbers
+from nsys_pp.arrays.columns import gather, gather_rows, has_value, is_among, keep_rows, numbers, subtract
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import extract_texts, list_names
@@ -57,7 +57,7 @@ def sum_collectives(
         call.alias("call"),
         described["size_bytes"],
         described["rank_count"],
-        (kernels["end_ns"] - kernels["start_ns"]).alias("duration_ns"),
+        subtract(kernels["end_ns"], kernels["start_ns"]).alias("duration_ns"),
     ]
     keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count"]
     timed = kernels[keys[:2]].hstack(columns)

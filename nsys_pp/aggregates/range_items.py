@@ -7,9 +7,8 @@ import polars as pl
 
 from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.step_times import step_on_host
-from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
+from nsys_pp.arrays.columns import find_distinct, index_rows, numbers, subtract
 from nsys_pp.arrays.names import as_names, map_names
-from nsys_pp.frames.names import NAME, StoredName
 
 MOST_NAMES = 10_000
 """Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #"."""
@@ -41,9 +40,9 @@ def sum_ranges(
     # Ranges are in order of range_id, and projections are of some of them.
     row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
     projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
-    spans = projections["gpu_end_ns"] - projections["gpu_start_ns"]
+    spans = subtract(projections["gpu_end_ns"], projections["gpu_start_ns"])
     measured = {
-        "host": (instances, ranges["end_ns"] - ranges["start_ns"]),
+        "host": (instances, subtract(ranges["end_ns"], ranges["start_ns"])),
         "span": (projected, spans),
         "gpu": (projected, projections["total_ns"]),
     }
@@ -57,18 +56,6 @@ def sum_ranges(
 def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
     first, _ = find_distinct(numbers(names, null=-1))
-    if isinstance(names.dtype, StoredName):
-        is_folded = len(first) - bool(names.null_count()) > most_names
-        return map_names(names, _replace_numbers) if is_folded else as_names(names)
-    if len(first) <= most_names:  # of null, too
-        return names
-    distinct = names[first].drop_nulls()
-    if len(distinct) <= most_names:
-        return names
-    folded = pl.DataFrame({"name": distinct, "folded": _replace_numbers(distinct.cast(pl.String)).cast(NAME)})
-    return names.to_frame("name").join(folded, on="name", how="left", maintain_order="left")["folded"]
-
-
-def _replace_numbers(texts: pl.Series) -> pl.Series:
-    """Replace numbers in texts by "#"."""
-    return texts.str.replace_all(_NUMBER, "#${1}")
+    if len(first) - bool(names.null_count()) <= most_names:
+        return as_names(names)
+    return map_names(names, lambda texts: texts.str.replace_all(_NUMBER, "#${1}"))

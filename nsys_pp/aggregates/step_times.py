@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, numbers, pack, pick
 from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.scratch_frames import map_blocks
 from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
@@ -103,8 +104,12 @@ def step_on_host(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start
 
 
 def _look_up(frame: pl.DataFrame, times: StepTimes, keys: Sequence[str], time: str) -> pl.Series:
-    moments = numbers(frame[time].cast(pl.Int64))
-    return as_numbers("step", times.find([numbers(frame[key]) for key in keys], moments))
+    moments, owner = frame[time].cast(pl.Int64), [frame[key] for key in keys]
+
+    def find(first: int, stop: int) -> Int64s:
+        return times.find([numbers(key[first:stop]) for key in owner], numbers(moments[first:stop]))
+
+    return as_numbers("step", map_blocks(len(frame), np.int64, find))
 
 
 def _cut(owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s) -> StepTimes:

@@ -33,7 +33,8 @@ _Value = TypeVar("_Value", bound=np.generic)
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
-    if not has_blocks(len(series)):
+    is_itself = series.dtype == pl.Int64 and not series.null_count() and series.n_chunks() == 1
+    if is_itself or not has_blocks(len(series)):  # the memory of the column itself
         return _numbers(series, null)
     return map_blocks(len(series), np.int64, lambda first, stop: _numbers(series[first:stop], null))
 
@@ -61,6 +62,15 @@ def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
 def _list_codes(column: pl.Series) -> pl.Series:
     """List the codes of a column of categories: `to_physical`, which builds its query each time."""
     return column.to_frame().select_seq(_CODES).to_series()
+
+
+def subtract(column: pl.Series, other: pl.Series) -> pl.Series:
+    """Subtract another column of numbers from one, row by row; null where either is null."""
+    if not has_blocks(len(column)):
+        return column - other
+    return build_blocks(
+        len(column), lambda first, stop: (column[first:stop] - other[first:stop]).to_frame()
+    ).to_series()
 
 
 def as_numbers(
@@ -194,7 +204,11 @@ def add_constants(frame: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFr
 
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
-    return frame[build_column("", row.astype(np.uint32))]
+    if not has_blocks(len(row)):
+        return frame[build_column("", row.astype(np.uint32))]
+    return build_blocks(
+        len(row), lambda first, stop: frame[build_column("", row[first:stop].astype(np.uint32))]
+    )
 
 
 def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.arrays import scratch, scratch_frames
-from nsys_pp.arrays.columns import gather, gather_rows, keep_rows, pack
+from nsys_pp.arrays.columns import gather, gather_rows, index_rows, keep_rows, numbers, pack, subtract
 from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.scratch_frames import build_blocks, join_frames, map_blocks, map_column, move_frame
 from nsys_pp.arrays.search import number_rows
@@ -93,6 +93,7 @@ def test_rows_are_kept_and_gathered(frame: pl.DataFrame, block_rows: int, data: 
     check(lambda: gather_rows(frame, frame.columns, rows), block_rows)
     for name in frame.columns if count else []:
         check(lambda name=name: gather(frame[name], rows), block_rows)  # type: ignore[misc]
+    check(lambda: index_rows(frame, rows[rows >= 0]), block_rows)
 
 
 @given(
@@ -130,6 +131,17 @@ def test_values_are_computed(keys: list[int], block_rows: int) -> None:
     check(lambda: map_column(column, process_key), block_rows)
     values = column.to_numpy()
     check(lambda: map_blocks(len(values), np.int64, lambda first, stop: values[first:stop] // 2), block_rows)
+
+
+@given(rows=st.lists(st.tuples(optional, optional), max_size=12), block_rows=st.integers(1, 5))
+def test_columns_are_subtracted(rows: list[tuple[int | None, int | None]], block_rows: int) -> None:
+    frame = pl.DataFrame(rows, schema={"end": pl.Int64, "start": pl.Int64}, orient="row")
+    lengths = [None if None in row else row[0] - row[1] for row in rows]  # type: ignore[operator]
+    assert subtract(frame["end"], frame["start"]).to_list() == lengths
+    check(lambda: subtract(frame["end"], frame["start"]), block_rows)
+    parts = pl.concat([frame[:3], frame[3:]], rechunk=False)  # not one array
+    for column in (frame["end"], frame["end"].fill_null(0), parts["end"].fill_null(0)):
+        check(lambda column=column: numbers(column), block_rows)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("is_open", [True, False])

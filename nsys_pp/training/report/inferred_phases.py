@@ -11,6 +11,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.phases import PHASE_KIND, PHASES
 from nsys_pp.frames.training import STEP_SOURCE
+from nsys_pp.training.report.devices import number_devices
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.launch_order import order_operations
 from nsys_pp.training.report.launched_ops import LaunchedOps
@@ -36,13 +37,11 @@ def find_inferred_phases(steps: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
     parts = [
         _find_phases(
             own,
-            ops.gpu_ops.filter(process_key=process, device_id=device),
+            ops.list_device_ops(int(number_devices(own, ops.devices)[0])),
             api_calls=ops.api_calls,
             launches=ops.launches,
         )
-        for (process, device), own in repeated.partition_by(
-            *_DEVICE, as_dict=True, maintain_order=True
-        ).items()
+        for own in repeated.partition_by(*_DEVICE, maintain_order=True)
     ]
     return pl.concat([PHASES.to_frame(), *parts])
 

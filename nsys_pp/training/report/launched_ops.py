@@ -7,7 +7,7 @@ from functools import cached_property
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import mark_categories, numbers, pack
+from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import Names, list_names
 from nsys_pp.arrays.types import Bools, Int64s
@@ -44,6 +44,10 @@ class LaunchedOps(Struct, frozen=True, kw_only=True, dict=True):
     def device(self) -> Int64s:
         """Index of the device of each operation."""
         return number_devices(self.gpu_ops, self.devices)
+
+    def list_device_ops(self, device: int) -> pl.DataFrame:
+        """List the operations of a device (`GPU_OPS`), by its index."""
+        return keep_rows(self.gpu_ops, self.device == device)
 
     @cached_property
     def start(self) -> Int64s:

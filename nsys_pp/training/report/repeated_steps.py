@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, numbers
+from nsys_pp.arrays.columns import NEVER, keep_rows, numbers
 from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import WAITING_CALL
@@ -50,7 +50,8 @@ def find_repeated_steps(
     is_long = (pause > longest) | ((np.arange(len(begin)) == 0) & (pause > 2 * usual))
     pause = np.where(is_long, usual, np.maximum(pause, 0)).astype(np.int64)
     host_start = order.launch[begin] - pause
-    waited = _find_last_waits(order.launch[begin], api_calls.filter(process_key=gpu_ops["process_key"][0]))
+    is_own = numbers(api_calls["process_key"]) == gpu_ops["process_key"][0]
+    waited = _find_last_waits(order.launch[begin], keep_rows(api_calls[["name", "end_ns"]], is_own))
     return RepeatedSteps(
         host_start=np.maximum(host_start, waited),
         host_end=np.maximum(order.launched[end - 1], order.launch[end - 1]),

@@ -137,7 +137,7 @@ def _find_repetitions(device: Int64s, ops: LaunchedOps, step_ops: StepOps) -> di
     """Find the repeated steps of devices with kernels."""
     return {
         number: find_repeated_steps(
-            ops.gpu_ops[np.flatnonzero(ops.device == number)], api_calls=ops.api_calls, launches=ops.launches
+            ops.list_device_ops(number), api_calls=ops.api_calls, launches=ops.launches
         )
         for number in np.intersect1d(device, ops.device[step_ops.is_kernel]).tolist()
     }
