@@ -21,6 +21,7 @@ import polars as pl
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import select_columns
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
@@ -173,8 +174,8 @@ def gather_rows(
 ) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
-        return frame[list(columns)].clear(len(row))
-    chosen = frame[list(columns)]
+        return select_columns(frame, columns).clear(len(row))
+    chosen = select_columns(frame, columns)
     return build_blocks(len(row), lambda first, stop: chosen[_build_indices(row[first:stop])])
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.series import build_column
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
@@ -36,14 +37,14 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
     name_of = dict(named.iter_rows())  # the last one: a thread may rename itself
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
     columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
-    return conform(pl.DataFrame([*columns, names]), THREADS)
+    return conform(build_frame([*columns, names]), THREADS)
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
     """List the names of threads, with their `thread_key`, in the order of the export."""
     threads = raw["thread_names"]
     names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
-    named = pl.DataFrame([threads["thread"].alias("thread_key"), names.alias("name")])
+    named = build_frame([threads["thread"].alias("thread_key"), names.alias("name")])
     return named.drop_nulls("name") if names.null_count() else named
 
 
@@ -63,7 +64,7 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
     names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
     return conform(
-        pl.DataFrame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
+        build_frame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
     )
 
 

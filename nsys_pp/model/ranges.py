@@ -19,6 +19,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -77,7 +78,7 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
         "color_argb": ranges["color_argb"],
         "payload": ranges["payload"],
     }
-    return pl.DataFrame([column.alias(name) for name, column in named.items()]).pipe(conform, RANGES)
+    return build_frame(column.alias(name) for name, column in named.items()).pipe(conform, RANGES)
 
 
 def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
@@ -102,7 +103,7 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
         "color_argb": "color_argb",
         "payload": "payload",
     }
-    return pl.DataFrame([marks[source].alias(name) for name, source in names.items()]).pipe(conform, MARKS)
+    return build_frame(marks[source].alias(name) for name, source in names.items()).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:

@@ -8,6 +8,7 @@ from functools import cache
 
 import polars as pl
 
+from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.groups import ON_REQUEST, Group
 from nsys_pp.frames.raw import SCHEMAS, ExportedTable
 from nsys_pp.frames.row_counts import RowTally
@@ -162,10 +163,10 @@ def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str]
         return _keep_launcher_variables(frame)
     if table.rows_named:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
-        frame = pl.DataFrame([names, frame["value"]])
+        frame = build_frame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
     are_fit = {name for name in categories if frame.schema.get(name) == pl.Categorical}
-    rows = pl.DataFrame(
+    rows = build_frame(
         [
             frame[name] if name in are_fit else _fit(frame[name], table.columns.get(name), schema[name])
             for name in schema
@@ -211,7 +212,7 @@ def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
             for name, dtype in schema.items()
             if name not in columns
         ]
-        return rows.hstack(nulls)[schema.names()]
+        return select_columns(rows.hstack(nulls), schema)
     return rows.select(
         name if name in columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items()
     )

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from nsys_pp.arrays.byte_rows import BYTES, INTEGER, NULL, REAL, TEXT
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.groups import Group
 from nsys_pp.read.last_file import Stamp, find_last_file
 from nsys_pp.read.plan import shape_rows
@@ -125,7 +126,7 @@ class SoundFile(Struct, frozen=True):
         # absent columns become null at once
         kept_values = [column for column in values if column.null_count() < len(column)]
         is_complete = bool(source.table.title or source.table.rows_named) or not kept_values
-        return shape_rows(source, pl.DataFrame(values if is_complete else kept_values))
+        return shape_rows(source, build_frame(values if is_complete else kept_values))
 
 
 _known: dict[Definitions, ParsedSchema] = {}
