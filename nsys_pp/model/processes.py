@@ -35,7 +35,7 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
         return THREADS.to_frame()
     named = name_threads(raw)
     name_of = dict(named.iter_rows())  # the last one: a thread may rename itself
-    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
     columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
     return conform(build_frame([*columns, names]), THREADS)
 
@@ -61,8 +61,10 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     keys = _list_keys(frame["process_key"] for frame in events)
     if keys.is_empty():
         return PROCESSES.to_frame()
-    name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
-    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    name_of = dict(
+        zip(raw["processes"]["process"].to_list(), raw["processes"]["name"].to_list(), strict=True)
+    )
+    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
     return conform(
         build_frame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
     )
@@ -76,11 +78,17 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     """
     streams = raw["streams"]
     kind_of = dict(
-        zip(_list_streams(streams), zip(streams["priority"], streams["kind"], strict=True), strict=True)
+        zip(
+            _list_streams(streams),
+            zip(streams["priority"].to_list(), streams["kind"].to_list(), strict=True),
+            strict=True,
+        )
     )
-    name_of = dict(zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"], strict=True))
+    name_of = dict(
+        zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"].to_list(), strict=True)
+    )
     default = {*_list_streams(raw["contexts"], "default_stream")}
-    known = {*processes["process_key"]}
+    known = {*processes["process_key"].to_list()}
     rows = []
     for key in sorted(key for key in {*kind_of, *name_of, *default} if None not in key and key[0] in known):
         priority, kind = kind_of.get(key, (None, None))
@@ -101,4 +109,6 @@ def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:
     """List the process key, context and stream of the rows of a raw frame."""
-    return zip(list_process_keys(frame), frame["context"], frame[column], strict=True)
+    return zip(
+        list_process_keys(frame).to_list(), frame["context"].to_list(), frame[column].to_list(), strict=True
+    )
