@@ -23,4 +23,4 @@ def select_columns(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     >>> select_columns(pl.DataFrame({"a": [1], "b": [2]}), ["b"]).rows()
     [(2,)]
     """
-    return build_frame(frame.get_column(name) for name in names)
+    return build_frame(map(frame.get_column, names))
