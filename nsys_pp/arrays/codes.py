@@ -51,7 +51,8 @@ def _copy(column: pl.Series, dtype: np.dtype[Any]) -> Codes:
 def _find_enum_type(count: int) -> np.dtype[Any]:
     """Find the type of the codes of an `Enum` with a number of categories."""
     empty = pl.Series([], dtype=pl.Enum(map(str, range(count))))
-    return query_codes(empty).to_numpy().dtype
+    found: np.dtype[Any] = query_codes(empty).to_numpy().dtype
+    return found
 
 
 @cache

@@ -95,8 +95,9 @@ def has_value(column: pl.Series) -> Bools:
     if null_count in (0, len(column)):
         return np.full(len(column), null_count == 0)
     if len(column) < _FEW_ROWS and column.dtype.is_integer():
-        return ~np.isnan(column.to_numpy())  # nulls are NaN; a query takes longer for few rows
-    mask: Bools = column.is_not_null().to_numpy()
+        mask: Bools = ~np.isnan(column.to_numpy())  # nulls are NaN; a query takes longer for few rows
+        return mask
+    mask = column.is_not_null().to_numpy()
     return mask
 
 

@@ -17,7 +17,7 @@ def find_address(values: NDArray[Any]) -> int:
     """
     flags = values.flags
     if values.size and flags.writeable and flags.c_contiguous:  # no others have a buffer for ctypes
-        return ctypes.addressof(ctypes.c_char.from_buffer(values))
+        return ctypes.addressof(ctypes.c_char.from_buffer(values.data))
     return values.ctypes.data
 
 
