@@ -94,10 +94,8 @@ def has_value(column: pl.Series) -> Bools:
     null_count = column.null_count()
     if null_count in (0, len(column)):
         return np.full(len(column), null_count == 0)
-    if len(column) < _FEW_ROWS and column.dtype.is_integer():
-        mask: Bools = ~np.isnan(column.to_numpy())  # nulls are NaN; a query takes longer for few rows
-        return mask
-    mask = column.is_not_null().to_numpy()
+    is_few = len(column) < _FEW_ROWS and column.dtype.is_integer()  # a query takes longer; nulls are NaN
+    mask: Bools = ~np.isnan(column.to_numpy()) if is_few else column.is_not_null().to_numpy()
     return mask
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather, index_rows, numbers
+from nsys_pp.arrays.columns import add_constants, gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import move_array
@@ -30,8 +30,7 @@ _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
 """Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
 _LARGE_ROWS = 2_000_000  # one track at a time: each needs a hundred bytes a row meanwhile
 _LARGE_TRACK_ROWS = 500_000  # memory is returned after it
-_NO_FLOW = pl.Series([None], dtype=pl.UInt64)
-_ONLY_TRUE = pl.Series([True])
+_NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -57,7 +56,6 @@ def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series
         "parent": parent,
         "name": _named(projections["name"]),
         "color": color,
-        "flow_id": _NO_FLOW.new_from_index(0, len(projections)),
         "domain": projections["domain"],
         "cpu_start_ns": projections["start_ns"],
         "cpu_duration_ns": projections["end_ns"] - projections["start_ns"],
@@ -68,10 +66,11 @@ def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series
         "first_operation": projections["first_op"],
         "last_operation": projections["last_op"],
         "scope": projections["scope"].cast(pl.Categorical()),
-        "is_open": gather(_ONLY_TRUE, projections["is_open"].to_numpy() - np.int64(1)),
+        "is_open": projections["is_open"].set(~projections["is_open"], None),
         "range_id": projections["range_id"],
     }
-    return build_frame(column.alias(name) for name, column in columns.items())
+    slices = build_frame(column.alias(name) for name, column in columns.items())
+    return add_constants(slices, [_NO_FLOW])
 
 
 def _measure_busy(projections: pl.DataFrame) -> pl.Series:
@@ -90,7 +89,8 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     kinds = OP_KIND.categories.to_list()
     colors = pl.Series("color", [*map(_KIND_COLORS.get, kinds), "communication"], dtype=pl.Categorical())
-    color = np.where(gpu_ops["is_communication"].to_numpy(), len(kinds), numbers(gpu_ops["kind"]))
+    color = numbers(gpu_ops["kind"])
+    color[gpu_ops["is_communication"].to_numpy()] = len(kinds)
     slices = [
         *(gpu_ops[name] for name in ("start_ns", "end_ns")),
         *(_named(gpu_ops["name"]), gather(colors, color)),
@@ -110,7 +110,7 @@ def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataF
         parent=_parent_rows(ranges),
         name=_named(ranges["name"]),
         color=_color_jobs(ranges, job_ranges),
-        flow_id=_NO_FLOW.new_from_index(0, len(ranges)),
+        flow_id=pl.lit(None, dtype=pl.UInt64),
         domain="domain",
         category="category",
         payload=pl.col("payload").cast(pl.Categorical()),
@@ -125,7 +125,7 @@ def api_call_slices(api_calls: pl.DataFrame) -> pl.DataFrame:
         "start_ns",
         "end_ns",
         name=_named(api_calls["name"]),
-        color=_no_color(len(api_calls)),
+        color=_no_color(),
         flow_id="flow_id",
         correlation_id="correlation_id",
     )
@@ -136,7 +136,7 @@ def mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     return marks.select(
         "time_ns",
         name=pl.col("name").fill_null("(no name)"),
-        color=_no_color(len(marks)),
+        color=_no_color(),
         domain="domain",
         category="category",
         payload=pl.col("payload").cast(pl.Categorical()),
@@ -228,12 +228,12 @@ def _named(names: pl.Series) -> pl.Series:
 def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series:
     """Return the kind of the job of each range, as its color; null where it is none."""
     if job_ranges.is_empty() or ranges.is_empty():
-        return _no_color(len(ranges))
+        return pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(ranges))
     row = find_rows(numbers(job_ranges["range_id"]), numbers(ranges["range_id"]))
     kinds = pl.Series(JOB_KINDS, dtype=pl.Categorical())
     code = np.where(row < 0, -1, numbers(job_ranges["kind"])[row])
     return gather(kinds, code)
 
 
-def _no_color(count: int) -> pl.Series:
-    return pl.Series([None], dtype=pl.Categorical()).new_from_index(0, count)
+def _no_color() -> pl.Expr:
+    return pl.lit(None, dtype=pl.Categorical())
