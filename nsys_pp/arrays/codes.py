@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Codes = NDArray[np.unsignedinteger[Any]]
 _MOST_ROWS = 50_000  # of more, the copy takes longer than the query
 _CODES = pl.all().to_physical()
+_CATEGORIES = pl.Categorical()  # of all columns with names; others may have codes of another type
 
 
 def query_codes(column: pl.Series) -> pl.Series:
@@ -38,13 +39,15 @@ def copy_codes(column: pl.Series, dtype: pl.DataType) -> Codes | None:
         return None
     if isinstance(dtype, pl.Enum):
         return _copy(column, _find_enum_type(len(dtype.categories)))
-    return _copy(column, np.dtype(np.uint32)) if isinstance(dtype, pl.Categorical) else None
+    return _copy(column, np.dtype(np.uint32)) if dtype == _CATEGORIES else None
 
 
-def _copy(column: pl.Series, dtype: np.dtype[Any]) -> Codes:
+def _copy(column: pl.Series, dtype: np.dtype[Any]) -> Codes | None:
+    size = len(column) * dtype.itemsize
+    if column.estimated_size() != size:  # its codes are of another type, or not its only values
+        return None
     # the values of the one chunk, to which polars joins several, from the first row on
-    address = column._s.as_single_ptr()
-    return np.frombuffer(ctypes.string_at(address, len(column) * dtype.itemsize), dtype)
+    return np.frombuffer(ctypes.string_at(column._s.as_single_ptr(), size), dtype)
 
 
 @cache
@@ -66,7 +69,8 @@ def _has_address() -> bool:
         return all(
             query_codes(probe).dtype.is_unsigned_integer()
             and query_codes(probe).to_numpy().dtype == dtype
-            and _copy(probe, dtype).tolist() == query_codes(probe).to_list()
+            and (copied := _copy(probe, dtype)) is not None
+            and copied.tolist() == query_codes(probe).to_list()
             for probe, dtype in zip(probes, types, strict=True)
         )
     except (AttributeError, TypeError, pl.exceptions.PolarsError):

@@ -61,6 +61,10 @@ def test_columns_with_nulls_of_many_rows_or_of_other_types_are_not_copied(
         assert copy_codes(column, dtype) is None
         assert numbers(column, null=-1).tolist() == [-1 if value is None else 0 for value in values]
     assert copy_codes(pl.Series(["a"]), pl.String()) is None
+    narrow = pl.Series(["a", "b"], dtype=pl.Categorical(pl.Categories("narrow", physical=pl.UInt8)))
+    assert copy_codes(narrow, narrow.dtype) is None
+    assert copy_codes(narrow, pl.Categorical()) is None  # its codes are shorter
+    assert numbers(narrow).tolist() == [0, 1]
 
 
 def test_codes_are_listed_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
