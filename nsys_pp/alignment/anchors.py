@@ -28,6 +28,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import OP_KIND
 
@@ -69,7 +70,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
         *gather_rows(gpu_ops, _OF_OPERATION, row[kept]),
         *gather_rows(requested, _OF_REQUEST, request[kept]),
     ]
-    kernels = pl.DataFrame(columns).hstack(_name_kinds(is_message[kept], columns))
+    kernels = build_frame(columns).hstack(_name_kinds(is_message[kept], columns))
     anchors = conform(kernels, ANCHORS)
     if mpi_calls.is_empty():
         return anchors

@@ -14,6 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Int64s
 
 Bytes = NDArray[np.uint8]
@@ -81,8 +82,8 @@ def read_numbers(core: Core, buffer: Bytes, at: Int64s) -> tuple[Int64s, Int64s]
     """
     buffer, at = _contiguous(buffer), np.ascontiguousarray(at, dtype=np.int64)
     values, ends = np.empty(len(at), np.int64), np.empty(len(at), np.int64)
-    addresses = (array.ctypes.data for array in (at, values, ends))
-    if core.read_numbers(len(buffer), buffer.ctypes.data, len(at), *addresses):
+    addresses = (find_address(array) for array in (at, values, ends))
+    if core.read_numbers(len(buffer), find_address(buffer), len(at), *addresses):
         return None
     return values, ends
 
@@ -107,9 +108,9 @@ def read_number_rows(
     buffer = _contiguous(buffer)
     starts, stops = (np.ascontiguousarray(column, dtype=np.int64) for column in (starts, stops))
     values = np.empty((len(starts), width), dtype=np.int32)
-    addresses = starts.ctypes.data, stops.ctypes.data
+    addresses = find_address(starts), find_address(stops)
     if core.read_number_rows(
-        len(buffer), buffer.ctypes.data, len(starts), *addresses, width, values.ctypes.data
+        len(buffer), find_address(buffer), len(starts), *addresses, width, find_address(values)
     ):
         return None
     return values
@@ -151,14 +152,14 @@ def read_fields(
     others: list[NDArray[Any]] = [np.zeros(count, np.uint8 if kind.bits else np.int64) for kind in kinds]
     table = np.array(
         [
-            (kind.position, kind.bits, first.ctypes.data, second.ctypes.data, 0)
+            (kind.position, kind.bits, find_address(first), find_address(second), 0)
             for kind, first, second in zip(kinds, values, others, strict=True)
         ],
         dtype=np.int64,
     ).reshape(-1, 5)
-    addresses = (column.ctypes.data for column in columns)
-    fields = width, codes.ctypes.data, len(kinds), table.ctypes.data
-    if core.read_fields(len(buffer), buffer.ctypes.data, count, *addresses, *fields):
+    addresses = (find_address(column) for column in columns)
+    fields = width, find_address(codes), len(kinds), find_address(table)
+    if core.read_fields(len(buffer), find_address(buffer), count, *addresses, *fields):
         return None
     return [
         FieldValues(first, second, nulls)
@@ -186,7 +187,7 @@ def check_fields(codes: NDArray[np.int32], allowed: NDArray[np.uint8], sizes: In
     codes = np.ascontiguousarray(codes, dtype=np.int32)
     allowed = np.ascontiguousarray(allowed, dtype=np.uint8)
     sizes = np.ascontiguousarray(sizes, dtype=np.int64)
-    addresses = (array.ctypes.data for array in (codes, allowed, sizes))
+    addresses = (find_address(array) for array in (codes, allowed, sizes))
     return core.check_fields(count, width, *addresses) == 0
 
 
@@ -211,9 +212,9 @@ def join_slices(core: Core, buffer: Bytes, starts: Int64s, lengths: Int64s) -> B
     if lengths.min(initial=0) < 0 or lengths.max(initial=0) > len(buffer):
         raise ValueError("a slice that is not in the buffer")
     joined = np.empty(int(lengths.sum()), dtype=np.uint8)
-    addresses = starts.ctypes.data, lengths.ctypes.data
+    addresses = find_address(starts), find_address(lengths)
     if core.join_slices(
-        len(buffer), buffer.ctypes.data, len(starts), *addresses, len(joined), joined.ctypes.data
+        len(buffer), find_address(buffer), len(starts), *addresses, len(joined), find_address(joined)
     ):
         raise ValueError("a slice that is not in the buffer")
     return joined
@@ -235,8 +236,8 @@ def number_slices(
     buffer, count = _contiguous(buffer), len(starts)
     starts, lengths = (np.ascontiguousarray(column, dtype=np.int64) for column in (starts, lengths))
     numbers, first, found = np.empty(count, np.uint32), np.empty(count, np.int64), np.zeros(1, np.int64)
-    addresses = (array.ctypes.data for array in (starts, lengths, numbers, first, found))
-    result = core.number_slices(len(buffer), buffer.ctypes.data, count, *addresses)
+    addresses = (find_address(array) for array in (starts, lengths, numbers, first, found))
+    result = core.number_slices(len(buffer), find_address(buffer), count, *addresses)
     if result < 0:
         raise MemoryError
     if result:

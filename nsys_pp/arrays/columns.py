@@ -18,16 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.codes import copy_codes, query_codes
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import select_columns
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
 _HALF_OF_INT64 = 1 << 62
 _FEW_ROWS = 50_000
 _EXACT_AS_FLOATS = 1 << 53
-_CODES = pl.all().to_physical()
 _Value = TypeVar("_Value", bound=np.generic)
 
 
@@ -40,8 +41,12 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
 
 
 def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
-    if not series.dtype.is_integer():
-        series = _list_codes(series)
+    dtype = series.dtype
+    if not dtype.is_integer():
+        codes = copy_codes(series, dtype)
+        if codes is not None:
+            return codes.astype(np.int64)
+        series = query_codes(series)
     null_count = series.null_count()
     if not null_count:
         return series.to_numpy().astype(np.int64, copy=False)
@@ -57,11 +62,6 @@ def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
             return values
     series = series.cast(pl.Int64)
     return series.set(series.is_null(), int(null)).to_numpy()
-
-
-def _list_codes(column: pl.Series) -> pl.Series:
-    """List the codes of a column of categories: `to_physical`, which builds its query each time."""
-    return column.to_frame().select_seq(_CODES).to_series()
 
 
 def subtract(column: pl.Series, other: pl.Series) -> pl.Series:
@@ -104,7 +104,8 @@ def has_value(column: pl.Series) -> Bools:
     null_count = column.null_count()
     if null_count in (0, len(column)):
         return np.full(len(column), null_count == 0)
-    mask: Bools = column.is_not_null().to_numpy()
+    is_few = len(column) < _FEW_ROWS and column.dtype.is_integer()  # a query takes longer; nulls are NaN
+    mask: Bools = ~np.isnan(column.to_numpy()) if is_few else column.is_not_null().to_numpy()
     return mask
 
 
@@ -141,8 +142,11 @@ def is_among(series: pl.Series, values: Collection[str]) -> Bools:
 
 def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
     """Return the mask of `is_among` for each of several sets, with one look at the column."""
-    codes = _list_codes(series).to_numpy()
-    return [mark_categories(series.dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
+    dtype = series.dtype
+    codes = copy_codes(series, dtype)
+    if codes is None:
+        codes = query_codes(series).to_numpy()
+    return [mark_categories(dtype, values)[codes] for values in sets]  # type: ignore[arg-type]
 
 
 def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
@@ -183,8 +187,8 @@ def gather_rows(
 ) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
-        return frame[list(columns)].clear(len(row))
-    chosen = frame[list(columns)]
+        return select_columns(frame, columns).clear(len(row))
+    chosen = select_columns(frame, columns)
     return build_blocks(len(row), lambda first, stop: chosen[_build_indices(row[first:stop])])
 
 

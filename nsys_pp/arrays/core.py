@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.arrays.core_arguments import ArrayArgument, declare
+from nsys_pp.arrays.core_arguments import ArrayArgument, declare, find_address
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
@@ -99,7 +99,7 @@ class Core:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""
         count = _count(*keys)
         columns = [_contiguous(key) for key in keys]
-        addresses = (ctypes.c_void_p * len(columns))(*(column.ctypes.data for column in columns))
+        addresses = (ctypes.c_void_p * len(columns))(*(find_address(column) for column in columns))
         order, scratch, bounds = (np.empty(length, dtype=np.int64) for length in (count, count, count + 1))
         _check(self._sort_rows(count, len(columns), addresses, order, scratch, bounds))
         return order

@@ -10,6 +10,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Int64s
 
 _MOST_GROUPS = 65_535
@@ -76,15 +77,15 @@ def write_records(core: Core, groups: Sequence[RecordGroup]) -> NDArray[np.uint8
             kept.append(values)
             is_raw = values.ndim == 2
             size = column.width if is_raw else values.itemsize
-            columns.append((values.ctypes.data, size, column.offset, column.width, int(is_raw)))
-        addresses = positions.ctypes.data, template.ctypes.data
+            columns.append((find_address(values), size, column.offset, column.width, int(is_raw)))
+        addresses = find_address(positions), find_address(template)
         rows.append((len(positions), *addresses, len(template), first, len(columns)))
     size = sum(len(group.positions) * len(group.template) for group in groups)
     data, starts = np.empty(size, dtype=np.uint8), np.empty(count + 1, dtype=np.int64)
     group_of = np.empty(count, dtype=np.uint16)
     tables = [np.array(table, dtype=np.int64).reshape(-1) for table in (rows, columns)]
-    addresses = tables[0].ctypes.data, tables[1].ctypes.data
-    results = group_of.ctypes.data, starts.ctypes.data, data.ctypes.data
+    addresses = find_address(tables[0]), find_address(tables[1])
+    results = find_address(group_of), find_address(starts), find_address(data)
     if core.write_packets(len(rows), *addresses, count, *results):
         raise ValueError("two records have the same position")
     return data
@@ -127,6 +128,6 @@ def join_tails(core: Core, records: NDArray[np.uint8], lengths: Int64s, tails: b
         np.empty(records.size + len(tails), np.uint8),
     )
     texts = np.frombuffer(tails, dtype=np.uint8)
-    addresses = (array.ctypes.data for array in (records, lengths, texts, data))
+    addresses = (find_address(array) for array in (records, lengths, texts, data))
     core.join_tails(count, width, *addresses)
     return data.tobytes()

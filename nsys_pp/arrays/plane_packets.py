@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.byte_planes import PlaneCode
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Bytes
 
 _METHODS = {"plain": 0, "signed": 1, "delta": 2, "minus": 3, "map": 4}
@@ -79,7 +80,7 @@ def write_planes(
     if np.bincount(group_of, minlength=len(groups)).tolist() != counts:
         raise ValueError("the groups of a block are damaged")
     planes = np.frombuffer(data, dtype=np.uint8)
-    start = planes.ctypes.data
+    start = find_address(planes)
     packets = [np.frombuffer(group.packet, dtype=np.uint8) for group in groups]
     rows: list[tuple[int, ...]] = []
     columns: list[tuple[int, ...]] = []
@@ -96,7 +97,7 @@ def write_planes(
                     *(start + column.at, column.offset, column.width, int(column.is_raw)),
                 )
             )
-        rows.append((group.count, packet.ctypes.data, len(packet), first, len(columns)))
+        rows.append((group.count, find_address(packet), len(packet), first, len(columns)))
         value_count += group.count * len(group.columns)
         size += group.count * len(packet)
     if stop != len(data):
@@ -106,8 +107,8 @@ def write_planes(
     tables = [np.array(table, dtype=np.int64).reshape(-1) for table in (rows, columns)]
     words, table = np.empty(value_count, np.uint64), np.empty(longest, np.uint64)
     following = np.empty(len(groups) + len(columns), dtype=np.int64)
-    addresses = [array.ctypes.data for array in (group_of, words, table, following, written)]
-    shapes = (len(groups), *(array.ctypes.data for array in tables), len(group_of))
+    addresses = [find_address(array) for array in (group_of, words, table, following, written)]
+    shapes = (len(groups), *(find_address(array) for array in tables), len(group_of))
     if core.write_planes(*shapes, *addresses[:4], addresses[4] + len(head)):
         raise ValueError("a value is not in the table")
     return written

@@ -13,6 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Bools, Bytes, Int64s
 
 MAX_NULLABLE = 64
@@ -146,7 +147,7 @@ class RowPackets:
         code = (
             _RAW if column.is_raw else _NUMBER if column.is_number else _SIGNED if kind == "i" else _UNSIGNED
         )
-        addresses = [0 if array is None else array.ctypes.data for array in (values, rows, present)]
+        addresses = [0 if array is None else find_address(array) for array in (values, rows, present)]
         return (*addresses, values.itemsize, code)
 
     def find_shapes(self, first: int, stop: int) -> RowBlock | None:
@@ -159,10 +160,21 @@ class RowPackets:
         shape_of, key_of = np.empty(stop - first, np.uint8), np.empty(stop - first, np.uint64)
         keys, counts = np.empty(_MOST_SHAPES, np.uint64), np.empty(_MOST_SHAPES, np.int64)
         bits = np.empty(_MOST_SHAPES * (fields + 1) + 1, np.uint64)
-        addresses = self._begin.ctypes.data, self._deltas.ctypes.data
-        numbers = (first, stop, low, high, *addresses, fields, self._fields.ctypes.data, shape_of.ctypes.data)
+        addresses = find_address(self._begin), find_address(self._deltas)
+        numbers = (
+            first,
+            stop,
+            low,
+            high,
+            *addresses,
+            fields,
+            find_address(self._fields),
+            find_address(shape_of),
+        )
         table = np.array(numbers, dtype=np.int64)
-        count = self._core.find_shapes(*(array.ctypes.data for array in (table, keys, counts, bits, key_of)))
+        count = self._core.find_shapes(
+            *(find_address(array) for array in (table, keys, counts, bits, key_of))
+        )
         if count < 0:
             return None
         words = bits[: count * (fields + 1) + 1].tolist()
@@ -215,10 +227,10 @@ class RowPackets:
             at = len(columns) // 3
             for column in zip(shape.columns, layout.offsets[1:], layout.widths[1:], strict=True):
                 columns += column
-            head = (packet.ctypes.data, len(packet), layout.offsets[0], layout.widths[0])
+            head = (find_address(packet), len(packet), layout.offsets[0], layout.widths[0])
             table.append((*head, at, len(columns) // 3))
             size += shape.count * len(packet)
-        table.append((packets[-1].ctypes.data, len(packets[-1]), end.offsets[0], end.widths[0], 0, 0))
+        table.append((find_address(packets[-1]), len(packets[-1]), end.offsets[0], end.widths[0], 0, 0))
         rows, values = np.empty(0, np.int64), np.empty(0, np.uint64)
         if opening is not None and opened is not None:
             rows = np.ascontiguousarray(opened[0], dtype=np.int64)
@@ -227,16 +239,16 @@ class RowPackets:
                 raise ValueError("packets of other columns than their rows")
             packets.append(np.frombuffer(opening.packet, np.uint8))
             table.append(
-                (packets[-1].ctypes.data, len(packets[-1]), opening.offsets[0], opening.widths[0], 0, 0)
+                (find_address(packets[-1]), len(packets[-1]), opening.offsets[0], opening.widths[0], 0, 0)
             )
             size += len(rows) * len(packets[-1])
         tables = np.array(table, dtype=np.int64), np.array(columns, dtype=np.int64)
         data = np.empty(size, dtype=np.uint8)
-        shapes_at, row_bytes = tables[0].ctypes.data, tables[0].strides[0]
+        shapes_at, row_bytes = find_address(tables[0]), tables[0].strides[0]
         end_at = shapes_at + len(layouts) * row_bytes
         written = self._core.write_rows(
-            *(block.table.ctypes.data, shapes_at, tables[1].ctypes.data, end_at, end_at + row_bytes),
-            *(len(rows), rows.ctypes.data, values.ctypes.data, data.ctypes.data),
+            *(find_address(block.table), shapes_at, find_address(tables[1]), end_at, end_at + row_bytes),
+            *(len(rows), find_address(rows), find_address(values), find_address(data)),
         )
         if written != size:
             raise ValueError("rows that begin a subtrack are not in order")
@@ -268,12 +280,12 @@ def number_columns(
     held = [np.ascontiguousarray(column, dtype=_NUMBERS) for column in codes]
     count, room = len(rows), min(len(rows), most)
     numbers, used = np.empty((len(held), count), _NUMBERS), np.empty((len(held), room), _NUMBERS)
-    addresses = np.array([column.ctypes.data for column in held], dtype=np.int64)
+    addresses = np.array([find_address(column) for column in held], dtype=np.int64)
     groups_of, counts = np.array(groups, dtype=np.int64), np.empty(len(held), dtype=np.int64)
     number_of = np.zeros(most + 1, dtype=_NUMBERS)
     arrays = (addresses, groups_of, numbers, used, number_of, counts)
     sizes = len(held), room, most
-    if core.number_columns(count, rows.ctypes.data, *sizes, *(array.ctypes.data for array in arrays)):
+    if core.number_columns(count, find_address(rows), *sizes, *(find_address(array) for array in arrays)):
         raise ValueError("a code beyond the table")
     return list(numbers), [own[:distinct] for own, distinct in zip(used, counts.tolist(), strict=True)]
 

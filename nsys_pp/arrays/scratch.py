@@ -29,6 +29,7 @@ _MOST_BYTES = 192 << 20  # of pages in memory, beyond which all are dropped
 _WATCH_S = 0.05  # reading the size of this process takes 20 microseconds
 _MOST_PAGED_BYTES = 128 << 20  # the same where working arrays are in files, too
 _PAGED_WATCH_S = 0.01
+_WIDEST_BYTES = 16  # of a number in a column
 _PAGED_BYTES = 9 << 20  # of a working array in a file
 _HAS_PAGES = hasattr(mmap, "MADV_DONTNEED") and hasattr(os, "pwrite")  # not on Windows
 
@@ -287,7 +288,8 @@ def move_columns(frame: pl.DataFrame, names: list[str] | None = None) -> pl.Data
         frame: The frame.
         names: Of columns that may be moved; None: all. Those that share the memory of others should not.
     """
-    if _scratch.get() is None:
+    scratch = _scratch.get()
+    if scratch is None or frame.height * _WIDEST_BYTES < scratch.least_bytes:
         return frame
     moved = frame.clone()
     for position, column in enumerate(frame.iter_columns()):

@@ -8,9 +8,10 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import gather
+from nsys_pp.arrays.columns import gather, has_value
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
+from nsys_pp.arrays.series import build_column
 from nsys_pp.compose.shown_rows import add_shown
 from nsys_pp.frames.job_ranges import JOB_RANGES
 from nsys_pp.frames.report import Report
@@ -71,7 +72,9 @@ def view_report(
     )
     crossing = report.ranges["range_id"].clear()
     if count_cross_thread(report.ranges):
-        crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+        crossing = report.ranges["range_id"].filter(
+            build_column("", has_value(report.ranges["end_thread_key"]))
+        )
     view = View(
         report=drawn,
         projections=projections,

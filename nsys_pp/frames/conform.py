@@ -8,6 +8,7 @@ from functools import cache, cached_property
 
 import polars as pl
 
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.names import NAME, StoredName
 
 _FEW_ROWS = 50_000
@@ -104,7 +105,7 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     if not schema.keys() <= {*frame.columns}:
         raise ValueError(_describe_mismatch(frame, schema))
     names = schema.names()
-    fitted = frame.clone() if frame.columns == names else frame[names]
+    fitted = frame.clone() if frame.columns == names else select_columns(frame, names)
     try:
         if frame.height < _FEW_ROWS:  # most frames: polars compares types much faster than Python
             with suppress(pl.exceptions.SchemaError):

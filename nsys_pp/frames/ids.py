@@ -88,12 +88,13 @@ def list_process_keys(parts: pl.DataFrame) -> pl.Series:
     >>> list_process_keys(pl.DataFrame({"host": [255, None], "vm": [1, None], "pid": [137893, 137893]})).to_list()
     [-71773805600571392, 283788437356544]
     """
-    host, vm = parts["host"], parts["vm"]
-    host = host.fill_null(0) if host.null_count() else host
-    vm = vm.fill_null(1) if vm.null_count() else vm
-    host = host - 256 * (host >= 128).cast(pl.Int64)  # as in `build_process_key`
-    key = host * (1 << _HOST_BITS) + vm * (1 << _VM_BITS) + parts["pid"] * (1 << _PID_BITS)
-    return key.alias("process_key")
+    host, vm, pid = (
+        (column.fill_null(absent) if column.null_count() else column).to_numpy()
+        for column, absent in ((parts["host"], 0), (parts["vm"], 1), (parts["pid"], 0))
+    )
+    signed_host = np.where(host >= 128, host - 256, host)  # as in `build_process_key`
+    key = pl.Series("process_key", (signed_host << _HOST_BITS) + (vm << _VM_BITS) + (pid << _PID_BITS))
+    return key.set(parts["pid"].is_null(), None) if parts["pid"].null_count() else key
 
 
 def build_thread_key(process_key: pl.Expr, tid: pl.Expr) -> pl.Expr:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import polars as pl
 from msgspec import Struct, field
 
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import build_schema, extend_schema
 
 ROW_STAGE = pl.Enum(["file", "report", "projection"])
@@ -103,6 +104,6 @@ def build_row_counts(rows: Iterable[tuple[str, str, str | None, str | None, int]
     if not columns:
         return ROW_COUNTS.to_frame()
     types = ROW_COUNTS.items()  # column by column: rows take several times as long
-    return pl.DataFrame(
+    return build_frame(
         [pl.Series(name, values, dtype) for (name, dtype), values in zip(types, columns, strict=True)]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.arrays.scratch_frames import map_column
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
@@ -29,4 +30,4 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
         "end_ns": calls["end"],
         "name": resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
     }
-    return conform(pl.DataFrame([column.alias(name) for name, column in columns.items()]), API_CALLS)
+    return conform(build_frame(column.alias(name) for name, column in columns.items()), API_CALLS)

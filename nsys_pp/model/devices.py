@@ -128,7 +128,7 @@ def _identify(
     rows: Sequence[_Device], mapping: pl.DataFrame, gpus: pl.DataFrame, visible: pl.DataFrame
 ) -> None:
     """Find the GPU of each device by the best source."""
-    keys = zip(mapping["pid"], mapping["device"], strict=True)
+    keys = zip(mapping["pid"].to_list(), mapping["device"].to_list(), strict=True)
     uuids = mapping["uuid"] if mapping.is_empty() else mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
     visible_of = {device: values for device, *values in visible.iter_rows()}
@@ -183,7 +183,7 @@ def _number_gpus(listed: tuple[Row, ...], of_cuda: tuple[Row, ...]) -> pl.DataFr
 def _first_rows(listed: pl.Series) -> dict[object, int]:
     """Map each value to its first row; null has none."""
     first: dict[object, int] = {}
-    for row, value in enumerate(listed):
+    for row, value in enumerate(listed.to_list()):
         if value is not None:
             first.setdefault(value, row)
     return first
@@ -228,7 +228,7 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
 def _contest(rows: Sequence[_Device], ranks: pl.DataFrame) -> None:
     """Remove the GPU of devices with a known ordinal only, if processes of different ranks share it."""
     rank_of: dict[int, int] = {}
-    for key, rank in zip(ranks["process_key"], ranks["rank"], strict=True):
+    for key, rank in zip(ranks["process_key"].to_list(), ranks["rank"].to_list(), strict=True):
         rank_of.setdefault(key, rank)
     guessed: dict[tuple[int | None, int], set[int]] = {}
     for row in rows:

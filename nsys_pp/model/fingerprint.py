@@ -39,12 +39,12 @@ def compute_fingerprint(raw: RawReport) -> int:
 
 
 def _list_facts(raw: RawReport) -> Iterator[str]:
-    names, values = raw["facts"]["name"], raw["facts"]["value"]
+    names, values = (raw["facts"][column].to_list() for column in ("name", "value"))
     facts = [(name, value) for name, value in zip(names, values, strict=True) if name in _FACTS]
     yield from _format_rows("facts", facts)
     for table, columns in _TABLES.items():
         rows = raw[table]
-        yield from _format_rows(table, zip(*(rows[column] for column in columns), strict=True))
+        yield from _format_rows(table, zip(*(rows[column].to_list() for column in columns), strict=True))
     yield from (f"{table} {raw.recorded.get(table) or 0}" for table in _COUNTED)
 
 

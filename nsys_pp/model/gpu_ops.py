@@ -25,6 +25,7 @@ from nsys_pp.arrays.scratch_frames import join_frames
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
@@ -78,7 +79,7 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
         "name": _name(table, ops, raw),
         "graph_id": _find_graph(ops),
     }
-    return pl.DataFrame([column.alias(name) for name, column in columns.items()])
+    return build_frame(column.alias(name) for name, column in columns.items())
 
 
 @cache
@@ -107,7 +108,7 @@ def build_op_details(raw: RawReport) -> OpDetails:
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (
-            _kernel_details(index_rows(ops[[*columns]], first), raw)
+            _kernel_details(index_rows(select_columns(ops, columns), first), raw)
             if table == "kernels"
             else _size_details(ops, first)
         )
@@ -136,7 +137,7 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
         "static_shared_bytes": kernels["static_shared"],
         "dynamic_shared_bytes": kernels["dynamic_shared"],
     }
-    details = pl.DataFrame([column.alias(name) for name, column in columns.items()])
+    details = build_frame(column.alias(name) for name, column in columns.items())
     if "details" in raw.groups:
         details = details.hstack(
             kernels.select(grid=_format_dimensions("grid"), block=_format_dimensions("block"))

@@ -10,6 +10,7 @@ import polars as pl
 from nsys_pp.arrays.columns import NEVER, list_distinct, numbers
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.series import build_column
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.raw import RawReport
@@ -34,16 +35,16 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
         return THREADS.to_frame()
     named = name_threads(raw)
     name_of = dict(named.iter_rows())  # the last one: a thread may rename itself
-    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
     columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
-    return conform(pl.DataFrame([*columns, names]), THREADS)
+    return conform(build_frame([*columns, names]), THREADS)
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
     """List the names of threads, with their `thread_key`, in the order of the export."""
     threads = raw["thread_names"]
     names = resolve(threads["name_id"], raw["strings"], dtype=pl.String())
-    named = pl.DataFrame([threads["thread"].alias("thread_key"), names.alias("name")])
+    named = build_frame([threads["thread"].alias("thread_key"), names.alias("name")])
     return named.drop_nulls("name") if names.null_count() else named
 
 
@@ -60,10 +61,12 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     keys = _list_keys(frame["process_key"] for frame in events)
     if keys.is_empty():
         return PROCESSES.to_frame()
-    name_of = dict(zip(raw["processes"]["process"], raw["processes"]["name"], strict=True))
-    names = pl.Series("name", [*map(name_of.get, keys)], dtype=pl.String)
+    name_of = dict(
+        zip(raw["processes"]["process"].to_list(), raw["processes"]["name"].to_list(), strict=True)
+    )
+    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
     return conform(
-        pl.DataFrame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
+        build_frame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
     )
 
 
@@ -75,11 +78,17 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     """
     streams = raw["streams"]
     kind_of = dict(
-        zip(_list_streams(streams), zip(streams["priority"], streams["kind"], strict=True), strict=True)
+        zip(
+            _list_streams(streams),
+            zip(streams["priority"].to_list(), streams["kind"].to_list(), strict=True),
+            strict=True,
+        )
     )
-    name_of = dict(zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"], strict=True))
+    name_of = dict(
+        zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"].to_list(), strict=True)
+    )
     default = {*_list_streams(raw["contexts"], "default_stream")}
-    known = {*processes["process_key"]}
+    known = {*processes["process_key"].to_list()}
     rows = []
     for key in sorted(key for key in {*kind_of, *name_of, *default} if None not in key and key[0] in known):
         priority, kind = kind_of.get(key, (None, None))
@@ -100,4 +109,6 @@ def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:
     """List the process key, context and stream of the rows of a raw frame."""
-    return zip(list_process_keys(frame), frame["context"], frame[column], strict=True)
+    return zip(
+        list_process_keys(frame).to_list(), frame["context"].to_list(), frame[column].to_list(), strict=True
+    )

@@ -8,7 +8,9 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
+    NEVER,
     are_among,
+    as_numbers,
     fill_null,
     gather,
     index_column,
@@ -23,7 +25,9 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.stored_texts import find_store
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NO_NAME, StoredName
@@ -59,16 +63,26 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     last = max(
         (time for time in (ranges["start"].max(), ranges["end"].max()) if isinstance(time, int)), default=0
     )
-    is_open = pl.col("end").is_null()
-    if capture_end_ns is not None:
-        is_open |= pl.col("end") == capture_end_ns
-    computed = [
-        pl.col("kind").cast(RANGE_KIND),
-        pl.when(pl.col("end_thread") != pl.col("thread")).then("end_thread").alias("end_thread_key"),
-        pl.col("end").fill_null(pl.lit(last, dtype=pl.Int64)).alias("end_ns"),
-        is_open.alias("is_open"),
-    ]
-    columns = build_blocks(len(ranges), lambda first, stop: ranges[first:stop].select(computed))
+
+    def compute(first: int, stop: int) -> pl.DataFrame:
+        rows = ranges[first:stop]
+        end, other_thread = numbers(rows["end"]), rows["end_thread"]
+        if other_thread.null_count() < len(rows):
+            thread = numbers(other_thread)
+            other_thread = as_numbers("", np.where(thread == numbers(rows["thread"]), NEVER, thread))
+        is_open = end == NEVER
+        if capture_end_ns is not None:
+            is_open |= end == capture_end_ns
+        return build_frame(
+            [
+                rows["kind"].cast(RANGE_KIND),
+                other_thread.alias("end_thread_key"),
+                fill_null(rows["end"], last).alias("end_ns"),
+                build_column("is_open", is_open),
+            ]
+        )
+
+    columns = build_blocks(len(ranges), compute)
     named = {
         "range_id": ranges["row"],
         "kind": columns["kind"],
@@ -84,7 +98,7 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
         "color_argb": ranges["color_argb"],
         "payload": ranges["payload"],
     }
-    return pl.DataFrame([column.alias(name) for name, column in named.items()]).pipe(conform, RANGES)
+    return build_frame(column.alias(name) for name, column in named.items()).pipe(conform, RANGES)
 
 
 def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
@@ -109,7 +123,7 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
         "color_argb": "color_argb",
         "payload": "payload",
     }
-    return pl.DataFrame([marks[source].alias(name) for name, source in names.items()]).pipe(conform, MARKS)
+    return build_frame(marks[source].alias(name) for name, source in names.items()).pipe(conform, MARKS)
 
 
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
@@ -166,8 +180,10 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
         return registered
 
     def choose(first: int, stop: int) -> pl.DataFrame:
-        names = registered[first:stop]
-        return names.zip_with(names.is_not_null(), as_texts(text[first:stop]).cast(dtype)).to_frame()
+        names, texts = registered[first:stop], as_texts(text[first:stop]).cast(dtype)
+        if names.null_count() == len(names):
+            return texts.alias(names.name).to_frame()
+        return names.zip_with(names.is_not_null(), texts).to_frame()
 
     return build_blocks(len(text), choose).to_series()
 

@@ -82,7 +82,7 @@ def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
     """List the processes with CUDA, by tables that are always read."""
-    owners = (key for table in ("contexts", "streams") for key in list_process_keys(raw[table]))
+    owners = (key for table in ("contexts", "streams") for key in list_process_keys(raw[table]).to_list())
     processes = sorted({key for key in owners if key is not None})
     return processes or gpu_ops["process_key"].unique().drop_nulls().sort().to_list()
 

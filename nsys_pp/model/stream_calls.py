@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, numbers
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import STREAM_CALLS
@@ -41,4 +42,4 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
         as_numbers("record_id", np.where(event == NEVER, NEVER, record)),
         calls["is_record"],
     ]
-    return conform(pl.DataFrame(columns), STREAM_CALLS)
+    return conform(build_frame(columns), STREAM_CALLS)

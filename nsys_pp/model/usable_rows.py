@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.raw import RawReport
 
 UNTIMED = "without times: CUPTI did not measure them"
@@ -118,8 +120,10 @@ def _drop_notes(raw: RawReport) -> None:
     kinds = raw["nvtx"]["kind"]
     if kinds.is_empty():
         return
-    if (kinds == NOTE).any():
-        raw.keep("nvtx", kinds != NOTE, "notes: names of threads and devices, ends of domains")
+    is_note = is_among(kinds, (NOTE,))
+    if is_note.any():
+        passes = build_column("", ~is_note)
+        raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
     events = raw["nvtx"]
     if events["start"].null_count():
         passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()

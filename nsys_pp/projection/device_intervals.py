@@ -16,6 +16,7 @@ from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.calls_inside import CallsInside
@@ -83,7 +84,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
     op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
     start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
-    ops = gpu_ops[keys]
+    ops = select_columns(gpu_ops, keys)
     if not is_every_row(op_row, len(ops)):
         ops, start, end = ops[launches["op_id"]], start[op_row], end[op_row]
     targets = _list_targets(ops)
@@ -188,8 +189,8 @@ def project_onto_targets(
         ]
         target = {"device_id": device_id, "stream_id": stream_id}
         constants = [pl.Series(name, [value], PROJECTED[name]) for name, value in target.items()]
-        projected = add_constants(pl.DataFrame(columns), constants)
-        parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
+        projected = add_constants(build_frame(columns), constants)
+        parts.append(select_columns(projected, (name for name in PROJECTED if name in projected.columns)))
     return parts
 
 

@@ -12,6 +12,7 @@ from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.report import LAUNCHES
 
 _CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index is above them
@@ -63,7 +64,7 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
         matched = expand_windows(first, first + count)
     if call_rows is not None:
         matched = call_rows[matched]
-    launches = pl.DataFrame(
+    launches = build_frame(
         [
             build_column("op_id", op_ids, LAUNCHES["op_id"]),
             build_column("call_row", matched.astype(np.uint32), LAUNCHES["call_row"]),

@@ -25,6 +25,7 @@ from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.projection.call_order import order_calls
@@ -134,9 +135,9 @@ def project_ranges(
         )
         parent_id, depth = nest.result()
 
-    columns = ranges[
-        ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
-    ].hstack([parent_id.alias("parent_id"), build_column("depth", depth)])
+    columns = select_columns(
+        ranges, ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
+    ).hstack([parent_id.alias("parent_id"), build_column("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
         columns = build_blocks(len(row), partial(_gather_rows, columns, row))
@@ -177,7 +178,7 @@ def project_compute(
             ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False, with_names=False
         )
     range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
-    return projected.hstack([build_column("range_id", range_id)])[COMPUTED.names()]
+    return select_columns(projected.hstack([build_column("range_id", range_id)]), COMPUTED)
 
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
@@ -268,7 +269,7 @@ def _add_waited_calls(
     api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
 ) -> tuple[pl.DataFrame, Launched]:
     """Add the calls that threads waited for, as calls of these threads, and their launches."""
-    calls = api_calls[["process_key", "thread_key", "start_ns", "end_ns"]]
+    calls = select_columns(api_calls, ["process_key", "thread_key", "start_ns", "end_ns"])
     if not len(waited.thread):
         return calls, launched
     copies = set_column(index_rows(calls, waited.call_row), build_column("thread_key", waited.thread))
@@ -296,7 +297,7 @@ def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
         joined = join_columns([part.drop_in_place(name) for part in parts]).to_frame()
         ordered = build_blocks(len(order), partial(_gather_rows, joined, order))
         columns.append(move_columns(ordered).to_series())
-    return pl.DataFrame(columns)
+    return build_frame(columns)
 
 
 def _gather_rows(frame: pl.DataFrame, rows: Int64s, first: int, stop: int) -> pl.DataFrame:

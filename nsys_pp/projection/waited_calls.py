@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import index_rows
+from nsys_pp.arrays.columns import NEVER, index_rows, numbers
 from nsys_pp.arrays.search import find_first_rows, search_sorted
 from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
@@ -220,7 +220,8 @@ def _list_events(ranges: pl.DataFrame, calls: Mapping[int, _Calls], threads: set
     thread, start, end = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
     end_thread = thread
     if ranges["end_thread_key"].null_count() < len(ranges):
-        end_thread = ranges["end_thread_key"].fill_null(ranges["thread_key"]).to_numpy()
+        other_thread = numbers(ranges["end_thread_key"])
+        end_thread = np.where(other_thread == NEVER, thread, other_thread)
     is_ended = ~ranges["is_open"].to_numpy()
     begun = _split_by_thread(thread, start)
     ended = _split_by_thread(end_thread[is_ended], end[is_ended])

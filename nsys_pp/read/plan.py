@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from functools import cache
 
 import polars as pl
 
+from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.groups import ON_REQUEST, Group
 from nsys_pp.frames.names import StoredName
 from nsys_pp.frames.raw import SCHEMAS, ExportedTable
@@ -18,6 +19,7 @@ from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST, describe_unknown, 
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _FEW_ROWS = 50_000
+_TEXTS = (pl.String, pl.Categorical, StoredName)
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
@@ -146,17 +148,19 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
 
 def _concat(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Concatenate the parts of a raw frame; parts of several tables may have different columns."""
+    if len(parts) == 1:
+        return parts[0]
     is_same = all(part.columns == parts[0].columns for part in parts)
     return pl.concat(parts, how="vertical" if is_same else "diagonal")
 
 
-def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str] = ()) -> pl.DataFrame:
+def shape_rows(source: Source, frame: pl.DataFrame, *, texts: Collection[str] = ()) -> pl.DataFrame:
     """Convert exported rows to the columns of a raw frame: translate enumerations, cast.
 
     Args:
         source: The table.
         frame: Its columns under the names of the raw frame; of a table of names and values only `rows_to_read`.
-        categories: Columns of texts that stay names (`NAME`, `StoredName`), if they are: their reader made these, without empty
+        texts: Columns of texts, or of names (categories, `StoredName`), that stay as they are: their reader made these, without empty
             texts.
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
@@ -164,15 +168,15 @@ def shape_rows(source: Source, frame: pl.DataFrame, *, categories: Sequence[str]
         return _keep_launcher_variables(frame)
     if table.rows_named:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
-        frame = pl.DataFrame([names, frame["value"]])
+        frame = build_frame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
-    are_fit = {name for name in categories if isinstance(frame.schema.get(name), pl.Categorical | StoredName)}
-    rows = pl.DataFrame(
-        [
-            frame[name] if name in are_fit else _fit(frame[name], table.columns.get(name), schema[name])
-            for name in schema
-            if name in frame.columns
-        ]
+    columns = {column.name: column for column in frame.iter_columns()}
+    rows = build_frame(
+        columns[name]
+        if name in texts and dtype == pl.String and isinstance(columns[name].dtype, _TEXTS)
+        else _fit(columns[name], table.columns.get(name), dtype)
+        for name, dtype in schema.items()
+        if name in columns
     )
     if not table.title:
         return rows
@@ -213,7 +217,7 @@ def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
             for name, dtype in schema.items()
             if name not in columns
         ]
-        return rows.hstack(nulls)[schema.names()]
+        return select_columns(rows.hstack(nulls), schema)
     return rows.select(
         name if name in columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items()
     )

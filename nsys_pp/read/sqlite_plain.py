@@ -212,9 +212,7 @@ def _start(pool: Executor, pages: Pages, task: _Task, root: int, most_rows: int)
     def decode(number: int) -> pl.DataFrame | None:
         block = blocks[number]
         part = Leaves(leaves.pages[block], leaves.above[block], leaves.last[block])
-        rows = shape_rows(
-            task.source, decode_rows(pages, part, task.width, task.wanted), categories=[*repeated]
-        )
+        rows = shape_rows(task.source, decode_rows(pages, part, task.width, task.wanted), texts=repeated)
         # in this thread, because blocks would wait for one that does it
         texts = [name for name in repeated if rows.schema[name] == pl.String]
         rows = rows.with_columns(build_names(rows[name], repeated[name]) for name in texts) if texts else rows

@@ -7,6 +7,7 @@ schema is left to SQLite.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from msgspec import Struct, field
 from nsys_pp.arrays.byte_rows import BYTES, INTEGER, NULL, REAL, TEXT
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.groups import Group
 from nsys_pp.read.last_file import Stamp, find_last_file
 from nsys_pp.read.plan import shape_rows
@@ -38,7 +40,7 @@ from nsys_pp.read.table import Source
 
 MOST_BYTES = 4_000_000
 """Size of a small file: SQLite checks it as a whole."""
-_MOST_SCHEMAS = 64  # that are kept
+_MOST_SCHEMAS, _MOST_ENTRIES = 64, 1_024  # that are kept
 _ODD_WORDS = (b"strict", b"collate")  # of definitions, with rules of their own for values
 _CATALOG_WIDTH = 5  # type, name, table, root page, definition
 _TEXTS = (0, 1, 2, 4)
@@ -125,7 +127,8 @@ class SoundFile(Struct, frozen=True):
         # absent columns become null at once
         kept_values = [column for column in values if column.null_count() < len(column)]
         is_complete = bool(source.table.title or source.table.rows_named) or not kept_values
-        return shape_rows(source, pl.DataFrame(values if is_complete else kept_values))
+        texts = [want.name for want in wanted if want.is_text]
+        return shape_rows(source, build_frame(values if is_complete else kept_values), texts=texts)
 
 
 class _KeptSmall(Struct):
@@ -263,6 +266,7 @@ def _find_kinds(declared: str) -> int:
     return _ANY if "BLOB" in declared or not declared else NULL | INTEGER | REAL
 
 
+@lru_cache(_MOST_ENTRIES)  # reports of a run have equal definitions, and many tables at equal pages
 def _read_entry(payload: bytes) -> tuple[bytes, bytes, bytes, int]:
     """Read a row of the catalog: name, name of the table, definition, root page.
 

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from nsys_pp.arrays.core_arguments import ArrayArgument
+from nsys_pp.arrays.core_arguments import ArrayArgument, find_address
 
 
 def test_an_array_is_passed_as_its_address() -> None:
@@ -29,3 +29,17 @@ def test_results_are_written_to_arrays_that_can_be_written() -> None:
     ArrayArgument(np.int64).from_param(values)
     with pytest.raises(TypeError):
         ArrayArgument(np.int64, is_written=True).from_param(values)
+
+
+def test_addresses_are_those_of_numpy() -> None:
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    for values in (
+        np.arange(3),
+        fixed,
+        np.zeros(0),
+        np.arange(6)[::2],
+        np.zeros((2, 3)),
+        np.arange(3, dtype=">u4"),
+    ):
+        assert find_address(values) == values.ctypes.data

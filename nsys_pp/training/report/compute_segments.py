@@ -10,6 +10,7 @@ from nsys_pp.arrays.columns import NEVER, as_numbers, list_distinct, numbers
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS
 from nsys_pp.training.report.devices import number_devices, repeat_devices
@@ -54,7 +55,7 @@ def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.Data
         *(build_column(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
         *(build_column(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
     ]
-    return conform(pl.DataFrame(columns), COMPUTE_SEGMENTS)
+    return conform(build_frame(columns), COMPUTE_SEGMENTS)
 
 
 def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:

@@ -7,13 +7,14 @@ import polars as pl
 
 from nsys_pp.arrays.columns import index_rows, numbers
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import select_columns
 
 _DEVICE = ["process_key", "device_id"]
 
 
 def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
     """List the devices in a frame: process_key, device_id; by both."""
-    devices = frame[_DEVICE]
+    devices = select_columns(frame, _DEVICE)
     process, device = (devices[name].to_numpy() for name in _DEVICE)
     if len(frame) and (process == process[0]).all() and (device == device[0]).all():
         return devices.head(1)

@@ -11,6 +11,7 @@ from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.training import JOBS
@@ -63,7 +64,7 @@ def build_jobs(
         as_numbers("device_id", device_id, dtype=pl.Int32),
         pl.Series("step", [None], dtype=pl.Int64).new_from_index(0, len(job)),
     ]
-    jobs = pl.DataFrame(columns)
+    jobs = build_frame(columns)
     delays = _find_delays(jobs, ops)
     return conform(jobs.hstack([as_numbers("launch_delay_ns", delays)]), JOBS)
 

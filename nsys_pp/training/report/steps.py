@@ -22,6 +22,7 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
 from nsys_pp.training.report.devices import find_device_numbers, number_devices, repeat_devices
@@ -126,7 +127,7 @@ def find_steps(
         build_column("start_ns", edges.start),
         build_column("end_ns", edges.end),
     ]
-    frame = pl.DataFrame(columns)
+    frame = build_frame(columns)
     is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~_IS_OUTSIDE[kind], steps.row >= 0)
     process = devices["process_key"].to_numpy()[steps.device]
     is_partial |= ~hosts.is_capture & mark_unfinished_steps(hosts, process, launched_ops)

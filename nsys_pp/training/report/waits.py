@@ -17,6 +17,7 @@ from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.training.report.compute_segments import Segments
 from nsys_pp.training.report.devices import number_devices, repeat_devices
@@ -191,7 +192,7 @@ def _build_frame(
     kept = kept[np.lexsort((part[kept], row))]
     row = np.tile(np.arange(len(gap)), 3)[kept]
     is_run = (part[kept] == 2) & (run[row] < 0)
-    frame = pl.DataFrame(
+    frame = build_frame(
         [
             *repeat_devices(devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),

@@ -234,8 +234,9 @@ def _list_batches(
             ready.setdefault(subtrack.track, _Ready([])).subtracks.append((subtrack, blocks))
     drawn = [node.track.path for node in arrange(tracks, [*subtracks, *ready])]
     batches: deque[Batch | _Ready] = deque()
+    columns: dict[int, _Columns] = {}
     for path in drawn:
-        batches += [ready[path]] if path in ready else _batches(subtracks.pop(path, []))
+        batches += [ready[path]] if path in ready else _batches(subtracks.pop(path, []), columns)
     return tracks, drawn, batches
 
 
@@ -253,11 +254,14 @@ def _find_base_ns(batches: Sequence[Batch], early: Early | None) -> int:
     return early.encoded.base_ns
 
 
-def _batches(subtracks: list[Subtrack]) -> Iterator[Batch]:
-    """Yield the batches of a track's subtracks: slices with the same columns together, each of the others alone."""
-    columns: dict[
-        int, _Columns
-    ] = {}  # by frame: where many slices overlap, a track has thousands of subtracks of one frame
+def _batches(subtracks: list[Subtrack], columns: dict[int, _Columns]) -> Iterator[Batch]:
+    """Yield the batches of a track's subtracks: slices with the same columns together, each of the others alone.
+
+    Args:
+        subtracks: Of the track.
+        columns: Columns by the id of their frame, which lives as long as the drawing; receives further ones. Where many slices
+            overlap, a track has thousands of subtracks of one frame.
+    """
     for key, batch in groupby(enumerate(subtracks), lambda numbered: _batch_key(numbered[1], columns)):
         if key is None:
             yield from ([numbered] for numbered in batch)

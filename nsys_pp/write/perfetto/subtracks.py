@@ -199,16 +199,15 @@ def _collect_fields(
 ) -> tuple[list[RowField], list[tuple[int, Strings]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
     source = columns.source
-    names = source.frame.columns
-    dtypes = dict(zip(names, source.frame.dtypes, strict=True))
-    arguments = [column for column in names if column not in schema and not is_flow(column)]
+    dtypes = source.dtypes
+    arguments = [column for column in dtypes if column not in schema and not is_flow(column)]
     words = [column for column in arguments if isinstance(dtypes[column], WORDS)]
     groups = [
         [column for column in group if source.has_values(column)] for group in (["name"], ["color"], words)
     ]
     numbers, (event_names, colors, texts) = columns.number(groups)
     kinds = {"name": FieldKind(TrackEvent.NAME_IID), "color": FieldKind(TrackEvent.CORRELATION_STRING_IID)}
-    kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in names if is_flow(column)}
+    kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in dtypes if is_flow(column)}
     kinds |= {column: _argument(dtypes[column], number) for number, column in enumerate(arguments, 1)}
     fields = []
     for column, kind in kinds.items():

@@ -206,32 +206,41 @@ def encode_strings(
         return b""
     if isinstance(strings, pl.Series):
         strings = Texts(strings)
+    few = None
     if len(strings) <= _FEW_STRINGS:
-        texts = [text.encode() for text in strings if text is not None]
-        if max(map(len, texts)) <= _SHORT_BYTES:  # all numbers are one byte wide
-            return _encode_short_strings(number, id_number, text_number, texts)
-    lengths = np.concatenate([some.str.len_bytes().to_numpy() for some in split_texts(strings)])
-    lengths = lengths.astype(np.int64)
+        few = [text.encode() for text in strings if text is not None]
+        if max(map(len, few)) <= _SHORT_BYTES:  # all numbers are one byte wide
+            return _encode_short_strings(number, id_number, text_number, few)
+        lengths = np.array([*map(len, few)], dtype=np.int64)
+    else:
+        lengths = np.concatenate([some.str.len_bytes().to_numpy() for some in split_texts(strings)])
+        lengths = lengths.astype(np.int64)
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),
         tag(text_number, DELIMITED),
         _varint_column(lengths),
     )
     head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)
+    if few is not None:
+        return _encode_window(head, lengths, b"".join(few))
     if len(lengths) <= WINDOW:
-        return _encode_window(head, lengths, next(split_texts(strings)))
+        return _encode_window(head, lengths, _join(next(split_texts(strings))))
     joined, at = np.empty(int(lengths.sum()) + len(lengths) * _width(head), dtype=np.uint8), 0
     for first, some in zip(range(0, len(lengths), WINDOW), split_texts(strings), strict=True):
         rows = slice(first, first + WINDOW)
-        data = _encode_window(_cut(head, rows), lengths[rows], some)
+        data = _encode_window(_cut(head, rows), lengths[rows], _join(some))
         joined[at : at + len(data)] = np.frombuffer(data, dtype=np.uint8)
         at += len(data)
     return joined
 
 
-def _encode_window(head: Parts, lengths: Array, texts: pl.Series) -> bytes:
-    """Encode messages: each its head, then its text."""
-    text = texts.str.join("").item().encode()
+def _join(texts: pl.Series) -> bytes:
+    joined: str = texts.str.join("").item()
+    return joined.encode()
+
+
+def _encode_window(head: Parts, lengths: Array, text: bytes) -> bytes:
+    """Encode messages: each its head, then its part of the text."""
     heads = encode_rows(head, len(lengths))
     core = load_core()
     return _join_in_numpy(heads, lengths, text) if core is None else join_tails(core, heads, lengths, text)

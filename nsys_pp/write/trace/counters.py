@@ -9,6 +9,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.series import build_column
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.sampled_metrics import SampledMetric
 from nsys_pp.write.trace.drawing import SAMPLES
@@ -126,7 +127,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     percent = np.append(np.round(100 * np.diff(total) / window, 1), 0.0)
     changes = np.ones(len(edges), dtype=bool)
     changes[1:] = percent[1:] != percent[:-1]
-    return pl.DataFrame([build_column("time_ns", edges[changes]), build_column("value", percent[changes])])
+    return build_frame([build_column("time_ns", edges[changes]), build_column("value", percent[changes])])
 
 
 def round_up(length_ns: int) -> int:

@@ -39,6 +39,7 @@ class Source:
 
     def __init__(self, frame: pl.DataFrame, prepared: pl.DataFrame) -> None:
         self.frame = frame
+        self.dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
         self.null_count = {column.name: column.null_count() for column in frame.iter_columns()}
         self._prepared = prepared
         self._arrays: dict[str, NDArray[Any]] = {}
