@@ -78,8 +78,8 @@ def find_candidates(
         center: Line around which to search.
         half_width_ns: Largest distance from it.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
-        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone: near it, others in lockstep
-            may have more votes and more evidence. 0: none is.
+        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone, if another one has most evidence:
+            operations in lockstep may have more votes. 0: none is.
         threads: Number of threads that compare, if there is much to compare.
 
     Returns:
@@ -104,14 +104,14 @@ def find_candidates(
             ):
                 fitted = [fit_votes(votes, window) for window in chosen]
                 starts += [(start, tried) for start in _keep_best(comparisons, fitted, count)]
-    if near_ns:
-        starts.append((weigh_start(comparisons[0], center, within_ns=near_ns), 1))
-    return _rank_lines(
-        comparisons,
-        starts,
-        scatter_ns,
-        lambda line: near_ns if line.distance_ns(center) <= near_ns else _SAME_NS,
-    )
+    tested = _TestedLines()
+    ranked = _rank_lines(comparisons, tested, starts, scatter_ns)
+    if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
+        start = weigh_start(comparisons[0], center, within_ns=near_ns)
+        near = _rank_lines(comparisons, tested, [(start, 1)], scatter_ns)
+        near = [candidate for candidate in near if candidate.line.distance_ns(center) <= near_ns]
+        ranked = _keep_apart([*ranked, *near], near_ns)
+    return ranked
 
 
 def weigh_lines(
@@ -164,20 +164,19 @@ class _TestedLines:
 
 def _rank_lines(
     comparisons: Sequence[Comparison],
+    tested: _TestedLines,
     starts: list[tuple[Start, int]],
     scatter_ns: float | None,
-    find_same_ns: Callable[[Line], float],
 ) -> list[Candidate]:
     """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped.
 
     Args:
         comparisons: Events and operations, for each thread.
+        tested: Lines that were tested for them.
         starts: Each with the number of lines that it was chosen from, relative to the others: the best of many has some evidence by
             chance.
         scatter_ns: As for `find_candidates`.
-        find_same_ns: Returns the distance from a line within which one with more evidence is the same.
     """
-    tested = _TestedLines()
     refined = _map(
         lambda comparison, start: _refine(tested, comparison, start, scatter_ns),
         comparisons,
@@ -200,11 +199,15 @@ def _rank_lines(
         )
         for (line, tried), pairs in zip(fitted, _map(weigh, comparisons, lines), strict=True)
     ]
+    return _keep_apart(candidates, _SAME_NS)
+
+
+def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candidate]:
+    """Rank candidates by evidence; one without evidence, or closer than this to one with more, is dropped."""
     ranked: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
-        same_ns = find_same_ns(candidate.line)
         if candidate.evidence > 0 and all(
-            candidate.line.distance_ns(other.line) > same_ns for other in ranked
+            candidate.line.distance_ns(other.line) > apart_ns for other in ranked
         ):
             ranked.append(candidate)
     return ranked

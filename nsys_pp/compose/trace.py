@@ -110,8 +110,7 @@ class TraceBuilder:
         self._row_store: Store = self._stack.enter_context(Spool(self._output))
         self._store: Store = self._row_store
         if not self._batch.is_local:
-            scratch = self._stack.enter_context(make_scratch(self._output))
-            self._store = Shelf(folder=scratch, output=self._output)
+            self._store = Shelf(self._stack.enter_context(make_scratch(self._output)), output=self._output)
         if self._batch.is_remote:  # other machines write traces with these rows
             self._row_store = self._store
         return self

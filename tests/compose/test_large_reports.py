@@ -6,6 +6,7 @@ import tempfile
 import warnings
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -80,7 +81,7 @@ def as_large(patch: pytest.MonkeyPatch, *, share: int = 1) -> None:
         patch.setattr(module, name, limit if "BYTES" in name else max(limit // share, 1))
 
 
-def extract(path: Path, *, detail: str, with_tables: bool, **rules: tuple[str, ...]) -> tuple[Part, bytes]:
+def extract(path: Path, *, detail: str, with_tables: bool, **rules: Any) -> tuple[Part, bytes]:
     sink = BytesIO()
     options = PartOptions(detail=detail, **rules)
     part = extract_report(

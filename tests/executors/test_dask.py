@@ -23,6 +23,7 @@ from tests.executors.cluster import Cluster
 
 pytest.importorskip("distributed")
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+_SELDOM_USED = 900  # of files that a process has open
 
 
 def test_all_items_come_to_what_they_come_to_here(
@@ -163,8 +164,19 @@ def test_a_worker_without_nsys_pp_is_refused(cluster: Cluster, items: list[Path]
 
 
 def test_files_that_workers_do_not_see_are_refused(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(NsysPPError, match=r"does not see `.*none\.txt`") as raised:
-        list(DaskExecutor(scheduler=cluster.address).map(jobs.read, [tmp_path / "none.txt"]))
+    """An open file of this process has a path here that no worker has."""
+    (tmp_path / "a.txt").write_text("a")
+    with (tmp_path / "a.txt").open() as opened:
+        os.dup2(opened.fileno(), _SELDOM_USED)
+    try:
+        with pytest.raises(NsysPPError, match=rf"does not see `/proc/self/fd/{_SELDOM_USED}`") as raised:
+            list(
+                DaskExecutor(scheduler=cluster.address).map(
+                    jobs.read, [Path(f"/proc/self/fd/{_SELDOM_USED}")]
+                )
+            )
+    finally:
+        os.close(_SELDOM_USED)
     assert "file system" in (raised.value.hint or "")
 
 

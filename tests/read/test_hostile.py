@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
@@ -82,14 +82,15 @@ def _make_endless_tree(path: Path) -> None:
 def test_a_hostile_file_is_read_or_refused_soon(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = _export(tmp_path / "a.sqlite")
     make(path)
-    begin = time.monotonic()
+    begin = os.times()
     for command in ("info", "summary", "project"):
         done = run(command, path, env=environment(PYTHONWARNINGS=""))
         assert "unforeseen" not in done.stderr
         assert done.code in (0, 1)
     if make is _make_endless_tree:
         assert "is damaged" in done.stderr
-    assert time.monotonic() - begin < 60
+    end = os.times()  # time of processors: other work on the machine does not count
+    assert sum(end[:4]) - sum(begin[:4]) < 120
 
 
 @pytest.mark.parametrize("pages", [2, 4_096])
