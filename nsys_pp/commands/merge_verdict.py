@@ -11,10 +11,8 @@ from nsys_pp.arrays.threads import count_processors
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 
-_FEWEST, _MOST = (
-    5_000,
-    5_000_000,
-)  # jobs; the verdict on fewer takes some ms, and more take the memory of both stages at once
+_FEWEST = 5_000  # jobs; the verdict on fewer takes some ms
+_MOST = 5_000_000  # jobs; on more, both stages at once take much memory
 
 
 class VerdictBuilder:
