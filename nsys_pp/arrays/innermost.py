@@ -33,19 +33,16 @@ def find_innermost(
     innermost = np.full(len(owner), -1, dtype=np.int64)
     if not len(owner):
         return innermost
-    # Moments in order of (owner, time) are numbered, with a spare number after each owner; an
-    # interval is around the moments numbered [first, last), all of its owner.
-    owners, moments = list_distinct(owner), list_distinct(time)
-    width = len(moments) + 1
-    number = np.searchsorted(owners, owner) * width + np.searchsorted(moments, time)
+    # The bounds of intervals cut the time of each owner into numbered pieces, fewer than moments; an interval has
+    # the pieces numbered [first, last), all of its owner.
+    owners, bounds = list_distinct(owner), list_distinct(np.concatenate([start, end]))
+    width = len(bounds) + 1
+    number = np.searchsorted(owners, owner) * width + np.searchsorted(bounds, time, side="right")
     owner_index = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
-    rows = np.flatnonzero(owners[owner_index] == interval_owner)
+    rows = np.flatnonzero((owners[owner_index] == interval_owner) & (start < end))
     base = owner_index[rows] * width
-    first = base + np.searchsorted(moments, start[rows])
-    last = base + np.searchsorted(moments, end[rows])
-    present = list_distinct(number)
-    is_around = np.searchsorted(present, first) < np.searchsorted(present, last)
-    rows, first, last = rows[is_around], first[is_around], last[is_around]
+    first = base + np.searchsorted(bounds, start[rows], side="right")
+    last = base + np.searchsorted(bounds, end[rows], side="right")
     order = np.lexsort((-end[rows], start[rows], first))
     nearest = np.searchsorted(first[order], number, side="right") - 1
     reaching = _find_reaching(last[order], nearest, number)
