@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_planes import Values
 from nsys_pp.arrays.core import Core, load_core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.frame_codes import LAYOUTS, FrameCode, Layout, read_code
 from nsys_pp.arrays.packed_columns import as_type, build_texts
 from nsys_pp.arrays.packed_frames import is_empty, list_categories
@@ -116,12 +117,12 @@ def _restore(
     valid = np.empty((count, rows), dtype=np.bool_)
     most = np.empty((len(frames), count), dtype=np.int64)
     numbers = np.array(described, dtype=np.int64).reshape(len(frames), -1)
-    numbers_at, words_at, valid_at, most_at = (array.ctypes.data for array in (numbers, words, valid, most))
+    numbers_at, words_at, valid_at, most_at = (find_address(array) for array in (numbers, words, valid, most))
     for frame, (code, start) in zip(frames, codes, strict=True):
         data = np.frombuffer(frame, dtype=np.uint8)
         size = len(data) - start
         addresses = numbers_at, rows, words_at, valid_at, most_at
-        read = core.restore(size, data.ctypes.data + start, code.rows, count, *addresses)
+        read = core.restore(size, find_address(data) + start, code.rows, count, *addresses)
         if read < 0 or read + code.padding != size:
             return None
         numbers_at += numbers.strides[0]

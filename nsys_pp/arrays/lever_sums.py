@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
 
@@ -63,9 +64,9 @@ def sum_levers(
     sums, of_groups = np.empty((3, numbers)), np.empty((2, groups))
     number, group = (np.ascontiguousarray(column, dtype=np.int64) for column in (number, group))
     weights, x, values = (np.ascontiguousarray(column, dtype=np.float64) for column in (weights, x, values))
-    own = (column.ctypes.data for column in (number, weights, x, values))
+    own = (find_address(column) for column in (number, weights, x, values))
     core.sum_levers(
-        len(number), *own, numbers, group.ctypes.data, groups, sums.ctypes.data, of_groups.ctypes.data
+        len(number), *own, numbers, find_address(group), groups, find_address(sums), find_address(of_groups)
     )
     return LeverSums(weight=sums[0], lever=sums[1], value=sums[2], square=of_groups[0], moment=of_groups[1])
 
@@ -102,8 +103,8 @@ def sum_products(
     sums = np.empty((3, entries))
     numbers = [np.ascontiguousarray(column, dtype=np.int64) for column in (first, second, entry)]
     columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (weights, share, x)]
-    addresses = (column.ctypes.data for column in (*numbers, *columns))
-    core.sum_products(len(entry), *addresses, entries, sums.ctypes.data)
+    addresses = (find_address(column) for column in (*numbers, *columns))
+    core.sum_products(len(entry), *addresses, entries, find_address(sums))
     return sums[0], sums[1], sums[2]
 
 

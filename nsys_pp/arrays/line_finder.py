@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Floats
 
 _Line = ctypes.c_double * 3  # offset, rate and center
@@ -49,8 +50,8 @@ def fit_line(
     noise = None if noise is None else _floats(noise)
     room, found = np.empty(_FIT_COLUMNS * count), _Line(*line)
     if core.fit_line(
-        *(count, times.ctypes.data, values.ctypes.data, None if noise is None else noise.ctypes.data),
-        *(floor, drift, rounds, room.ctypes.data, ctypes.addressof(found)),
+        *(count, find_address(times), find_address(values), None if noise is None else find_address(noise)),
+        *(floor, drift, rounds, find_address(room), ctypes.addressof(found)),
     ):
         return None
     return found[0], found[1], found[2]
@@ -81,9 +82,9 @@ def find_line(
         return None
     level, ordered, keys = np.empty(count), np.empty(count, np.int64), np.empty(2 * count, np.uint64)
     order, rows, found = np.empty(count, np.uint32), np.empty(2 * count, np.uint32), np.zeros(2)
-    addresses = (column.ctypes.data for column in (level, ordered, order, keys, rows, found))
+    addresses = (find_address(column) for column in (level, ordered, order, keys, rows, found))
     columns = _floats(times), _floats(values), _floats(rates)  # held as long as their addresses
-    own, others, tried = (column.ctypes.data for column in columns)
+    own, others, tried = (find_address(column) for column in columns)
     if core.find_line(count, own, others, len(rates), tried, width, *addresses):
         return None
     offset, rate = found.tolist()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.near_arguments import EvidenceArgument, PointsArgument, SearchArgument, reserve
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
@@ -174,7 +175,7 @@ class NearFinder:
         ]
         self._columns = columns  # as long as the library has their addresses
         for name, column in zip(given, columns, strict=True):
-            setattr(points, name, column.ctypes.data)
+            setattr(points, name, find_address(column))
         prepared = reserve(
             points,
             {

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -124,7 +125,7 @@ def collect_votes(
         drift=drift,
         sufficient=sufficient,
         near=near,
-        **{name: column.ctypes.data for name, column in held.items()},
+        **{name: find_address(column) for name, column in held.items()},
     )
     result = core.vote(ctypes.byref(arguments))
     if result < 0:
