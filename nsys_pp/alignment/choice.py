@@ -12,7 +12,7 @@ from msgspec import Struct
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.pairs import TOGETHER_NS
-from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
+from nsys_pp.alignment.prior import AT_UTC_NS, MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
 
 THREADS = 2
@@ -31,7 +31,6 @@ _JOINT_CERTAINTY = (
     0.25  # evidence of the other units of a machine for this: they do the same at the same time
 )
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
-_AT_UTC_NS = 20e3  # sessions of a machine that are this close by recorded UTC agree with it
 _STEP_EVIDENCE = 9.2  # for a rival, as much as makes up for how seldom UTC is stepped between sessions
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 
@@ -114,11 +113,11 @@ def choose(
         and rival.evidence > best.evidence + _STEP_EVIDENCE
     ]  # fmt: skip
     utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
-    if joint[0].machines & timeline.machines and utc_ns > _AT_UTC_NS:
+    if joint[0].machines & timeline.machines and utc_ns > AT_UTC_NS:
         # without communicators, groups of other stages in lockstep have more evidence than the few operations that all ranks share
         close += [
             rival.line.distance_ns(best.line) for _, rival in rivals
-            if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= _AT_UTC_NS
+            if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= AT_UTC_NS
         ]  # fmt: skip
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
         close.append(utc_ns)
@@ -179,7 +178,7 @@ def _score(
 ) -> list[_Scored]:
     """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
-    near_ns = _AT_UTC_NS if joint[0].machines & timeline.machines else 0.0
+    near_ns = AT_UTC_NS if joint[0].machines & timeline.machines else 0.0
     candidates = [
         find_candidates(
             merged,

@@ -17,6 +17,9 @@ MAX_SESSION_DIFFERENCE_NS = 1.2e6
 SESSION_SCALE_NS = 150e3
 """Half of all sessions are closer to the others of their machine than this."""
 
+AT_UTC_NS = 20e3
+"""Sessions of a machine that are this close by recorded UTC agree with it."""
+
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
 _STEPPED_SHARE = 1e-4  # sessions of a machine between which UTC was stepped
 # of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
