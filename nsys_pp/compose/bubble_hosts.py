@@ -16,6 +16,7 @@ from nsys_pp.compose.other_threads import sum_other_threads
 from nsys_pp.compose.report_memory import read_moved
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.groups import Group
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.part_host import BUBBLE_HOSTS
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
 from nsys_pp.model import add_activities
@@ -189,7 +190,7 @@ def _shape(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         pl.col("activity").cast(BUBBLE_HOSTS["activity"]),
         pl.col("time_ns", "count").cast(pl.Int64),
-        name=pl.coalesce("name", pl.when(pl.col("activity").is_not_null()).then(pl.lit("(no name)"))),
+        name=pl.coalesce("name", pl.when(pl.col("activity").is_not_null()).then(pl.lit(NO_NAME))),
     ).pipe(conform, BUBBLE_HOSTS)
 
 

@@ -49,7 +49,7 @@ def sum_other_threads(
     names = pl.concat([report.active_threads, report.threads]).unique("thread_key", keep="first")
     titles = names.select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
     items = items.join(titles, on="thread_key", how="left").with_columns(
-        pl.col("thread").fill_null("(no name)"), process_key=process_key(pl.col("thread_key"))
+        pl.col("thread").fill_null(NO_NAME), process_key=process_key(pl.col("thread_key"))
     )
     with_gpus = report.devices["process_key"].implode()
     for key, own in bubbles.partition_by(_DEVICE, as_dict=True, maintain_order=True).items():
@@ -93,7 +93,7 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
         calls = activities.filter(pl.col("row") == "OS calls")
         running = activities.filter(pl.col("row") == "states", name == "running")
         parts += [
-            calls.select(*columns[:-1], name=pl.format("{}()", name.fill_null("(no name)"))),
+            calls.select(*columns[:-1], name=pl.format("{}()", name.fill_null(NO_NAME))),
             running.select(*columns[:-1], name=name),
         ]
     is_other = ~mark_members(numbers(report.ranges["thread_key"]), launching)

@@ -153,7 +153,7 @@ class TraceBuilder:
         content = self._content
         # where other machines write the traces, they unpack their own parts
         with unpack_early([] if self._batch.is_remote else run.inputs) as early:
-            run.clocks  # noqa: B018
+            _ = run.clocks  # computed before blocks are unpacked, as both are work on two processors
             early.begin()
             layout = self._lay_out(run)
             begin(run.training)

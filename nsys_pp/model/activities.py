@@ -7,13 +7,13 @@ import polars as pl
 from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.event_records import find_event_calls
 from nsys_pp.model.generic_events import build_generic_events
 from nsys_pp.model.gpu_contexts import build_gpu_contexts
 from nsys_pp.model.names import resolve
-from nsys_pp.model.stacks import NO_NAME, build_stacks
+from nsys_pp.model.stacks import build_stacks
 
 SAMPLES, STATES, OS_CALLS, CALL_STACKS = "CPU samples", "states", "OS calls", "CUDA call stacks"
 RUNNING, NOT_RUNNING, ENDED = "running", "not running", "terminated"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model.names import resolve
 
-NO_NAME = "(no name)"
 CALLER = " < "
 _ADDRESS = "^0x[0-9a-fA-F]+$"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 
@@ -97,7 +98,7 @@ def _keep_columns(projections: pl.DataFrame) -> pl.DataFrame:
 def _arrange(table: pl.DataFrame) -> pl.DataFrame:
     """Sort projections by nesting, and add the columns of the view."""
     duration = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
-    name = pl.col("name").cast(pl.String).fill_null("(no name)")
+    name = pl.col("name").cast(pl.String).fill_null(NO_NAME)
     arranged = _sort_by_nesting(table).with_columns(
         duration_ns=duration,
         busy_fraction=pl.when(duration > 0).then(pl.col("busy_ns") / duration),

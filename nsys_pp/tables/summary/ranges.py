@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.aggregates import Summary
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.table import Column, Table
 from nsys_pp.tables.summary.groups import add_groups, order_table, sum_by
 from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP, SHARED_COLUMNS, TableOptions
@@ -26,7 +27,7 @@ _COLUMNS = (
 def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     groups = COLUMNS_OF_GROUP[options.by]
     keys = ["style", "name"]
-    domain, text = pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String).fill_null("(no name)")
+    domain, text = pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String).fill_null(NO_NAME)
     ranges = (
         summary.frames["item_aggregates"]
         .filter(pl.col("item") == "range")

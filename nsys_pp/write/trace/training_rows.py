@@ -25,6 +25,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.write.trace.drawing import (
@@ -221,7 +222,7 @@ def _job_name(training: Training) -> pl.Expr:
         .when(letter.is_not_null())
         .then(pl.concat_str(letter, number, chunk))
         .when(kind == "other")
-        .then(pl.col("name").cast(pl.String).fill_null("(no name)"))
+        .then(pl.col("name").cast(pl.String).fill_null(NO_NAME))
         .otherwise(kind)
     )
 
