@@ -20,9 +20,9 @@ import polars as pl
 
 from nsys_pp.arrays.codes import copy_codes, query_codes
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
-from nsys_pp.arrays.series import build_column
+from nsys_pp.arrays.series import build_column, gather_values
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import select_columns
+from nsys_pp.frames.columns import build_frame, select_columns
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
@@ -34,8 +34,10 @@ _Value = TypeVar("_Value", bound=np.generic)
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
-    is_itself = series.dtype == pl.Int64 and not series.null_count() and series.n_chunks() == 1
-    if is_itself or not has_blocks(len(series)):  # the memory of the column itself
+    if series.n_chunks() == 1 and not series.null_count() and series.dtype == pl.Int64:
+        values: Int64s = series.to_numpy()  # the memory of the column itself
+        return values
+    if not has_blocks(len(series)):
         return _numbers(series, null)
     return map_blocks(len(series), np.int64, lambda first, stop: _numbers(series[first:stop], null))
 
@@ -176,7 +178,7 @@ def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent:
 def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Gather values of a column; null where the row is -1."""
     if not has_blocks(len(row)):
-        return column[_build_indices(row)]
+        return gather_values(column, _build_indices(row))
     return build_blocks(
         len(row), lambda first, stop: column[_build_indices(row[first:stop])].to_frame()
     ).to_series()
@@ -189,7 +191,7 @@ def gather_rows(
     if frame.is_empty():  # no row can be gathered
         return select_columns(frame, columns).clear(len(row))
     chosen = select_columns(frame, columns)
-    return build_blocks(len(row), lambda first, stop: chosen[_build_indices(row[first:stop])])
+    return build_blocks(len(row), lambda first, stop: _gather(chosen, _build_indices(row[first:stop])))
 
 
 def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
@@ -209,7 +211,7 @@ def add_constants(frame: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFr
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
     if not has_blocks(len(row)):
-        return frame[build_column("", row.astype(np.uint32))]
+        return _gather(frame, build_column("", row.astype(np.uint32)))
     return build_blocks(
         len(row), lambda first, stop: frame[build_column("", row[first:stop].astype(np.uint32))]
     )
@@ -217,7 +219,7 @@ def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
 
 def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Return values of a column: `column[row]`, like `index_rows`."""
-    return column[build_column("", row.astype(np.uint32))]
+    return gather_values(column, build_column("", row.astype(np.uint32)))
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
@@ -231,7 +233,14 @@ def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
         return build_blocks(
             len(frame), lambda first, stop: frame[first:stop].filter(build_column("", is_kept[first:stop]))
         )
-    return frame[_build_indices(np.flatnonzero(is_kept))]
+    return _gather(frame, _build_indices(np.flatnonzero(is_kept)))
+
+
+def _gather(frame: pl.DataFrame, row: pl.Series) -> pl.DataFrame:
+    """Gather rows of a frame; of many rows, polars gathers its columns side by side."""
+    if len(row) > _FEW_ROWS or not frame.width:
+        return frame[row]
+    return build_frame(gather_values(column, row) for column in frame.iter_columns())
 
 
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:

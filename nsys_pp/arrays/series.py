@@ -1,8 +1,10 @@
-"""Columns of polars from arrays; `pl.Series` spends most of its time for a few thousand rows on finding its constructor."""
+"""Columns of polars from arrays and rows; `pl.Series` spends most of its time for a few thousand rows on finding its constructor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -54,3 +56,32 @@ def build_column(name: str, values: NDArray[Any], dtype: pl.DataType | None = No
     construct, flag = found
     column = pl.Series._from_pyseries(construct(name, values, flag))
     return column if dtype is None or column.dtype == dtype else column.cast(dtype)
+
+
+def gather_values(column: pl.Series, row: pl.Series) -> pl.Series:
+    """Gather values of a column, equal to `column[row]`.
+
+    Args:
+        column: The column.
+        row: Rows (UInt32) of the column; null for null.
+
+    >>> gather_values(pl.Series([5, 7]), pl.Series([1, None], dtype=pl.UInt32)).to_list()
+    [7, None]
+    """
+    if not _has_gather():
+        return column[row]
+    return pl.Series._from_pyseries(column._s.gather_with_series(row._s))
+
+
+@cache
+def _has_gather() -> bool:
+    """Return whether polars has the function below `column[row]`, which it does not promise to keep."""
+    column, row = pl.Series("name", [5, 7]), pl.Series([1, None, 0], dtype=pl.UInt32)
+    try:
+        gathered = pl.Series._from_pyseries(column._s.gather_with_series(row._s))
+        with suppress(pl.exceptions.OutOfBoundsError):
+            column._s.gather_with_series(pl.Series([2], dtype=pl.UInt32)._s)
+            return False
+    except (AttributeError, TypeError, pl.exceptions.PolarsError):
+        return False
+    return (gathered.name, gathered.to_list()) == ("name", [7, None, 5])

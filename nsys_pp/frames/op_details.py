@@ -45,7 +45,7 @@ class OpDetails(Struct, frozen=True, kw_only=True):
         """Return a column of the details of some operations; nulls if details were not read."""
         if not len(self.row):
             return self.distinct[column].clear().extend_constant(None, len(op_id))
-        return self.distinct[column].gather(self.row[op_id.to_numpy()])
+        return self.distinct[column][pl.Series(self.row[op_id.to_numpy()])]  # without a query
 
     def expand(self) -> pl.DataFrame:
         """Return the details of all operations, a row for each."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.columns import index_column, numbers
 from nsys_pp.arrays.names import list_texts, strip_texts
 from nsys_pp.arrays.scratch_frames import build_blocks
+from nsys_pp.arrays.series import build_column, gather_values
 from nsys_pp.arrays.stored_texts import build_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import NAME
@@ -51,10 +52,10 @@ def resolve(
     words = build_names(text, dtype)  # in a small table of categories: no work on strings per row
 
     def gather(first: int, stop: int) -> pl.DataFrame:
-        index = pl.Series(position[at[first:stop]])
+        index = build_column("", position[at[first:stop]])
         if is_used[count]:
-            index = index.set(pl.Series(at[first:stop] == count), None)
-        return words[index].alias(ids.name).to_frame()
+            index = index.set(build_column("", at[first:stop] == count), None)
+        return gather_values(words, index).alias(ids.name).to_frame()
 
     return build_blocks(len(at), gather).to_series()
 

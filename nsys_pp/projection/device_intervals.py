@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import add_constants, index_column
+from nsys_pp.arrays.columns import add_constants, index_column, index_rows
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
@@ -86,7 +86,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
     ops = select_columns(gpu_ops, keys)
     if not is_every_row(op_row, len(ops)):
-        ops, start, end = ops[launches["op_id"]], start[op_row], end[op_row]
+        ops, start, end = index_rows(ops, op_row), start[op_row], end[op_row]
     targets = _list_targets(ops)
     if len(targets) == 1:
         target = np.zeros(len(ops), dtype=np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import has_value, index_rows, is_among, keep_rows, set_column
+from nsys_pp.arrays.columns import has_value, index_rows, is_among, keep_rows
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -268,14 +268,16 @@ def _project(
 def _add_waited_calls(
     api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
 ) -> tuple[pl.DataFrame, Launched]:
-    """Add the calls that threads waited for, as calls of these threads, and their launches."""
-    calls = select_columns(api_calls, ["process_key", "thread_key", "start_ns", "end_ns"])
+    """Add the calls that threads waited for, as calls of these threads (of `API_CALLS`, the columns of threads), and their launches."""
+    calls = select_columns(api_calls, ["thread_key", "start_ns", "end_ns"])
     if not len(waited.thread):
         return calls, launched
-    copies = set_column(index_rows(calls, waited.call_row), build_column("thread_key", waited.thread))
-    return pl.concat([calls, copies], rechunk=True), add_launches(
-        launched, waited.call_row, first_row=len(calls)
+    own = [column.to_numpy() for column in calls]
+    added = [waited.thread, *(values[waited.call_row] for values in own[1:])]
+    joined = build_frame(
+        build_column(name, np.append(*both)) for name, *both in zip(calls.columns, own, added, strict=True)
     )
+    return joined, add_launches(launched, waited.call_row, first_row=len(calls))
 
 
 def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:

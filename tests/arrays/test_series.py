@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.arrays import series
-from nsys_pp.arrays.series import build_column
+from nsys_pp.arrays.series import build_column, gather_values
 
 KINDS = ["int64", "int32", "uint32", "uint8", "float64", "bool", "int16", "uint64", "float32"]
 
@@ -47,3 +47,26 @@ def test_all_constructors_of_polars_are_used() -> None:
 def test_columns_are_equal_without_constructors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "_CONSTRUCTORS", {})
     assert build_column("a", np.array([3, 1])).equals(pl.Series("a", [3, 1]), check_names=True)
+
+
+@given(st.lists(st.integers(0, 255), min_size=1), st.data(), st.booleans())
+def test_gathered_values_are_those_of_polars(values: list[int], data: st.DataObject, is_split: bool) -> None:
+    texts = pl.Series("a", [None if value == 7 else str(value) for value in values])
+    rows = data.draw(st.lists(st.none() | st.integers(0, len(values) - 1)))
+    row = pl.Series(rows, dtype=pl.UInt32)
+    for column in (pl.Series("a", values), texts, texts.cast(pl.Categorical())):
+        parts = pl.concat([column[:1], column[1:]], rechunk=False) if is_split else column
+        gathered = gather_values(parts, row)
+        assert (gathered.name, gathered.dtype) == ("a", column.dtype)
+        assert gathered.to_list() == [None if at is None else column[at] for at in rows]
+
+
+def test_rows_beyond_a_column_are_refused() -> None:
+    with pytest.raises(pl.exceptions.OutOfBoundsError):
+        gather_values(pl.Series([5]), pl.Series([1], dtype=pl.UInt32))
+
+
+def test_values_are_gathered_by_the_function_below_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert series._has_gather()
+    monkeypatch.setattr(series, "_has_gather", lambda: False)
+    assert gather_values(pl.Series([5, 7]), pl.Series([1], dtype=pl.UInt32)).to_list() == [7]

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, as_numbers, index_rows, is_among, keep_rows, numbers
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.scratch_frames import list_blocks
 from nsys_pp.arrays.search import number_rows
@@ -48,12 +49,11 @@ def sum_kernels(
     parts = [add_up(rows) for rows in list_blocks(len(gpu_ops))]
     sums = parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_KEYS).agg(**_join_sums())
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    texts = [
+        as_texts(sums[name]).alias(text) for name, text in (("name", "text"), ("full_name", "full_text"))
+    ]
     return (
-        sums.with_columns(
-            as_numbers("step", step),
-            text=pl.col("name").cast(pl.String),
-            full_text=pl.col("full_name").cast(pl.String),
-        )
+        sums.hstack([as_numbers("step", step), *texts])
         .sort(*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind", nulls_last=True)
         .pipe(conform, KERNEL_AGGREGATES)
     )

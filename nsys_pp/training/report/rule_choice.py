@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import polars as pl
@@ -253,14 +253,21 @@ def _list_matching(names: Sequence[str | None], patterns: Sequence[str]) -> froz
 def _keep_signed(distinct: frozenset[str]) -> list[Preset]:
     """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
     names = pl.DataFrame({"name": list(distinct)}, schema={"name": pl.String})
-    presets = list_presets()
-    signs = [(preset, sign) for preset in presets for sign in preset.signs]
-    parts = [[contains(anchor_pattern(part)) for part in sign] for _, sign in signs]
-    has_all = [pl.all_horizontal(part.any() for part in sign) for sign in parts]
-    least = [_LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS for preset, _ in signs]
-    has_enough = [pl.any_horizontal(sign).sum() >= count for sign, count in zip(parts, least, strict=True)]
-    matched = names.select(
-        (both[0] & both[1]).alias(str(at)) for at, both in enumerate(zip(has_all, has_enough, strict=True))
-    )
-    signed = {preset.name for (preset, _), fits in zip(signs, matched.row(0), strict=True) if fits}
-    return [preset for preset in presets if preset.name in signed]
+    signs = _build_sign_queries()
+    fits = names.select(query for _, query in signs).row(0)
+    signed = {preset for (preset, _), is_complete in zip(signs, fits, strict=True) if is_complete}
+    return [preset for preset in list_presets() if preset.name in signed]
+
+
+@cache
+def _build_sign_queries() -> list[tuple[str, pl.Expr]]:
+    """Build the query of each sign, with the name of its preset."""
+    queries = []
+    for preset in list_presets():
+        least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
+        for sign in preset.signs:
+            parts = [contains(anchor_pattern(part)) for part in sign]
+            has_all = pl.all_horizontal(part.any() for part in parts)
+            is_complete = has_all & (pl.any_horizontal(parts).sum() >= least)
+            queries.append((preset.name, is_complete.alias(str(len(queries)))))
+    return queries

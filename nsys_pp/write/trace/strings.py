@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from nsys_pp.frames.names import StoredName
 
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
+_CACHE_SIZE = 256
 _FEW_WORDS = 4_096  # distinct ones of a column, kept as a list
 WORDS = (pl.Categorical, pl.Enum, pl.String, StoredName)
 Strings: TypeAlias = "Texts | list[str]"
@@ -25,10 +27,17 @@ Strings: TypeAlias = "Texts | list[str]"
 
 def number_words(column: pl.Series) -> pl.Expr:
     """Return the expression of the codes of a string column (UInt32): equal strings have equal codes."""
-    words = pl.col(column.name)
-    if not isinstance(column.dtype, pl.Categorical | StoredName):
+    has_codes = isinstance(column.dtype, pl.Categorical | StoredName)
+    return _list_codes(column.name, has_codes=has_codes, has_nulls=column.null_count() > 0)
+
+
+@lru_cache(_CACHE_SIZE)
+def _list_codes(name: str, *, has_codes: bool, has_nulls: bool) -> pl.Expr:
+    """Build an expression; the reports of a run have the same columns."""
+    words = pl.col(name)
+    if not has_codes:
         words = words.cast(pl.Categorical())
-    return words.to_physical().fill_null(NULL) if column.null_count() else words.to_physical()
+    return words.to_physical().fill_null(NULL) if has_nulls else words.to_physical()
 
 
 def intern(column: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:

@@ -15,6 +15,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.codes import copy_codes
 from nsys_pp.arrays.columns import split_nulls
 from nsys_pp.arrays.names import Texts, split_texts
 from nsys_pp.arrays.scratch import is_paged
@@ -70,11 +71,14 @@ class Source:
     def words(self, column: str) -> Words:
         """Return a column of strings."""
         if column not in self._words:
-            if column not in self._prepared.columns:  # one query for all columns
-                self._prepared = self.frame.select(_number_words(self.frame))
-            self._words[column] = Words(
-                self.frame.get_column(column), self._prepared.get_column(column).to_numpy()
-            )
+            words, codes = self.frame.get_column(column), None
+            if column not in self._prepared.columns:
+                codes = copy_codes(words, words.dtype)
+                if codes is None:  # one query for all columns
+                    self._prepared = self.frame.select(_number_words(self.frame))
+            if codes is None:
+                codes = self._prepared.get_column(column).to_numpy()
+            self._words[column] = Words(words, codes.astype(np.uint32, copy=False))
         return self._words[column]
 
     def has_values(self, column: str) -> bool:
