@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from itertools import accumulate, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -55,6 +56,7 @@ class Spool:
     def __init__(self, output: Path) -> None:
         self._output = output
         self._blocks: list[bytes] = []  # as they came: no copy of them
+        self._ends: list[int] = []  # of the blocks in memory
         self._file: IO[bytes] | None = None
         self.end = 0
 
@@ -80,7 +82,7 @@ class Spool:
             yield self, partial(self.open, start)
         except BaseException:
             self.end = start
-            del self._blocks[count:]
+            del self._blocks[count:], self._ends[count:]
             raise
 
     def write(self, data: bytes, /) -> None:
@@ -89,6 +91,7 @@ class Spool:
         most = 0 if is_paged() else _MAX_IN_MEMORY
         if self._file is None and self.end + len(data) <= most:
             self._blocks.append(data)
+            self._ends.append(self.end + len(data))
         else:
             with translate_errors(self._output):
                 file = self._file or self._leave_memory()
@@ -107,7 +110,7 @@ class Spool:
     def open(self, start: int) -> Iterator[Source]:
         """Open the blocks from `start` on for reading; must not be called while a report is being added."""
         if self._file is None:
-            yield _BlockReader(self._blocks, start)
+            yield _BlockReader(islice(self._blocks, bisect_right(self._ends, start), None))
         else:
             self._file.seek(start)
             yield self._file
@@ -118,12 +121,10 @@ class _BlockReader:
 
     Args:
         blocks: The blocks.
-        start: Bytes to skip: whole blocks.
     """
 
-    def __init__(self, blocks: list[bytes], start: int) -> None:
-        ends = accumulate(map(len, blocks))
-        self._blocks = islice(blocks, sum(end <= start for end in ends), None)
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
         self._rest = memoryview(b"")
 
     def read(self, size: int, /) -> bytes:
@@ -140,7 +141,7 @@ class _BlockReader:
 @contextmanager
 def open_list(blocks: list[bytes]) -> Iterator[Source]:
     """Open blocks in memory for reading, without a copy."""
-    yield _BlockReader(blocks, 0)
+    yield _BlockReader(iter(blocks))
 
 
 class Shelf(Struct, frozen=True):

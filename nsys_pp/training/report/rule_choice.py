@@ -262,7 +262,7 @@ def _keep_signed(distinct: frozenset[str]) -> list[Preset]:
 @cache
 def _build_sign_queries() -> list[tuple[str, pl.Expr]]:
     """Build the query of each sign, with the name of its preset."""
-    queries = []
+    queries: list[tuple[str, pl.Expr]] = []
     for preset in list_presets():
         least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
         for sign in preset.signs:

@@ -61,7 +61,7 @@ from nsys_pp.write.trace.drawing import (
 )
 from nsys_pp.write.trace.events import Events, order_events
 from nsys_pp.write.trace.strings import WORDS, Strings
-from nsys_pp.write.trace.subtrack_columns import SubtrackColumns
+from nsys_pp.write.trace.subtrack_columns import Source, SubtrackColumns
 from nsys_pp.write.trace.tree import count_rows
 
 _FEW_STRINGS, _CACHE_SIZE = 127, 256  # tables of a run that repeat
@@ -199,36 +199,53 @@ def _collect_fields(
 ) -> tuple[list[RowField], list[tuple[int, Strings]]]:
     """Collect the fields of slices or marks (name, color, flow, arguments), and their tables of strings."""
     source = columns.source
-    dtypes = source.dtypes
-    arguments = [column for column in dtypes if column not in schema and not is_flow(column)]
-    words = [column for column in arguments if isinstance(dtypes[column], WORDS)]
-    groups = [
-        [column for column in group if source.has_values(column)] for group in (["name"], ["color"], words)
-    ]
-    numbers, (event_names, colors, texts) = columns.number(groups)
-    kinds = {"name": FieldKind(TrackEvent.NAME_IID), "color": FieldKind(TrackEvent.CORRELATION_STRING_IID)}
-    kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in dtypes if is_flow(column)}
-    kinds |= {column: _argument(dtypes[column], number) for number, column in enumerate(arguments, 1)}
+    if source.plan is None:  # the subtracks of a frame have the same fields
+        source.plan = _plan_fields(source, schema)
+    plan: _Plan = source.plan
+    numbers, (event_names, colors, texts) = columns.number(plan.words)
     fields = []
-    for column, kind in kinds.items():
+    for column, kind in plan.kinds.items():
         if column in numbers:
             values = RowColumn(values=numbers[column], is_number=True)
-        elif source.has_values(column):
+        else:
             values = RowColumn(
                 values=source.array(column),
                 rows=columns.rows,
                 present=source.present(column),
                 is_raw=kind.is_raw,
             )
-        else:
-            continue
         fields.append(RowField(kind=kind, column=values))
     return fields, [
         (InternedData.EVENT_NAMES, event_names),
         (InternedData.CORRELATION_STRINGS, perfetto_seeds(colors)),
-        (InternedData.ANNOTATION_NAMES, arguments),
+        (InternedData.ANNOTATION_NAMES, plan.arguments),
         (InternedData.ANNOTATION_STRINGS, texts),
     ]
+
+
+class _Plan(Struct, frozen=True):
+    """Fields of the slices or marks of a frame."""
+
+    kinds: dict[str, FieldKind]  # of each column with values
+    words: list[list[str]]  # columns with values that are strings: names, colors, arguments
+    arguments: list[str]  # their names, in order of their numbers
+
+
+def _plan_fields(source: Source, schema: pl.Schema) -> _Plan:
+    dtypes = source.dtypes
+    arguments = [column for column in dtypes if column not in schema and not is_flow(column)]
+    words = [column for column in arguments if isinstance(dtypes[column], WORDS)]
+    kinds = {"name": FieldKind(TrackEvent.NAME_IID), "color": FieldKind(TrackEvent.CORRELATION_STRING_IID)}
+    kinds |= {column: FieldKind(TrackEvent.FLOW_IDS, is_raw=True) for column in dtypes if is_flow(column)}
+    kinds |= {column: _argument(dtypes[column], number) for number, column in enumerate(arguments, 1)}
+    return _Plan(
+        kinds={column: kind for column, kind in kinds.items() if source.has_values(column)},
+        words=[
+            [column for column in group if source.has_values(column)]
+            for group in (["name"], ["color"], words)
+        ],
+        arguments=arguments,
+    )
 
 
 @cache

@@ -45,6 +45,7 @@ class Source:
         self._prepared = prepared
         self._arrays: dict[str, NDArray[Any]] = {}
         self._words: dict[str, Words] = {}
+        self.plan: Any = None  # what an encoder made of the columns, for all subtracks
 
     def array(self, column: str) -> NDArray[Any]:
         """Return the values of a column other than strings; any value for null."""
