@@ -20,9 +20,9 @@ import polars as pl
 
 from nsys_pp.arrays.codes import copy_codes, query_codes
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
-from nsys_pp.arrays.series import build_column, gather_values
+from nsys_pp.arrays.series import build_column, gather_frame, gather_values
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame, select_columns
+from nsys_pp.frames.columns import select_columns
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
@@ -240,7 +240,7 @@ def _gather(frame: pl.DataFrame, row: pl.Series) -> pl.DataFrame:
     """Gather rows of a frame; of many rows, polars gathers its columns side by side."""
     if len(row) > _FEW_ROWS or not frame.width:
         return frame[row]
-    return build_frame(gather_values(column, row) for column in frame.iter_columns())
+    return gather_frame(frame, row)
 
 
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:

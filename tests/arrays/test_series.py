@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.arrays import series
-from nsys_pp.arrays.series import build_column, gather_values
+from nsys_pp.arrays.series import build_column, gather_frame, gather_values
 
 KINDS = ["int64", "int32", "uint32", "uint8", "float64", "bool", "int16", "uint64", "float32"]
 
@@ -59,6 +59,8 @@ def test_gathered_values_are_those_of_polars(values: list[int], data: st.DataObj
         gathered = gather_values(parts, row)
         assert (gathered.name, gathered.dtype) == ("a", column.dtype)
         assert gathered.to_list() == [None if at is None else column[at] for at in rows]
+        frame = parts.to_frame().with_columns(parts.alias("b"))
+        assert gather_frame(frame, row).equals(pl.DataFrame([gathered, gathered.alias("b")]))
 
 
 def test_rows_beyond_a_column_are_refused() -> None:
@@ -69,4 +71,5 @@ def test_rows_beyond_a_column_are_refused() -> None:
 def test_values_are_gathered_by_the_function_below_polars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert series._has_gather()
     monkeypatch.setattr(series, "_has_gather", lambda: False)
-    assert gather_values(pl.Series([5, 7]), pl.Series([1], dtype=pl.UInt32)).to_list() == [7]
+    frame, row = pl.DataFrame({"a": [5, 7]}), pl.Series([1], dtype=pl.UInt32)
+    assert gather_values(frame["a"], row).to_list() == gather_frame(frame, row)["a"].to_list() == [7]
