@@ -45,6 +45,8 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
 def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
     dtype = series.dtype
     if not dtype.is_integer():
+        if dtype == pl.Boolean and not series.null_count():
+            return series.to_numpy().astype(np.int64)
         codes = copy_codes(series, dtype)
         if codes is not None:
             return codes.astype(np.int64)
