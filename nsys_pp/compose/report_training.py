@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers
 from nsys_pp.arrays.members import mark_members
-from nsys_pp.arrays.scratch_frames import map_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
@@ -219,12 +218,8 @@ def _sum_kernels(
     report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, launched_ops: LaunchedOps
 ) -> pl.DataFrame:
     """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
-    ops = report.gpu_ops
-    details, full_name = report.op_details, None
-    if len(details.row):
-        full_name = map_column(ops["op_id"], partial(details.gather, "full_name"))
     kinds = find_job_kinds(launched_ops, jobs)
-    return sum_kernels(ops, steps, full_name=full_name, job_kind=kinds)
+    return sum_kernels(report.gpu_ops, steps, details=report.op_details, job_kind=kinds)
 
 
 def _infer_jobs(

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, index_rows, is_among, keep_rows, numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    gather,
+    index_rows,
+    is_among,
+    keep_rows,
+    numbers,
+    pick,
+)
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.scratch_frames import list_blocks
@@ -13,8 +22,9 @@ from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import KERNEL_KINDS, NAME
-from nsys_pp.frames.training import KERNEL_AGGREGATES
+from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
+from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.training import JOB_KIND, KERNEL_AGGREGATES
 from nsys_pp.training.report.jobs import find_step_rows
 
 _DEVICE = ["process_key", "device_id"]
@@ -25,7 +35,7 @@ def sum_kernels(
     gpu_ops: pl.DataFrame,
     steps: pl.DataFrame,
     *,
-    full_name: pl.Series | None = None,
+    details: OpDetails | None = None,
     job_kind: pl.Series | None = None,
 ) -> pl.DataFrame:
     """Sum kernels and CUDA graphs by name and job; a kernel is in the step of its start.
@@ -33,7 +43,7 @@ def sum_kernels(
     Args:
         gpu_ops: `GPU_OPS`, any order.
         steps: `STEPS` of the same report, any order; the steps of a device do not overlap.
-        full_name: Demangled name of each operation, null where it is the short one; None: all are.
+        details: Of these operations, with their demangled names; None, or empty: all have the short one alone.
         job_kind: Kind of the job of each operation, null without one; None: none has one.
 
     Returns:
@@ -43,8 +53,8 @@ def sum_kernels(
 
     def add_up(rows: slice) -> pl.DataFrame:
         ops = gpu_ops[rows]
-        of_rows = (column if column is None else column[rows] for column in (full_name, job_kind))
-        return _sum_kernels(ops, find_step_rows(ops[[*_DEVICE, "start_ns"]], steps), *of_rows)
+        kinds = job_kind if job_kind is None else job_kind[rows]
+        return _sum_kernels(ops, find_step_rows(ops[[*_DEVICE, "start_ns"]], steps), details, kinds)
 
     parts = [add_up(rows) for rows in list_blocks(len(gpu_ops))]
     sums = parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_KEYS).agg(**_join_sums())
@@ -60,24 +70,28 @@ def sum_kernels(
 
 
 def _sum_kernels(
-    gpu_ops: pl.DataFrame, row: Int64s, full_name: pl.Series | None, job_kind: pl.Series | None
+    gpu_ops: pl.DataFrame, row: Int64s, details: OpDetails | None, job_kind: pl.Series | None
 ) -> pl.DataFrame:
     """Sum the kernels among some operations, by the row of their step: one small number, a faster key than its columns."""
     is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
+    if job_kind is None:
+        job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))
     keys = gpu_ops[["kind", *_DEVICE, "name", "is_communication"]].hstack(
-        [
-            build_column("row", row),
-            _column("full_name", full_name, len(gpu_ops)),
-            _column("job_kind", job_kind, len(gpu_ops)),
-        ]
+        [build_column("row", row), job_kind.alias("job_kind")]
     )
     keys = keep_rows(keys, is_kernel)
-    first, number = number_rows(keys.get_columns())
+    full_names, detail = OP_DETAILS.to_frame()["full_name"], np.full(len(keys), -1)
+    if details is not None and len(details.row):
+        full_names = details.distinct["full_name"]
+        detail = details.row[gpu_ops["op_id"].to_numpy()[is_kernel]].astype(np.int64)
+    code = pick(numbers(full_names, null=-1), detail, -1)  # equal names have one code
+    first, number = number_rows([*keys.get_columns(), build_column("", code)])
     order, before = order_by_number(number.astype(np.int64), len(first))
     start, end = (gpu_ops[name].to_numpy()[is_kernel] for name in ("start_ns", "end_ns"))
     duration = (end - start)[order]
     return index_rows(keys, first).hstack(
         [
+            gather(full_names, detail[first]),
             build_column("count", np.diff(before)),
             *(
                 build_column(name, reduce.reduceat(duration, before[:-1]))
@@ -94,10 +108,3 @@ def _join_sums() -> dict[str, pl.Expr]:
         "min_ns": pl.col("min_ns").min(),
         "max_ns": pl.col("max_ns").max(),
     }
-
-
-def _column(name: str, values: pl.Series | None, count: int) -> pl.Series:
-    """Return a column of `KERNEL_AGGREGATES`, of nulls without values."""
-    if values is None:
-        return pl.Series(name, dtype=KERNEL_AGGREGATES[name]).extend_constant(None, count)
-    return (values.cast(NAME) if values.dtype == pl.String else values).alias(name)

@@ -4,8 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
 from nsys_pp.frames.report import API_CALLS, GPU_OPS
-from nsys_pp.frames.training import JOB_KINDS, JOBS
+from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.jobs import THREADED_KINDS
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
@@ -102,15 +103,17 @@ def test_kernels_of_one_name_in_several_jobs_have_rows_of_their_own() -> None:
         [
             {"op_id": n, "kind": "kernel", "process_key": 1, "device_id": 0, "name": "k", "start_ns": n}
             | {"end_ns": n + 2, "is_communication": False}
-            for n in range(4)
+            for n in range(5)
         ],
         schema=GPU_OPS,
     )
-    kinds = pl.Series(["forward", "forward", "backward", None])
-    full = pl.Series(["void k<1>()", "void k<2>()", None, None])
-    sums = sum_kernels(ops, steps([(0, 0, 0, 10)]), full_name=full, job_kind=kinds)
+    kinds = pl.Series(["forward", "forward", "backward", None, "forward"], dtype=JOB_KIND)
+    names = pl.Series(["void k<2>()", "void k<1>()", None, "void k<1>()"], dtype=OP_DETAILS["full_name"])
+    distinct = OP_DETAILS.to_frame().clear(4).with_columns(names.alias("full_name"))
+    details = OpDetails(distinct=distinct, row=np.array([1, 0, 2, 2, 3], dtype=np.uint32))
+    sums = sum_kernels(ops, steps([(0, 0, 0, 10)]), details=details, job_kind=kinds)
     assert sums.select("full_name", "job_kind", "count", "total_ns").rows() == [
-        ("void k<1>()", "forward", 1, 2),
+        ("void k<1>()", "forward", 2, 4),
         ("void k<2>()", "forward", 1, 2),
         (None, "backward", 1, 2),
         (None, None, 1, 2),
