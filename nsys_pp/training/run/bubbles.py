@@ -8,8 +8,9 @@ import polars as pl
 from nsys_pp.arrays.columns import gather, index_rows, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.causes import CAUSE, NEED
 from nsys_pp.frames.clock_relations import keep_comparable
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
@@ -17,9 +18,12 @@ from nsys_pp.training.run.data_loading import cut_loading
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
-_WAITING = {"message": "message_wait", "collective": "collective_wait"}
-_TRANSFERRING = {"message": "message_transfer", "collective": "collective_transfer"}
-_EITHER = {"message": "message", "collective": "collective"}
+# causes of each need
+_WAITING, _TRANSFERRING, _EITHER = (
+    pl.Series([f"{need}{state}" for need in NEED.categories], dtype=CAUSE)
+    for state in ("_wait", "_transfer", "")
+)
+_POSITIONS = pl.Series("position", [*POSITION.categories, None], dtype=POSITION)
 _NEED = ["need_start_ns", "need_end_ns"]
 _MAX_OPEN = (
     0.5  # share of an operation in which the peer may have begun, for all errors of the clocks within bounds
@@ -115,7 +119,7 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
     spans = index_rows(steps.select("step"), step[rows])
     kept = index_rows(compute_segments[["lane", "start_ns", "compute_ns"]], rows)
-    return kept.hstack([pl.Series("end_ns", end_ns), *spans])
+    return kept.hstack([build_column("end_ns", end_ns), *spans])
 
 
 def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
@@ -144,9 +148,9 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
     open_ns = last.clip(start, end) - first.clip(start, end)
     is_known = (open_ns <= _MAX_OPEN * (end - start)).fill_null(value=False)
     is_complete = pl.col("is_complete").fill_null(value=True)
+    need = whole_numbers(waits["need"])
     waiting, transferring, either = (
-        pl.col("need").cast(pl.String).replace_strict(causes, default=None, return_dtype=CAUSE)
-        for causes in (_WAITING, _TRANSFERRING, _EITHER)
+        gather(causes, need) for causes in (_WAITING, _TRANSFERRING, _EITHER)
     )
     edges = waits.with_columns(
         waiting=waiting,
@@ -174,8 +178,7 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
     )
     state, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
     start, end = edges[state, position], edges[state, position + 1]
-    positions = pl.Series([*POSITION.categories, None], dtype=POSITION)
-    position = np.where(is_known[state], position, len(positions) - 1)
+    position = np.where(is_known[state], position, len(_POSITIONS) - 1)
     is_new = np.append(-1, end)[:-1] != start
     for values in (
         position,
@@ -186,9 +189,9 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return index_rows(lane_states[[*_STEP, "cause", "waits_for"]], state[first]).hstack(
         [
-            pl.Series("start_ns", start[first]),
-            pl.Series("end_ns", end[last]),
-            gather(positions, position[first]).alias("position"),
+            build_column("start_ns", start[first]),
+            build_column("end_ns", end[last]),
+            gather(_POSITIONS, position[first]),
         ]
     )
 
