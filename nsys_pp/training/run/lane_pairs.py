@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, keep_rows, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, gather, keep_rows, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.records import join_rows
 from nsys_pp.arrays.series import build_column
@@ -13,7 +13,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.columns import select_columns
-from nsys_pp.frames.training import DIRECTION
+from nsys_pp.frames.training import DIRECTION, JOB_KINDS
 from nsys_pp.training.run.end_evidence import MOST, SOON, Evidence, Times, score_pairs
 from nsys_pp.training.run.step_positions import POSITION_COLUMNS, PositionFinder, PositionPairs
 
@@ -131,8 +131,9 @@ def measure_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     Args:
         jobs: `RUN_JOBS`.
     """
+    directions = pl.Series("direction", JOB_KINDS).cast(DIRECTION, strict=False)  # null for other kinds
     measured = jobs.select(
-        direction=pl.col("kind").cast(pl.String).cast(DIRECTION, strict=False),
+        gather(directions, whole_numbers(jobs["kind"])),
         job_ns=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
     ).drop_nulls()
     times = measured.group_by("direction", maintain_order=True).agg(pl.col("job_ns").quantile(_SHORT))
