@@ -195,7 +195,10 @@ def find_equal_rows(columns: Sequence[Int64s], wanted: Sequence[Int64s]) -> Int6
     """
     count = len(columns[0])
     first, number = number_rows(
-        [build_column("", np.append(of_rows, of_wanted)) for of_rows, of_wanted in zip(columns, wanted, strict=True)]
+        [
+            build_column("", np.append(of_rows, of_wanted))
+            for of_rows, of_wanted in zip(columns, wanted, strict=True)
+        ]
     )
     row = first[number[count:]]
     return np.where(row < count, row, -1)

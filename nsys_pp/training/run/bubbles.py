@@ -193,9 +193,7 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
     is_known = (open_ns <= _MAX_OPEN * (end - start)).fill_null(value=False)
     is_complete = pl.col("is_complete").fill_null(value=True)
     need = whole_numbers(waits["need"])
-    waiting, transferring, either = (
-        gather(causes, need) for causes in (_WAITING, _TRANSFERRING, _EITHER)
-    )
+    waiting, transferring, either = (gather(causes, need) for causes in (_WAITING, _TRANSFERRING, _EITHER))
     edges = waits.with_columns(
         waiting=waiting,
         cause=pl.coalesce("cause", pl.when(is_known & is_complete).then(transferring).otherwise(either)),

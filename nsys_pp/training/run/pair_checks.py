@@ -47,7 +47,9 @@ def check_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
         channel, times.send_start, times.send_end, int(channel.max(initial=-1)) + 1
     )
     reach = np.zeros(len(waits))
-    np.maximum.at(reach, channel, (SKEW_NS + bound).astype(np.float64))  # of other types it takes ten times as long
+    np.maximum.at(
+        reach, channel, (SKEW_NS + bound).astype(np.float64)
+    )  # of other types it takes ten times as long
     tested = np.flatnonzero(is_tested)
     chosen = select_rows(times, tested)
     near, far = score_pairs(

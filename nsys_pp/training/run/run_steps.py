@@ -74,7 +74,9 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     (lane, step), (of_lane, of_step) = (
         (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
     )
-    if len(find_distinct(pack(of_lane, of_step))[0]) == len(numbers):  # else a number repeats, as after a restart
+    if len(find_distinct(pack(of_lane, of_step))[0]) == len(
+        numbers
+    ):  # else a number repeats, as after a restart
         row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
         return set_column(frame, gather(numbers["run_step"], row).alias("step"))
     joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")
