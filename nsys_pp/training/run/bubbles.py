@@ -212,14 +212,13 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
 
 def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Sort states, cut them at changes of position, and join equal neighbours."""
-    lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
-    lane_states = index_rows(lane_states, order_rows(lane, start))
+    start, end = (lane_states[name].to_numpy() for name in ("start_ns", "end_ns"))
+    order = order_rows(whole_numbers(lane_states["lane"]), start)
     warm, cool, is_known = _find_position_changes(lane_states, jobs)
-    edges = np.stack(
-        [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
-    )
-    state, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
-    start, end = edges[state, position], edges[state, position + 1]
+    edges = np.stack([start[order], warm[order], cool[order], end[order]], axis=1)
+    piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
+    start, end = edges[piece, position], edges[piece, position + 1]
+    state = order[piece]
     position = np.where(is_known[state], position, len(_POSITIONS) - 1)
     is_new = np.append(-1, end)[:-1] != start
     for values in (
