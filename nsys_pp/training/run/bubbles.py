@@ -216,7 +216,7 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
     order = order_rows(whole_numbers(lane_states["lane"]), start)
     warm, cool, is_known = _find_position_changes(lane_states, jobs)
     edges = np.stack([start[order], warm[order], cool[order], end[order]], axis=1)
-    piece, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
+    piece, position = np.divmod(np.flatnonzero(edges[:, :-1] < edges[:, 1:]), edges.shape[1] - 1)
     start, end = edges[piece, position], edges[piece, position + 1]
     state = order[piece]
     position = np.where(is_known[state], position, len(_POSITIONS) - 1)

@@ -186,8 +186,9 @@ def _sum_middles(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
         return np.zeros(len(count), np.int64)
     first = np.cumsum(count) - count
     least, span = int(values.min()), int(values.max()) - int(values.min()) + 1
-    # distances are small: one number of group and distance sorts several times as fast as rows
-    ordered = np.sort(group * span + (values - least))
+    # distances are small: one number of group and distance sorts several times as fast as rows; these are mostly by group,
+    # which a stable sort recognises
+    ordered = np.sort(group * span + (values - least), kind="stable")
     low, high = ordered[first + (count - 1) // 2], ordered[first + count // 2]
     middles: Int64s = low + high - 2 * (np.arange(len(count)) * span - least)
     return middles
