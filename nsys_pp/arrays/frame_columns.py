@@ -22,6 +22,8 @@ from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.frame_codes import LAYOUTS, FrameCode, Layout, read_code
 from nsys_pp.arrays.packed_columns import as_type, build_texts
 from nsys_pp.arrays.packed_frames import is_empty, list_categories
+from nsys_pp.arrays.series import build_column
+from nsys_pp.frames.columns import build_frame
 
 _METHODS = {"plain": 0, "signed": 1, "delta": 2, "minus": 3, "map": 4}
 _NO_VALUES = (-1, 0, 0, -1)  # method, width, length and other of a column of nulls
@@ -65,9 +67,9 @@ def join_packed(frames: Sequence[bytes], schema: pl.Schema) -> tuple[pl.DataFram
                 return None
             columns.append(build_texts(words, texts, sizes, is_valid, name, dtype))
             continue
-        series = pl.Series(name, as_type(words, dtype), dtype=dtype)
-        columns.append(series if is_valid is None else series.set(pl.Series(~is_valid), None))
-    return pl.DataFrame(columns), sizes
+        series = build_column(name, as_type(words, dtype), dtype)
+        columns.append(series if is_valid is None else series.set(build_column("", ~is_valid), None))
+    return build_frame(columns), sizes
 
 
 class _Restored(Struct, frozen=True):

@@ -15,6 +15,7 @@ from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.nearest import find_nearest
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.scratch_frames import has_blocks, list_blocks, map_blocks
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
@@ -177,10 +178,30 @@ def find_pairs(group: Int64s, ids: Int64s, wanted_group: Int64s, wanted_id: Int6
     if not len(ids):
         return np.full(len(wanted_id), -1)
     combined = combine_keys(np.append(group, wanted_group), np.append(ids, wanted_id))
-    keys, wanted = combined[: len(ids)], combined[len(ids) :]
-    order = np.argsort(keys, kind="stable")
-    at = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(ids) - 1)]
-    return np.where(keys[at] == wanted, at, -1)
+    return find_rows(combined[: len(ids)], combined[len(ids) :])
+
+
+def find_equal_rows(columns: Sequence[Int64s], wanted: Sequence[Int64s]) -> Int64s:
+    """Find the row of each wanted row among rows of some columns, the first of several; -1 without one.
+
+    Several times as fast as a join on several columns.
+
+    Args:
+        columns: At least one; all of one length.
+        wanted: The same columns of the wanted rows.
+
+    >>> find_equal_rows([np.array([7, 5, 7]), np.array([1, 1, 1])], [np.array([7, 5]), np.array([1, 2])])
+    array([ 0, -1])
+    """
+    count = len(columns[0])
+    first, number = number_rows(
+        [
+            build_column("", np.append(of_rows, of_wanted))
+            for of_rows, of_wanted in zip(columns, wanted, strict=True)
+        ]
+    )
+    row = first[number[count:]]
+    return np.where(row < count, row, -1)
 
 
 def find_last(

@@ -8,13 +8,15 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import fill_null, keep_rows, numbers, whole_numbers
+from nsys_pp.arrays.columns import fill_null, keep_rows, numbers, set_column, whole_numbers
+from nsys_pp.arrays.series import build_column
 from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import SCHEDULED_KINDS, Loss, Training
@@ -236,11 +238,11 @@ def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
         is_own = (process[first:stop] == own_process) & (device[first:stop] == own_device)
         lane[first:stop][is_own] = number
     has_lane = lane >= 0
-    kept = frame[[name for name in frame.columns if name not in LANE_KEYS]]
+    kept = select_columns(frame, [name for name in frame.columns if name not in LANE_KEYS])
     if not has_lane.all():
         kept = keep_rows(kept, has_lane)
     # in one chunk: many small ones, one per report, are slow to scan repeatedly
-    by_lane = kept.rechunk().hstack([pl.Series("lane", lane[has_lane].astype(np.uint32))])
+    by_lane = kept.rechunk().hstack([build_column("lane", lane[has_lane].astype(np.uint32))])
     return conform(by_lane, LANE_FRAMES[name])
 
 
@@ -249,9 +251,10 @@ def _gather(inputs: Sequence[Input], clocks: Clocks, names: Iterable[str]) -> di
     gathered = {}
     for name in names:
         frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
-        report = pl.Series("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
-        moved = (_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name])
-        gathered[name] = conform(frame.with_columns(*moved, report), GATHERED_FRAMES[name])
+        report = build_column("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
+        for column in _TIMES[name]:
+            frame = set_column(frame, _move(frame[column], sizes, clocks.clocks))
+        gathered[name] = conform(frame.hstack([report]), GATHERED_FRAMES[name])
     return gathered
 
 
@@ -335,12 +338,9 @@ def _list_losses(inputs: Sequence[Input]) -> tuple[Loss, ...]:
 
 def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
     """Map times of reports, one report after the other, to the trace's clock; null stays null."""
-    report_ns = fill_null(times, 0).to_numpy()
     if all(len(clock.offset_ns) == 1 for clock in clocks):
-        trace_ns = report_ns + np.repeat([clock.offset_ns[0] for clock in clocks], sizes)
-    else:
-        by_report = np.split(report_ns, np.cumsum(sizes)[:-1])
-        moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
-        trace_ns = np.concatenate(moved)
-    moved_times = pl.Series(times.name, trace_ns)
+        return times + build_column("", np.repeat([clock.offset_ns[0] for clock in clocks], sizes))
+    by_report = np.split(fill_null(times, 0).to_numpy(), np.cumsum(sizes)[:-1])
+    moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
+    moved_times = build_column(times.name, np.concatenate(moved))
     return moved_times.set(times.is_null(), None) if times.null_count() else moved_times

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.search import number_rows
+
 _PER_DEVIATION = math.pi / 2  # 1.2533 squared: from a deviation to the error of a median
 _ERRORS = 3
 _CUT = 5
@@ -110,12 +112,18 @@ def noise_of_extremes(
 def median_of_others(frame: pl.DataFrame, *, by: Sequence[str], value: str) -> pl.Series:
     """Return the median of `value` over the other rows of each row's group; null for a row without others.
 
+    Args:
+        frame: Any frame.
+        by: Columns that identify a group, of integers, booleans or categories; at least one.
+        value: Column of numbers.
+
     >>> frame = pl.DataFrame({"group": [0, 0, 0, 1], "value": [1, 5, 9, 2]})
     >>> median_of_others(frame, by=["group"], value="value").to_list()
     [7.0, 5.0, 3.0, None]
     """
+    _, number = number_rows([frame[name] for name in by])  # a rank of rows takes ten times as long
     ordered = frame.select(
-        group=pl.struct(by).rank("dense"), value=pl.col(value).cast(pl.Float64), row=pl.int_range(pl.len())
+        pl.Series("group", number), value=pl.col(value).cast(pl.Float64), row=pl.int_range(pl.len())
     ).sort("group", "value")
     group, values = ordered["group"].to_numpy(), ordered["value"].to_numpy()
     rows = np.arange(len(values))

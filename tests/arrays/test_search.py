@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from nsys_pp.arrays import search
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.nearest import find_launched, find_nearest
-from nsys_pp.arrays.search import find_first, find_last, find_pairs, find_rows, number_rows
+from nsys_pp.arrays.search import (
+    find_equal_rows,
+    find_first,
+    find_last,
+    find_pairs,
+    find_rows,
+    number_rows,
+)
 from tests.arrays.grouped_rows import FAR, ROWS, columns
 from tests.arrays.ways import use_numpy
 
@@ -50,6 +57,22 @@ def assert_rows_are_numbered(rows: list[tuple[int | None, ...]]) -> None:
     first, number = number_rows([pl.Series([row[at] for row in rows], dtype=pl.Int64) for at in range(3)])
     assert first.tolist() == [rows.index(row) for row in distinct]
     assert number.tolist() == [distinct.index(row) for row in rows]
+
+
+NUMBERS = st.lists(st.tuples(*[st.integers(-2, 2) | FAR] * 3))
+
+
+@given(NUMBERS, NUMBERS)
+@settings(deadline=None, max_examples=100)
+def test_equal_rows_are_found_at_their_first_row(
+    rows: list[tuple[int, ...]], wanted: list[tuple[int, ...]]
+) -> None:
+    wanted = [*wanted, *rows[::2]]
+    own, other = (
+        [np.array([row[at] for row in table], dtype=np.int64) for at in range(3)] for table in (rows, wanted)
+    )
+    expected = [rows.index(row) if row in rows else -1 for row in wanted]
+    assert find_equal_rows(own, other).tolist() == expected
 
 
 @given(ROWS, ROWS)

@@ -43,6 +43,7 @@ CRITICAL_PATH = build_schema(
     name="CRITICAL_PATH",
 )
 
+_JOB_COLUMNS = ("job", "outer", "kind", "role", "lane", "compute_start_ns", "compute_end_ns")
 _STAYS = build_schema(
     {
         "step": pl.Int64,
@@ -92,7 +93,9 @@ def find_critical_path(training: Training) -> pl.DataFrame:
         clocks that cannot be compared are left out.
     """
     lane_states = training.lane_states.sort("lane", "start_ns")
-    jobs = select_outermost(training.jobs, COMPUTE_KINDS).sort("lane", "compute_start_ns")
+    jobs = select_outermost(training.jobs.select(_JOB_COLUMNS), COMPUTE_KINDS).sort(
+        "lane", "compute_start_ns"
+    )
     lanes = _lanes(lane_states, jobs, training.lanes)
     stays = [
         stay

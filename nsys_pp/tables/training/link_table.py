@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.search import find_equal_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
@@ -135,18 +138,16 @@ def build_link_table(training: Training) -> pl.DataFrame:
 
 def time_transfers(transfers: pl.DataFrame) -> pl.DataFrame:
     """Add `timed_ns` and `timed_bytes`: transfer and size of messages that show the speed of their link; else null."""
-    sent = transfers.select(lane="sender", kernel_ns="send_start_ns", is_both=pl.lit(True)).unique()
-    received = transfers.select(lane="receiver", kernel_ns="receive_start_ns", is_both=pl.lit(True)).unique()
-    of_sender, of_receiver = ["sender", "send_start_ns"], ["receiver", "receive_start_ns"]
-    is_grouped = pl.col("is_both").fill_null(False) | pl.col("is_both_too").fill_null(False)
-    joined = (
-        transfers.join(received, left_on=of_sender, right_on=["lane", "kernel_ns"], how="left")
-        .join(sent, left_on=of_receiver, right_on=["lane", "kernel_ns"], how="left", suffix="_too")
-        .with_columns(is_usable=~pl.col("is_buffered") & pl.col("doubtful").is_null())
-        .with_columns(is_alone=pl.col("is_usable") & ~is_grouped)
+    sent, received = (
+        [numbers(transfers[name]) for name in kernel]
+        for kernel in (("sender", "send_start_ns"), ("receiver", "receive_start_ns"))
     )
+    is_grouped = (find_equal_rows(received, sent) >= 0) | (find_equal_rows(sent, received) >= 0)
+    marked = transfers.with_columns(
+        is_usable=~pl.col("is_buffered") & pl.col("doubtful").is_null()
+    ).with_columns(is_alone=pl.col("is_usable") & build_column("", ~is_grouped))
     is_timed = pl.col("is_alone") | (pl.col("is_usable") & ~pl.col("is_alone").any().over(_PAIR))
-    return joined.with_columns(
+    return marked.with_columns(
         timed_ns=pl.when(is_timed).then("transfer_ns"), timed_bytes=pl.when(is_timed).then("size_bytes")
     )
 

@@ -22,6 +22,7 @@ FALSE_RATE = 0.002
 LARGE_BOUND = 0.02
 """Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
 _FEW_STEPS = 2
+_JOB_COLUMNS = ("job", "outer", "kind", "lane", "step", "micro_batch", "compute_start_ns", "compute_ns")
 _MAD = 1.4826  # from a median absolute deviation to the standard deviation of normal values
 
 
@@ -82,7 +83,7 @@ class Evidence:
         complete = self.lane_steps.select("lane", "step")
         if self.has_passes:
             own = (
-                select_outermost(self.training.jobs, MICRO_BATCH_KINDS)
+                select_outermost(self.training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
                 .join(complete, on=["lane", "step"], how="semi")
                 .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
                 .agg(value_ns=pl.col("compute_ns").sum())

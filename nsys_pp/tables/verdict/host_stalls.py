@@ -102,6 +102,8 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
         times = times.join(evidence.measure_excess(), on="step").filter(
             pl.col("excess") > pl.max_horizontal(_SPREADS * spread, LEAST_SHARE * pl.col("span_ns"))
         )
+        if times.is_empty():
+            continue
         longest = _find_longest(evidence.training, cause)
         rows = times.join(longest, on=["lane", "step"]).sort("lane", "step")
         for row in rows.iter_rows(named=True):
@@ -127,10 +129,11 @@ def _find_longest(training: Training, cause: str) -> pl.DataFrame:
     """Find the longest interval with a cause, of each lane and step: lane, step, start_ns, end_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        training.lane_states.filter(pl.col("cause") == cause)
+        training.lane_states.select("lane", "step", "start_ns", "end_ns", "cause")
+        .filter(pl.col("cause") == cause)
+        .drop("cause")
         .sort(length, descending=True)
         .unique(["lane", "step"], keep="first", maintain_order=True)
-        .select("lane", "step", "start_ns", "end_ns")
     )
 
 

@@ -5,22 +5,39 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import gather, index_rows, whole_numbers
+from nsys_pp.arrays.columns import (
+    NEVER,
+    gather,
+    gather_rows,
+    has_value,
+    index_rows,
+    keep_rows,
+    numbers,
+    pick,
+    whole_numbers,
+)
 from nsys_pp.arrays.order import order_rows
-from nsys_pp.arrays.search import find_last
+from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.causes import CAUSE, NEED
 from nsys_pp.frames.clock_relations import keep_comparable
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
 from nsys_pp.training.run.data_loading import cut_loading
 from nsys_pp.training.run.shared_collectives import find_last_members
 
 _STEP = ["lane", "step"]
-_WAITING = {"message": "message_wait", "collective": "collective_wait"}
-_TRANSFERRING = {"message": "message_transfer", "collective": "collective_transfer"}
-_EITHER = {"message": "message", "collective": "collective"}
+# causes of each need
+_WAITING, _TRANSFERRING, _EITHER = (
+    pl.Series([f"{need}{state}" for need in NEED.categories], dtype=CAUSE)
+    for state in ("_wait", "_transfer", "")
+)
+_POSITIONS = pl.Series("position", [*POSITION.categories, None], dtype=POSITION)
 _NEED = ["need_start_ns", "need_end_ns"]
+_OPERATION = ["lane", *_NEED]
+_PEER = ["peer_start_ns", "bound_ns", "waits_for", "is_complete"]
 _MAX_OPEN = (
     0.5  # share of an operation in which the peer may have begun, for all errors of the clocks within bounds
 )
@@ -59,18 +76,17 @@ def build_lane_states(
     if steps.is_empty():  # reports without a training
         return LANE_STATES.to_frame()
     inside = _clip_to_steps(steps, compute_segments)
-    waits = waits.join(steps.select(*_STEP), on=_STEP, how="semi", maintain_order="left")
+    waits = _keep_steps(waits, steps)
     messages = waits.filter(pl.col("need") == "message").pipe(
         _find_message_peers, keep_comparable(transfers, lanes, "sender", "receiver")
     )
-    needed = waits.filter(pl.col("need").is_not_null()).unique(["lane", *_NEED], keep="first")
+    needed = _list_needs(waits)
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
     exchanges = find_last_members(needed, lanes=lanes, anchors=anchors, kind="send_receive")
     exchanges = exchanges.filter("is_complete")  # slices that exchange with others in lockstep are no members
-    peers = pl.concat([messages, collectives, exchanges], how="diagonal").unique(
-        ["lane", *_NEED], keep="first"
-    )
-    matched = waits.join(peers, on=["lane", *_NEED], how="left", maintain_order="left")
+    peers = pl.concat([messages, collectives, exchanges], how="diagonal")
+    row = find_equal_rows(_read_needs(peers), _read_needs(waits))
+    matched = waits.hstack(gather_rows(peers, _PEER, row))
     computes = inside.select(
         *_STEP, "start_ns", "end_ns", cause=pl.lit("compute", CAUSE), waits_for=pl.lit(None, pl.UInt32)
     )
@@ -115,13 +131,17 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
     spans = index_rows(steps.select("step"), step[rows])
     kept = index_rows(compute_segments[["lane", "start_ns", "compute_ns"]], rows)
-    return kept.hstack([pl.Series("end_ns", end_ns), *spans])
+    return kept.hstack([build_column("end_ns", end_ns), *spans])
 
 
 def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
     """Find the peer lane of each needed message, the start of its kernel, and the error of that time.
 
     For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
+
+    Args:
+        waits: For messages.
+        transfers: Between lanes whose times can be compared.
     """
     received = transfers.select(
         lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
@@ -131,10 +151,38 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.Data
         lane="sender", need_start_ns="send_start_ns", need_end_ns="send_end_ns",
         peer_start_ns="receive_start_ns", bound_ns="bound_ns", waits_for="receiver",
     )  # fmt: skip
-    sides = waits.select("lane", *_NEED).join(pl.concat([received, sent]), on=["lane", *_NEED])
-    # of peers that began together, the first lane
-    last = sides.sort("peer_start_ns", "waits_for", descending=[False, True])
-    return last.unique(["lane", *_NEED], keep="last")
+    sides = pl.concat([received, sent])
+    wait = find_equal_rows(_read_needs(waits), _read_needs(sides))
+    needed = np.flatnonzero(wait >= 0)
+    start, lane = (numbers(sides[name])[needed] for name in ("peer_start_ns", "waits_for"))
+    order = needed[np.lexsort((-lane, start))]  # of peers that began together, the first lane is the last
+    last = np.full(len(waits), -1)
+    last[wait[order]] = order  # numpy keeps the last of several values assigned to one index
+    return index_rows(sides, last[last >= 0])
+
+
+def _list_needs(waits: pl.DataFrame) -> pl.DataFrame:
+    """List the operations that are waited for: lane, need_start_ns, need_end_ns."""
+    needed = keep_rows(select_columns(waits, _OPERATION), has_value(waits["need"]))
+    return index_rows(needed, number_rows(needed.get_columns())[0])
+
+
+def _read_needs(rows: pl.DataFrame) -> list[Int64s]:
+    """Return lane, start and end of the operation of each row."""
+    return [numbers(rows[name]) for name in _OPERATION]
+
+
+def _keep_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Keep the rows with lane and number of a step, in order."""
+    return keep_rows(rows, has_value(rows["step"]) & (_find_steps(steps, rows) >= 0))
+
+
+def _find_steps(steps: pl.DataFrame, rows: pl.DataFrame) -> Int64s:
+    """Find the step with lane and number of each row, the first of several; -1 without one."""
+    (of_lane, of_step), (lane, step) = (
+        (whole_numbers(frame["lane"]), whole_numbers(frame["step"])) for frame in (steps, rows)
+    )
+    return find_pairs(of_lane, of_step, lane, step)
 
 
 def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
@@ -144,10 +192,8 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
     open_ns = last.clip(start, end) - first.clip(start, end)
     is_known = (open_ns <= _MAX_OPEN * (end - start)).fill_null(value=False)
     is_complete = pl.col("is_complete").fill_null(value=True)
-    waiting, transferring, either = (
-        pl.col("need").cast(pl.String).replace_strict(causes, default=None, return_dtype=CAUSE)
-        for causes in (_WAITING, _TRANSFERRING, _EITHER)
-    )
+    need = whole_numbers(waits["need"])
+    waiting, transferring, either = (gather(causes, need) for causes in (_WAITING, _TRANSFERRING, _EITHER))
     edges = waits.with_columns(
         waiting=waiting,
         cause=pl.coalesce("cause", pl.when(is_known & is_complete).then(transferring).otherwise(either)),
@@ -166,16 +212,14 @@ def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
 
 def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
     """Sort states, cut them at changes of position, and join equal neighbours."""
-    lane, start = whole_numbers(lane_states["lane"]), lane_states["start_ns"].to_numpy()
-    lane_states = index_rows(lane_states, order_rows(lane, start))
+    start, end = (lane_states[name].to_numpy() for name in ("start_ns", "end_ns"))
+    order = order_rows(whole_numbers(lane_states["lane"]), start)
     warm, cool, is_known = _find_position_changes(lane_states, jobs)
-    edges = np.stack(
-        [lane_states["start_ns"].to_numpy(), warm, cool, lane_states["end_ns"].to_numpy()], axis=1
-    )
-    state, position = np.nonzero(edges[:, :-1] < edges[:, 1:])
-    start, end = edges[state, position], edges[state, position + 1]
-    positions = pl.Series([*POSITION.categories, None], dtype=POSITION)
-    position = np.where(is_known[state], position, len(positions) - 1)
+    edges = np.stack([start[order], warm[order], cool[order], end[order]], axis=1)
+    piece, position = np.divmod(np.flatnonzero(edges[:, :-1] < edges[:, 1:]), edges.shape[1] - 1)
+    start, end = edges[piece, position], edges[piece, position + 1]
+    state = order[piece]
+    position = np.where(is_known[state], position, len(_POSITIONS) - 1)
     is_new = np.append(-1, end)[:-1] != start
     for values in (
         position,
@@ -186,9 +230,9 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return index_rows(lane_states[[*_STEP, "cause", "waits_for"]], state[first]).hstack(
         [
-            pl.Series("start_ns", start[first]),
-            pl.Series("end_ns", end[last]),
-            gather(positions, position[first]).alias("position"),
+            build_column("start_ns", start[first]),
+            build_column("end_ns", end[last]),
+            gather(_POSITIONS, position[first]),
         ]
     )
 
@@ -210,15 +254,11 @@ def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tup
             last_ns=pl.coalesce("compute_end_ns", "end_ns").filter(is_forward).max(),
         )
     )
-    start, end = pl.col("start_ns"), pl.col("end_ns")
-    warm = pl.col("first_ns").fill_null(start).clip(start, end)
-    located = (
-        lane_states[[*_STEP, "start_ns", "end_ns"]]
-        .join(turns, on=_STEP, how="left", maintain_order="left")
-        .select(
-            warm=warm,
-            cool=pl.max_horizontal(warm, pl.col("last_ns").fill_null(end).clip(start, end)),
-            is_known=pl.col("first_ns").is_not_null() | pl.col("last_ns").is_not_null(),
-        )
+    row = _find_steps(turns, lane_states)
+    first, last = (pick(numbers(turns[name]), row, NEVER) for name in ("first_ns", "last_ns"))
+    start, end = (lane_states[name].to_numpy() for name in ("start_ns", "end_ns"))
+    warm, cool = (
+        np.where(turn == NEVER, absent, turn).clip(start, end)
+        for turn, absent in ((first, start), (last, end))
     )
-    return located["warm"].to_numpy(), located["cool"].to_numpy(), located["is_known"].to_numpy()
+    return warm, np.maximum(warm, cool), (first != NEVER) | (last != NEVER)

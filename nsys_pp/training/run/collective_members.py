@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import relative_bound
+from nsys_pp.frames.columns import select_columns
 
 MAX_BOUND_NS = 250_000
 """Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
@@ -31,11 +32,7 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         events: Collectives by end: stream, lane, name, communicator, end_ns, clock, bound_ns, clock_set.
         captured: lane, first_ns, last_ns: span of the capture of each lane.
     """
-    recorded = (
-        events.filter(pl.col("communicator").is_not_null())
-        .select("stream", "lane", "communicator", "name")
-        .unique()
-    )
+    recorded = _list_streams(events).filter(pl.col("communicator").is_not_null())
     pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
     same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
         "stream", other="stream_of_other"
@@ -57,13 +54,21 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
 
 def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
     """List the streams that may have further members, on clocks that are not known well enough: stream, is_hidden."""
-    streams = events.filter(pl.col("communicator").is_null()).select("stream", "name", *_CLOCKS).unique()
+    streams = (
+        _list_streams(events).filter(pl.col("communicator").is_null()).select("stream", "name", *_CLOCKS)
+    )
     clocks = streams.drop("stream").unique()  # of many lanes, few are distinct
     is_near = relative_bound("_of_other") <= MAX_BOUND_NS
     is_near &= pl.col("clock_set") == pl.col("clock_set_of_other")
     pairs = clocks.join(clocks, on="name", suffix="_of_other").filter(~is_near)
     hidden = streams.join(pairs.select("name", *_CLOCKS).unique(), on=["name", *_CLOCKS], nulls_equal=True)
     return hidden.select("stream", is_hidden=pl.lit(value=True)).unique()
+
+
+def _list_streams(events: pl.DataFrame) -> pl.DataFrame:
+    """List the streams of events: stream, lane, name, communicator, clock, bound_ns, clock_set."""
+    first, _ = find_distinct(numbers(events["stream"]))
+    return index_rows(select_columns(events, ("stream", "lane", "name", "communicator", *_CLOCKS)), first)
 
 
 def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
@@ -181,8 +186,9 @@ def _sum_middles(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
         return np.zeros(len(count), np.int64)
     first = np.cumsum(count) - count
     least, span = int(values.min()), int(values.max()) - int(values.min()) + 1
-    # distances are small: one number of group and distance sorts several times as fast as rows
-    ordered = np.sort(group * span + (values - least))
+    # distances are small: one number of group and distance sorts several times as fast as rows; these are mostly by group,
+    # which a stable sort recognises
+    ordered = np.sort(group * span + (values - least), kind="stable")
     low, high = ordered[first + (count - 1) // 2], ordered[first + count // 2]
     middles: Int64s = low + high - 2 * (np.arange(len(count)) * span - least)
     return middles

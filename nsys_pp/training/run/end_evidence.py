@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -30,6 +31,7 @@ _WIDE_SCALES_NS = _SCALES_NS[-1] * 2.0 ** np.arange(1, 6)  # of lanes that work 
 _SHORT = 0.1  # quantile of the intervals between sends that stands for a short job
 _WIDEST_NS = 1_000_000_000
 _HALF_OF_INT64 = 1 << 62
+_FACTORS = 32  # likelihoods whose product is a double: each is less than 10^5 times that of chance
 _SHARES = (
     0.5,
     0.95,
@@ -133,20 +135,21 @@ def describe_sends(group: Int64s, start: Int64s, end: Int64s, size: int) -> tupl
         Mask of the groups with sends of different durations; `SOON` times a short interval between sends of each group,
         0 with one send.
     """
-    longest, least = (_quantile(group, end - start, share, size) for share in (0.9, 0.0))
-    order = np.lexsort((start, group))
+    longest, least = _find_quantiles(group, end - start, (0.9, 0.0), size)
+    order = order_rows(group, start)
     is_later = np.diff(group[order], prepend=-1) == 0
     interval = np.diff(start[order], prepend=0)[is_later]
-    short = _quantile(group[order][is_later], interval, _SHORT, size).astype(np.float64)
-    return longest > 2 * least + SKEW_NS, SOON * short
+    (short,) = _find_quantiles(group[order][is_later], interval, (_SHORT,), size)
+    return longest > 2 * least + SKEW_NS, SOON * short.astype(np.float64)
 
 
-def _quantile(group: Int64s, values: Int64s, share: float, size: int) -> Int64s:
-    """Return a quantile of the values of each group; 0 without values."""
-    order = np.lexsort((values, group))
+def _find_quantiles(group: Int64s, values: Int64s, shares: Sequence[float], size: int) -> list[Int64s]:
+    """Find quantiles of the values of each group; 0 without values."""
     count = np.bincount(group, minlength=size)
-    at = np.cumsum(count) - count + (share * np.maximum(count - 1, 0)).astype(np.int64)
-    return np.where(count > 0, np.append(values[order], 0)[np.minimum(at, len(values))], 0)
+    first = np.cumsum(count) - count
+    ordered = np.append(_sort_in_groups(group, values, count), 0)
+    positions = [first + (share * np.maximum(count - 1, 0)).astype(np.int64) for share in shares]
+    return [np.where(count > 0, ordered[np.minimum(at, len(values))], 0) for at in positions]
 
 
 def score_ends(
@@ -250,24 +253,39 @@ def _sort_in_groups(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
     span = int(values.max()) - least + 1
     if span * len(count) >= _HALF_OF_INT64:
         return values[np.lexsort((values, group))]
-    # one number instead of two keys: several times as fast
-    keys = np.sort(group * span + (values - least))
+    # one number instead of two keys: several times as fast; and rows are mostly by group, which a stable sort recognises
+    keys = np.sort(group * span + (values - least), kind="stable")
     return keys - np.repeat(np.arange(len(count)) * span, count) + least
 
 
 def _find_likeliest(group: Int64s, off_ns: Floats, size: int, scales_ns: Sequence[float]) -> Floats:
-    """Sum the logarithms of likelihoods of each group, for the likeliest scale and share of messages that end together."""
+    """Sum the logarithms of likelihoods of each group, for the likeliest scale and share of messages that end together.
+
+    Args:
+        group: Ascending.
+        off_ns: Distance of each message from the constant of its group.
+        size: Number of groups.
+        scales_ns: Each twice the one before it.
+    """
+    count = np.bincount(group, minlength=size)
+    block_count = -(-count // _FACTORS)
+    block = np.arange(block_count.sum()) - np.repeat(np.cumsum(block_count) - block_count, block_count)
+    first = np.repeat(np.cumsum(count) - count, block_count) + _FACTORS * block
+    group_of_block = np.repeat(np.arange(size), block_count)
     best = np.full(size, -np.inf)
-    nearer = -off_ns
-    for scale_ns in scales_ns:
-        ratio = nearer / scale_ns
-        np.exp(ratio, out=ratio)
-        ratio *= WINDOW_NS / (2 * scale_ns)
+    scale_ns = scales_ns[-1]
+    density = np.exp(off_ns * (-1 / scale_ns))
+    likelihood = np.empty_like(density)
+    for _ in scales_ns:
         for share in _SHARES:
-            likelihood = share * ratio
-            likelihood += 1 - share
-            np.log(likelihood, out=likelihood)
-            np.maximum(best, np.bincount(group, likelihood, size), out=best)
+            # a logarithm takes longer than the multiplications that it replaces; the constant factor is taken out of each
+            np.multiply(density, share / (1 - share) * WINDOW_NS / (2 * scale_ns), out=likelihood)
+            likelihood += 1
+            logs = np.log(np.multiply.reduceat(likelihood, first)) if len(first) else np.zeros(0)
+            of_group = np.bincount(group_of_block, logs, size) + count * np.log(1 - share)
+            np.maximum(best, of_group, out=best)
+        scale_ns /= 2
+        density *= density  # of half the scale
     return best
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, keep_rows, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, gather, keep_rows, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.records import join_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, is_same_clock, relative_bound
-from nsys_pp.frames.training import DIRECTION
+from nsys_pp.frames.columns import select_columns
+from nsys_pp.frames.training import DIRECTION, JOB_KINDS
 from nsys_pp.training.run.end_evidence import MOST, SOON, Evidence, Times, score_pairs
-from nsys_pp.training.run.step_positions import PositionFinder, PositionPairs
+from nsys_pp.training.run.step_positions import POSITION_COLUMNS, PositionFinder, PositionPairs
 
 _SPAN = ("start_ns", "end_ns")
+_COLUMNS = ("verb", "route", "direction", *CLOCK, *_SPAN, *POSITION_COLUMNS)
 _SAMPLE = 100  # messages of a route that are compared with those of each candidate
 _MOST_PAIRS = 4_000_000  # rows of all candidates: fewer messages are compared where there are many lanes
 _BLOCK_PAIRS = 1 << 19  # rows of the candidates that are compared at a time, for memory
@@ -43,9 +46,10 @@ def score_candidates(
         same if clocks may be wrong by any constant.
     """
     size = max(12, min(_SAMPLE, _MOST_PAIRS // max(len(candidates), 1)))
-    sends = _sample(messages.filter(verb="send"), size)
-    receives = messages.filter(verb="receive")
-    sides = _describe_candidates(messages, candidates, job_times)
+    messages = select_columns(messages, _COLUMNS)
+    all_sends, receives = (messages.filter(verb=verb) for verb in ("send", "receive"))
+    sides = _describe_candidates(all_sends, receives, candidates, job_times)
+    sends = _sample(all_sends, size)
     has_evidence = sides["is_comparable"].to_numpy()
     finder, block = PositionFinder(sends, receives), max(_BLOCK_PAIRS // size, 1)
     evidence = [
@@ -56,9 +60,11 @@ def score_candidates(
         {name: np.concatenate([getattr(part[at], name) for part in evidence]) for name in names}
         for at, names in enumerate((("score", "contrast", "count", "together"), ("score", "count")))
     )
-    return candidates.with_columns(
-        *(pl.Series(name, np.where(has_evidence, values, 0)) for name, values in certain.items()),
-        *(pl.Series(f"wild_{name}", values) for name, values in wild.items()),
+    return candidates.hstack(
+        [
+            *(build_column(name, np.where(has_evidence, values, 0)) for name, values in certain.items()),
+            *(build_column(f"wild_{name}", values) for name, values in wild.items()),
+        ]
     )
 
 
@@ -96,14 +102,18 @@ def _score_block(
 
 
 def _describe_candidates(
-    messages: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
+    sends: pl.DataFrame, receives: pl.DataFrame, candidates: pl.DataFrame, job_times: pl.DataFrame
 ) -> pl.DataFrame:
     """Add to candidates, in order: is_comparable, is_same_clock, reach (of ends), transfer_ns (the longest), both routes."""
     sides = candidates
-    for verb, key, suffix in (("send", "send_route", ""), ("receive", "receive_route", "_of_receive")):
-        routes = _describe_routes(messages.filter(verb=verb))
+    for messages, key, suffix in ((sends, "send_route", ""), (receives, "receive_route", "_of_receive")):
         sides = sides.join(
-            routes, left_on=key, right_on="route", suffix=suffix, how="left", maintain_order="left"
+            _describe_routes(messages),
+            left_on=key,
+            right_on="route",
+            suffix=suffix,
+            how="left",
+            maintain_order="left",
         )
     shortest = pl.min_horizontal("interval_ns", "job_ns").fill_null(0.0)
     sides = sides.join(job_times, on="direction", how="left", nulls_equal=True, maintain_order="left")
@@ -121,8 +131,9 @@ def measure_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     Args:
         jobs: `RUN_JOBS`.
     """
+    directions = pl.Series("direction", JOB_KINDS).cast(DIRECTION, strict=False)  # null for other kinds
     measured = jobs.select(
-        direction=pl.col("kind").cast(pl.String).cast(DIRECTION, strict=False),
+        gather(directions, whole_numbers(jobs["kind"])),
         job_ns=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
     ).drop_nulls()
     times = measured.group_by("direction", maintain_order=True).agg(pl.col("job_ns").quantile(_SHORT))

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nsys_pp.arrays.columns import whole_numbers
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
@@ -94,8 +95,8 @@ def count_stages(lanes: pl.DataFrame) -> int:
     Args:
         lanes: `LANES`.
     """
-    last = int(lanes["stage"].fill_null(-1).to_numpy().max(initial=-1))
-    known = int(lanes["stage_count"].fill_null(0).to_numpy().max(initial=0))
+    last = int(whole_numbers(lanes["stage"]).max(initial=-1))
+    known = int(whole_numbers(lanes["stage_count"]).max(initial=0))
     return max(last + 1, known) if last >= 0 else 0
 
 

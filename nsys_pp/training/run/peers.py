@@ -60,7 +60,7 @@ def find_peers(
     unrouted = _omit(rest, by_route).filter(_is_mixed(rest, topology))
     partners = pl.concat(
         [
-            rest.join(by_route, on="row").select("lane", "peer_lane").unique(),
+            rest.select("row", "lane").join(by_route, on="row").select("lane", "peer_lane").unique(),
             _list_forced(lanes, topology),
         ]
     )
@@ -136,7 +136,7 @@ def _find_route_peers(
         ]
         pairs = pl.concat([part.select("lane", "peer_lane", "is_doubtful") for part in (forced, *both)])
         targets = lanes.select(peer_lane="lane", target="stage")
-        found = messages.join(
+        found = messages.select("row", "lane", "target").join(
             pairs.unique().join(targets, on="peer_lane"), on=["lane", "target"], maintain_order="left"
         )
     else:
@@ -147,7 +147,7 @@ def _find_route_peers(
             )
             for own, other in (("send_route", "receive_route"), ("receive_route", "send_route"))
         ]
-        found = messages.join(pl.concat(both), on="route", maintain_order="left")
+        found = messages.select("row", "route").join(pl.concat(both), on="route", maintain_order="left")
     return found.with_columns(
         is_guess=pl.lit(True), peer_source=pl.lit(STAGES if with_stage else ENDS)
     ).select(*_PEERS)

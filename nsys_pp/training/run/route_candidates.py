@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from nsys_pp.arrays.columns import find_distinct, index_rows, whole_numbers
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.training.run.routes import SLICE, Topology
 
 _MOST_CHUNKS = 1 << 20
@@ -25,16 +28,15 @@ def list_candidates(messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
         chunks are known but stages are not, routes. The lanes of candidates of one kind (direction and chunks; 0 in
         other cases) mostly have the same distance.
     """
-    columns = ["route", "lane", "stage", "target", "direction", "chunk", *SLICE]
-    routes = messages.filter(pl.col("direction").is_not_null(), pl.col("verb").is_not_null())
-    routes = routes.select(columns).unique("route", maintain_order=True)
-    routes = routes.filter(pl.col("target").is_not_null() == (topology.stages > 1))
-    sends, receives = (
-        routes.join(
-            messages.filter(verb=verb).select("route").unique(), on="route", how="semi", maintain_order="left"
-        )
-        for verb in ("send", "receive")
+    # all messages of a route have the same verb, direction and target
+    first, _ = find_distinct(whole_numbers(messages["route"]))
+    columns = ["verb", "route", "lane", "stage", "target", "direction", "chunk", *SLICE]
+    routes = index_rows(select_columns(messages, columns), np.sort(first)).filter(
+        pl.col("verb").is_not_null(),
+        pl.col("direction").is_not_null(),
+        pl.col("target").is_not_null() == (topology.stages > 1),
     )
+    sends, receives = (routes.filter(verb=verb).drop("verb") for verb in ("send", "receive"))
     # all pairs of a direction are too many where there are many lanes
     own, other = ["direction"], ["direction"]
     if topology.stages > 1:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, pack, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, gather_rows, pack, whole_numbers
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.clock_relations import CLOCK
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.lanes import count_stages
@@ -94,9 +95,8 @@ def locate_messages(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topol
         (virtual stage of the sender), target (stage of the peer), and route (number of the messages of one lane with the
         same verb, direction and target, or chunk where stages are unknown); null where unknown, route without a verb.
     """
-    located = messages.with_row_index("row").join(
-        lanes.select("lane", "stage", *CLOCK, *SLICE), on="lane", how="left", maintain_order="left"
-    )
+    of_lane = find_rows(whole_numbers(lanes["lane"]), whole_numbers(messages["lane"]))
+    located = messages.with_row_index("row").hstack(gather_rows(lanes, ("stage", *CLOCK, *SLICE), of_lane))
     located = located.with_columns(_infer_direction(topology), issue_ns=pl.coalesce("launch_ns", "start_ns"))
     located = _add_links(located, topology)
     names = ("lane", "verb", "direction", "target", *(() if topology.stages else ("chunk",)))

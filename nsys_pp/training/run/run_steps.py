@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import gather, has_value, set_column, whole_numbers
+from nsys_pp.arrays.columns import find_distinct, gather, has_value, pack, set_column, whole_numbers
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -71,10 +71,12 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     Returns:
         The same rows in the same order; null where a step has no number.
     """
-    if not numbers.select("lane", "step").is_duplicated().any():  # else a number repeats, as after a restart
-        (lane, step), (of_lane, of_step) = (
-            (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
-        )
+    (lane, step), (of_lane, of_step) = (
+        (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
+    )
+    if len(find_distinct(pack(of_lane, of_step))[0]) == len(
+        numbers
+    ):  # else a number repeats, as after a restart
         row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
         return set_column(frame, gather(numbers["run_step"], row).alias("step"))
     joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")

@@ -13,6 +13,7 @@ from functools import partial
 import polars as pl
 
 from nsys_pp.arrays.columns import index_rows
+from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.missing_ranks import list_missing_ranks
@@ -143,8 +144,8 @@ def _pair(messages: pl.DataFrame) -> pl.DataFrame:
     sends, receives = (index_rows(paired, rows) for rows in (matches.send, matches.receive))
     return sends.hstack(
         [
-            pl.Series("channel", matches.channel),
-            pl.Series("has_rival_order", matches.is_doubtful),
+            build_column("channel", matches.channel),
+            build_column("has_rival_order", matches.is_doubtful),
             *(column.alias(f"{column.name}_of_receive") for column in receives),
         ]
     )
@@ -188,8 +189,8 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
             transfer_ns=pl.col("receive_end_ns") - pl.col("receive_start_ns") - pl.col("receive_wait_ns")
         )
         .with_columns(pl.when("is_comparable").then(pl.col(name)).alias(name) for name in _COMPARED)
-        .sort("send_start_ns", "sender", "receiver")
         .pipe(conform, TRANSFERS)
+        .sort("send_start_ns", "sender", "receiver")
     )
 
 

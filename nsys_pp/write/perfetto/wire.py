@@ -30,7 +30,7 @@ Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 _BYTES = tuple(bytes((number,)) for number in range(128))
 _FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
-_SOME_STRINGS = 1_024  # that are encoded by Python, faster than by a query
+_LISTED_STRINGS = 4_096  # that are decoded once, as a list: each query of a column decodes names again
 
 
 class Column(Struct, frozen=True):
@@ -208,7 +208,7 @@ def encode_strings(
     if isinstance(strings, pl.Series):
         strings = Texts(strings)
     few = None
-    if len(strings) <= _SOME_STRINGS:
+    if len(strings) <= _LISTED_STRINGS:
         few = [text.encode() for text in strings if text is not None]
         if len(few) <= _FEW_STRINGS and max(map(len, few)) <= _SHORT_BYTES:  # all numbers are one byte wide
             return _encode_short_strings(number, id_number, text_number, few)

@@ -23,8 +23,12 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
+from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.conform import conform
 from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
@@ -331,26 +335,28 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     waits = ~is_among(lane_states["cause"], _BUSY)
     stages = training.lanes.drop_nulls("stage").select("stage", "lane")
     for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
-        is_of_stage = np.isin(lane, lanes["lane"].to_numpy())
+        is_of_stage = mark_members(lane, lanes["lane"].to_numpy())
         if not is_of_stage.any():
             continue
         name = f"bubble of stage {stage}"
         track = Track(path=(name,), name=name, rank=1 + int(str(stage)), counter_unit="%")
         drawing.tracks.append(track)
         rows = np.flatnonzero(is_of_stage & waits)
-        samples = _bubble_samples(start[rows], end[rows], count=len(np.unique(lane[is_of_stage])))
+        samples = _bubble_samples(start[rows], end[rows], count=len(list_members(lane[is_of_stage])))
         drawing.subtracks.append(CounterSubtrack(track=track.path, samples=samples))
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
     """Sample the percentage of `count` lanes that are in a bubble: `SAMPLES`, at each change; bubbles are [start, end)."""
-    times, index = np.unique(np.concatenate([start, end]), return_inverse=True)
-    change = np.bincount(index[: len(start)], minlength=len(times)) - np.bincount(
-        index[len(start) :], minlength=len(times)
+    times = np.concatenate([start, end])
+    order = np.argsort(times)
+    times, lanes = times[order], np.cumsum(np.repeat([1, -1], [len(start), len(end)])[order])
+    last = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])  # of each time
+    changed = last[np.diff(lanes[last], prepend=0) != 0]
+    share = np.round(100 * lanes[changed] / count, 1)
+    return conform(
+        build_frame([build_column("time_ns", times[changed]), build_column("value", share)]), SAMPLES
     )
-    share = np.round(100 * np.cumsum(change) / count, 1)
-    changes = np.flatnonzero(change)
-    return pl.DataFrame({"time_ns": times[changes], "value": share[changes]}, schema=SAMPLES)
 
 
 def _color(key: str) -> pl.Expr:

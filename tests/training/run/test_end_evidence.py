@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import SKEW_NS
+from nsys_pp.training.run import end_evidence
 from nsys_pp.training.run.end_evidence import (
     CLEAR,
     SOON,
@@ -72,6 +73,27 @@ def test_evidence_is_a_ratio_of_likelihoods(rows: list[tuple[int, int]], least: 
         assert found.together[number] == sum(apart <= SKEW_NS for apart in off)
         assert found.score[number] == pytest.approx(near - math.log1p((least + most) / 1_000))
         assert found.contrast[number] == pytest.approx(near - max(wide, 0))
+
+
+@given(DISTANCES, st.integers(1, 5))
+@settings(deadline=None, max_examples=50)
+def test_the_number_of_likelihoods_in_a_product_changes_nothing(
+    rows: list[tuple[int, int]], factors: int
+) -> None:
+    hypothesis, apart = (np.array([row[column] for row in rows], dtype=np.int64) for column in (0, 1))
+    anywhere = (np.full(SIZE, -np.inf), np.full(SIZE, np.inf))
+    (whole,) = score_ends(hypothesis, apart, [anywhere])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(end_evidence, "_FACTORS", factors)
+        (divided,) = score_ends(hypothesis, apart, [anywhere])
+    for name in ("score", "contrast"):
+        assert getattr(divided, name) == pytest.approx(getattr(whole, name), abs=1e-9)
+
+
+def test_many_messages_have_a_finite_score() -> None:
+    count = 10_000
+    (found,) = score_ends(np.zeros(count, np.int64), np.zeros(count, np.int64), [(np.zeros(1), np.zeros(1))])
+    assert found.score[0] == pytest.approx(count * likelihood([0.0], TIGHT[0]))
 
 
 def test_pairs_in_step_are_less_likely_than_pairs_that_end_together() -> None:
