@@ -20,7 +20,7 @@ from nsys_pp.arrays.core_arguments import ArrayArgument, declare, find_address
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 17
+_VERSION = 18
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -61,14 +61,18 @@ class Core:
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
         pointer, number = ctypes.c_void_p, ctypes.c_double
-        two, three, six = ([pointer] * length for length in (2, 3, 6))
+        two, three, four, six = ([pointer] * length for length in (2, 3, 4, 6))
         # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
         self.prepare_points = declare(library.core_prepare_points, pointer)
         self.search_points = declare(library.core_search_points, pointer, pointer)
         self.weigh = declare(library.core_weigh, *three)
+        lines = (library.core_weigh_lines, library.core_fit_starts)
+        self.weigh_lines, self.fit_starts = (declare(function, *three, pointer) for function in lines)
         self.vote = declare(library.core_vote, pointer)  # the same, `votes.py`
         self.fit_line = declare(library.core_fit_line, count, *three, number, number, count, *two)
         self.find_line = declare(library.core_find_line, count, *two, count, pointer, number, *six)
+        self.find_lines = declare(library.core_find_lines, count, *four, number, number, count, pointer)
+        self.sum_sections = declare(library.core_sum_sections, count, *three)
         # of arrays that `lever_sums.py` checks
         self.sum_levers = declare(library.core_sum_levers, count, *two, *two, count, pointer, count, *two)
         self.sum_products = declare(library.core_sum_products, count, *six, count, pointer)
