@@ -26,7 +26,9 @@ CANDIDATES = 10
 WINDOWS = 64
 """Windows of offsets with most votes."""
 
-_SUFFICIENT = 512  # halves of windows with most votes: a window takes two, and rules out the one before
+_SUFFICIENT = (
+    3 * WINDOWS
+)  # halves of windows with most votes: a window takes two, and rules out the one before
 _EXPECTED_NS = 1e6  # from the expected offset
 _ROUNDING_NS = 1.0  # of a distance from it
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps

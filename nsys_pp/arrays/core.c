@@ -1989,6 +1989,8 @@ API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
 
 #define MOST_HALVES (1 << 22)
 #define FEW_VOTES 16
+#define SLOTS 16           /* of a half: its votes are few in each */
+#define MANY_HALVES (1 << 16) /* that have one slot each */
 
 typedef struct {
     /* Of each voter: time and expected time, channel, and the rows of the others that it may vote for. */
@@ -2009,39 +2011,45 @@ typedef struct {
     /* Halves of windows with such votes: number, first vote (and the end) and sum of weights. */
     int64_t *half, *bounds, halves;
     double *sums;
-    /* Room: an offset, a voter and another for each vote, in order of voters; votes of each voter. */
-    double *raw;
-    int64_t *voter, *other, *inside;
+    int64_t *inside; /* votes of each voter */
 } Votes;
+
+typedef struct {
+    double offset;
+    int32_t voter, other;
+} Vote;
 
 typedef struct {
     double least, width; /* first offset, width of a half */
     int64_t count, votes; /* of halves; of votes, all in all */
     double *weight;       /* of a window: a half and the one after it */
-    int32_t *half_of;     /* each vote, in order of voters */
+    int32_t *half_of;     /* each vote, in order of voters; then its slot */
     uint8_t *is_kept;     /* each half */
-    int64_t *next;        /* votes of all halves before, and of each half once they are placed */
-    int64_t *order;       /* room for the votes that are kept, twice */
+    int32_t *kept_number;  /* number of each half among those that are kept; or -1 */
+    int64_t of_half;      /* slots of each half, a power of 2 */
+    int64_t slots, *next; /* all slots; votes of those before each, and of itself once they are listed */
+    Vote *kept;           /* votes that are kept, and room for as many */
 } Halves;
 
 /* Sort votes by offset, stable. room: for as many. */
-static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t *room) {
+static void sort_votes(int64_t count, Vote *votes, Vote *room) {
     if (count <= FEW_VOTES) {
         for (int64_t number = 1; number < count; number++) {
-            int64_t vote = votes[number], at = number;
-            for (; at > 0 && raw[votes[at - 1]] > raw[vote]; at--) votes[at] = votes[at - 1];
+            Vote vote = votes[number];
+            int64_t at = number;
+            for (; at > 0 && votes[at - 1].offset > vote.offset; at--) votes[at] = votes[at - 1];
             votes[at] = vote;
         }
         return;
     }
     int64_t half = count / 2, left = 0, right = half;
-    sort_votes(raw, half, votes, room);
-    sort_votes(raw, count - half, votes + half, room);
+    sort_votes(half, votes, room);
+    sort_votes(count - half, votes + half, room);
     for (int64_t at = 0; at < count; at++) {
-        int takes_left = right == count || (left < half && raw[votes[left]] <= raw[votes[right]]);
+        int takes_left = right == count || (left < half && votes[left].offset <= votes[right].offset);
         room[at] = votes[takes_left ? left++ : right++];
     }
-    memcpy(votes, room, (size_t)count * sizeof(int64_t));
+    memcpy(votes, room, (size_t)count * sizeof(Vote));
 }
 
 static int may_vote(const Votes *of, int64_t voter, int64_t row) {
@@ -2108,45 +2116,73 @@ static void keep_halves(Votes *of, Halves *halves) {
     }
 }
 
-/* List the votes of halves that are kept, in order of voters; `next` receives the number of those before each half. */
-static void list_kept(Votes *of, Halves *halves) {
-    int64_t vote = 0, kept = 0;
+/* Number the slots of the halves that are kept; return -1 where memory is short. */
+static int number_slots(Halves *halves) {
+    int64_t kept = 0;
+    halves->kept_number = allocate(halves->count, sizeof(int32_t));
+    if (!halves->kept_number) return -1;
+    for (int64_t half = 0; half < halves->count; half++) halves->kept_number[half] = halves->is_kept[half] ? (int32_t)kept++ : -1;
+    halves->of_half = kept <= MANY_HALVES ? SLOTS : 1;
+    halves->slots = kept * halves->of_half;
+    halves->next = allocate_zeros(halves->slots + 1, sizeof(int64_t));
+    return halves->next ? 0 : -1;
+}
+
+/* Find the slot of each vote of a half that is kept; of others -1. */
+static void find_slots(Votes *of, Halves *halves) {
+    int64_t vote = 0, number = halves->of_half;
     for (int64_t voter = 0; voter < of->count; voter++) {
         if (!of->inside[voter]) continue;
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
             if (!may_vote(of, voter, row)) continue;
-            int64_t half = halves->half_of[vote++];
-            if (!halves->is_kept[half]) continue;
-            of->raw[kept] = of->times[row] - of->end[voter];
-            of->voter[kept] = voter;
-            of->other[kept++] = row;
-            halves->next[half + 1]++;
+            int64_t half = halves->half_of[vote], first = halves->kept_number[half], slot = -1;
+            if (first >= 0) {
+                double from = (of->times[row] - of->end[voter] - halves->least) / halves->width;
+                slot = first * number + (int64_t)(from * (double)number) - half * number; /* a power of 2: the product is exact */
+                halves->next[slot + 1]++;
+            }
+            halves->half_of[vote++] = (int32_t)slot;
         }
     }
-    of->votes = kept;
-    for (int64_t half = 0; half < halves->count; half++) halves->next[half + 1] += halves->next[half];
+    for (int64_t slot = 0; slot < halves->slots; slot++) halves->next[slot + 1] += halves->next[slot];
+    of->votes = halves->next[halves->slots];
+}
+
+/* List the votes of halves that are kept, by slot. */
+static void list_kept(const Votes *of, Halves *halves) {
+    int64_t vote = 0;
+    for (int64_t voter = 0; voter < of->count; voter++) {
+        if (!of->inside[voter]) continue;
+        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
+            if (!may_vote(of, voter, row)) continue;
+            int64_t slot = halves->half_of[vote++];
+            if (slot >= 0)
+                halves->kept[halves->next[slot]++] = (Vote){of->times[row] - of->end[voter], (int32_t)voter, (int32_t)row};
+        }
+    }
 }
 
 /* Order the votes that are kept by offset, and sum them by halves. */
 static void order_votes(Votes *of, Halves *halves) {
-    int64_t *next = halves->next, *order = halves->order;
-    for (int64_t vote = 0; vote < of->votes; vote++)
-        order[next[(int64_t)((of->raw[vote] - halves->least) / halves->width)]++] = vote;
-    for (int64_t half = 0, first = 0; half < halves->count; first = next[half++]) {
-        if (next[half] == first) continue;
-        sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
+    int64_t at = 0, first = 0;
+    for (int64_t slot = 0; slot < halves->slots; first = halves->next[slot++])
+        sort_votes(halves->next[slot] - first, halves->kept + first, halves->kept + of->votes);
+    for (int64_t half = 0; half < halves->count; half++) {
+        if (halves->kept_number[half] < 0) continue;
+        int64_t stop = halves->next[(halves->kept_number[half] + 1) * halves->of_half - 1];
+        if (stop == at) continue;
         double sum = 0.0;
-        for (int64_t at = first; at < next[half]; at++) {
-            int64_t vote = order[at], voter = of->voter[vote];
-            of->time[at] = of->end[voter];
-            of->time_rank[at] = of->rank[voter];
-            of->offset[at] = of->raw[vote];
-            of->weight[at] = 1.0 / (double)of->inside[voter];
-            of->link[at] = of->channel[voter] * of->other_channel_count + of->other_channel[of->other[vote]];
+        of->half[of->halves] = half;
+        of->bounds[of->halves] = at;
+        for (; at < stop; at++) {
+            Vote vote = halves->kept[at];
+            of->time[at] = of->end[vote.voter];
+            of->time_rank[at] = of->rank[vote.voter];
+            of->offset[at] = vote.offset;
+            of->weight[at] = 1.0 / (double)of->inside[vote.voter];
+            of->link[at] = of->channel[vote.voter] * of->other_channel_count + of->other_channel[vote.other];
             sum += of->weight[at];
         }
-        of->half[of->halves] = half;
-        of->bounds[of->halves] = first;
         of->sums[of->halves++] = sum;
     }
     of->bounds[of->halves] = of->votes;
@@ -2161,20 +2197,26 @@ API int64_t core_vote(Votes *of) {
     halves.weight = allocate_zeros(2 * halves.count, sizeof(double));
     halves.half_of = allocate(halves.votes, sizeof(int32_t));
     halves.is_kept = allocate_zeros(halves.count, 1);
-    halves.next = allocate_zeros(halves.count + 1, sizeof(int64_t));
-    int64_t result = !halves.weight || !halves.half_of || !halves.is_kept || !halves.next ? -1 : 0;
+    int64_t result = !halves.weight || !halves.half_of || !halves.is_kept ? -1 : 0;
     if (!result) {
         keep_halves(of, &halves);
+        result = number_slots(&halves);
+    }
+    if (!result) {
+        find_slots(of, &halves);
+        halves.kept = allocate(2 * of->votes, sizeof(Vote));
+        result = halves.kept ? 0 : -1;
+    }
+    if (!result) {
         list_kept(of, &halves);
-        halves.order = allocate(2 * of->votes, sizeof(int64_t));
-        result = halves.order ? 0 : -1;
-        if (!result) order_votes(of, &halves);
+        order_votes(of, &halves);
     }
     release(halves.weight);
     release(halves.half_of);
     release(halves.is_kept);
+    release(halves.kept_number);
     release(halves.next);
-    release(halves.order);
+    release(halves.kept);
     return result;
 }
 

@@ -12,6 +12,7 @@ from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
+_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 
 
@@ -30,7 +31,7 @@ class _Arguments(ctypes.Structure):
         ("votes", _COUNT),
         *((name, _POINTER) for name in ("half", "bounds")),
         ("halves", _COUNT),
-        *((name, _POINTER) for name in ("sums", "raw", "voter", "other", "inside")),
+        *((name, _POINTER) for name in ("sums", "inside")),
     )
 
 
@@ -94,7 +95,7 @@ def collect_votes(
         near: Votes this close to the expected time are collected as well, with all others of their half.
 
     Returns:
-        The votes; None where offsets are too far apart to be counted by halves of windows.
+        The votes; None where they are too many, or offsets are too far apart to be counted by halves of windows.
 
     Raises:
         ValueError: Columns have different lengths, or a window is not among the others.
@@ -106,6 +107,8 @@ def collect_votes(
     if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0 or sufficient < 1:
         raise ValueError("a window is not among the others, has no width, or none suffices")
     rows = int((high - low).sum())
+    if max(len(end), len(times), rows) >= _MOST_ROWS:
+        return None
     held: dict[str, Any] = {
         name: np.ascontiguousarray(values, dtype=of)
         for of, columns in (
@@ -115,11 +118,8 @@ def collect_votes(
         for name, values in columns.items()
     }
     held["rank"] = np.unique(held["end"], return_inverse=True)[1]
-    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums", "raw")}
-    held |= {
-        name: np.empty(rows + 1, dtype=np.int64)
-        for name in ("time_rank", "link", "half", "bounds", "voter", "other")
-    }
+    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums")}
+    held |= {name: np.empty(rows + 1, dtype=np.int64) for name in ("time_rank", "link", "half", "bounds")}
     held["inside"] = np.empty(len(end), dtype=np.int64)
     arguments = _Arguments(
         count=len(end),
