@@ -30,6 +30,7 @@ from nsys_pp.alignment.votes import (
     list_windows,
     vote,
 )
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.near_lines import LineStarts
 from nsys_pp.arrays.threads import open_executor
@@ -235,7 +236,7 @@ def widen_scatter(sharpest_ns: float) -> float:
 def find_single(events: Events, reference: Reference) -> Line | None:
     """Find a constant offset by keys with a single operation on both sides; None without any, or where they disagree."""
     offsets = []
-    for key in np.unique(events.key).tolist():
+    for key in list_distinct(events.key).tolist():
         ends = events.end[events.key == key]
         first, stop = reference.of_key(key)
         instances, rows = np.unique(reference.instances[first:stop], return_index=True)

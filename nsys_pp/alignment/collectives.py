@@ -24,7 +24,7 @@ from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.next_units import LastChoices, choose_next
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
-from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -75,7 +75,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         replace(matcher, prior=replace(matcher.prior, session_width_ns=MAX_SESSION_DIFFERENCE_NS)).tie(
             [unit for unit in units if number in unit.machines], only_clear=True
         )
-        for number in np.unique(machine).tolist()
+        for number in list_distinct(machine).tolist()
     ]
     units = [unit for tied in by_machine for unit in tied]
     units = matcher.tie_all(units)
@@ -309,7 +309,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:
             machines = unit.machines
-            if len(machines) > 1 or machines & timeline.machines:
+            if len(machines) > 1 or timeline.find_shared(unit):
                 joint.append([unit])
                 continue
             of_machine.setdefault(next(iter(machines)), []).append(unit)
@@ -321,7 +321,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             self.sharpest_ns.append(choice.sharpest_ns)
         operations = choice.unit.merge_operations()
         distances = timeline.inherit_doubts(operations, choice.line, self.scatter_ns())
-        shared = choice.unit.machines & timeline.machines
+        shared = timeline.find_shared(choice.unit)
         if shared:  # it was expected near the others of its machine
             distances = distances.widen(
                 min(
