@@ -2023,12 +2023,12 @@ typedef struct {
     double least, width; /* first offset, width of a half */
     int64_t count, votes; /* of halves; of votes, all in all */
     double *weight;       /* of a window: a half and the one after it */
-    int32_t *half_of;     /* each vote, in order of voters; then its slot */
+    int32_t *half_of;     /* each vote, in order of voters; then slots of those that are kept */
     uint8_t *is_kept;     /* each half */
     int32_t *kept_number;  /* number of each half among those that are kept; or -1 */
     int64_t of_half;      /* slots of each half, a power of 2 */
     int64_t slots, *next; /* all slots; votes of those before each, and of itself once they are listed */
-    Vote *kept;           /* votes that are kept, and room for as many */
+    Vote *kept;           /* votes that are kept, and room for as many; room for all votes, twice */
 } Halves;
 
 /* Sort votes by offset, stable. room: for as many. */
@@ -2128,45 +2128,33 @@ static int number_slots(Halves *halves) {
     return halves->next ? 0 : -1;
 }
 
-/* Find the slot of each vote of a half that is kept; of others -1. */
-static void find_slots(Votes *of, Halves *halves) {
-    int64_t vote = 0, number = halves->of_half;
+/* List the votes of halves that are kept, by slot: first in order of voters, with the slot of each in `half_of`. */
+static void list_kept(Votes *of, Halves *halves) {
+    int64_t vote = 0, kept = 0, number = halves->of_half;
+    Vote *found = halves->kept + halves->votes;
     for (int64_t voter = 0; voter < of->count; voter++) {
         if (!of->inside[voter]) continue;
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
             if (!may_vote(of, voter, row)) continue;
-            int64_t half = halves->half_of[vote], first = halves->kept_number[half], slot = -1;
-            if (first >= 0) {
-                double from = (of->times[row] - of->end[voter] - halves->least) / halves->width;
-                slot = first * number + (int64_t)(from * (double)number) - half * number; /* a power of 2: the product is exact */
-                halves->next[slot + 1]++;
-            }
-            halves->half_of[vote++] = (int32_t)slot;
+            int64_t half = halves->half_of[vote++], first = halves->kept_number[half];
+            if (first < 0) continue;
+            double offset = of->times[row] - of->end[voter], from = (offset - halves->least) / halves->width;
+            int64_t slot = first * number + (int64_t)(from * (double)number) - half * number; /* a power of 2: the product is exact */
+            halves->next[slot + 1]++;
+            halves->half_of[kept] = (int32_t)slot; /* not after that of a vote that was not read */
+            found[kept++] = (Vote){offset, (int32_t)voter, (int32_t)row};
         }
     }
+    of->votes = kept;
     for (int64_t slot = 0; slot < halves->slots; slot++) halves->next[slot + 1] += halves->next[slot];
-    of->votes = halves->next[halves->slots];
-}
-
-/* List the votes of halves that are kept, by slot. */
-static void list_kept(const Votes *of, Halves *halves) {
-    int64_t vote = 0;
-    for (int64_t voter = 0; voter < of->count; voter++) {
-        if (!of->inside[voter]) continue;
-        for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
-            if (!may_vote(of, voter, row)) continue;
-            int64_t slot = halves->half_of[vote++];
-            if (slot >= 0)
-                halves->kept[halves->next[slot]++] = (Vote){of->times[row] - of->end[voter], (int32_t)voter, (int32_t)row};
-        }
-    }
+    for (vote = 0; vote < kept; vote++) halves->kept[halves->next[halves->half_of[vote]]++] = found[vote];
 }
 
 /* Order the votes that are kept by offset, and sum them by halves. */
 static void order_votes(Votes *of, Halves *halves) {
     int64_t at = 0, first = 0;
     for (int64_t slot = 0; slot < halves->slots; first = halves->next[slot++])
-        sort_votes(halves->next[slot] - first, halves->kept + first, halves->kept + of->votes);
+        sort_votes(halves->next[slot] - first, halves->kept + first, halves->kept + halves->votes);
     for (int64_t half = 0; half < halves->count; half++) {
         if (halves->kept_number[half] < 0) continue;
         int64_t stop = halves->next[(halves->kept_number[half] + 1) * halves->of_half - 1];
@@ -2203,8 +2191,7 @@ API int64_t core_vote(Votes *of) {
         result = number_slots(&halves);
     }
     if (!result) {
-        find_slots(of, &halves);
-        halves.kept = allocate(2 * of->votes, sizeof(Vote));
+        halves.kept = allocate(2 * halves.votes, sizeof(Vote));
         result = halves.kept ? 0 : -1;
     }
     if (!result) {
