@@ -90,7 +90,7 @@ def find_candidates(
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []
-    with open_executor(_LINES * len(events), threads=threads) as executor:
+    with open_executor(_LINES * len(events) if threads > 1 else 0, threads=threads) as executor:
         search = LineSearch(prepare(events, reference), executor, threads)
         # a few collectives are stronger evidence than many messages
         voters = (events.is_message == is_message for is_message in (False, True))

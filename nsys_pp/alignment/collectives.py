@@ -9,7 +9,6 @@ clear answer come first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
@@ -26,10 +25,11 @@ from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-_MANY_ROWS = 20_000  # of all comparisons of a pass, from which on several are made at once
+_LOOKS = 10  # of a comparison at each of its rows, at least
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -298,10 +298,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
         known = 0 if timeline.operations is None else len(timeline.operations)
         row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
-        if len(joint) < 2 or row_count < _MANY_ROWS:
+        if len(joint) < 2:
             return map(choose_one, joint)
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(partial(choose_one, threads=1), joint))
+        with open_executor(_LOOKS * row_count, threads=THREADS) as executor:
+            return list(executor.map(partial(choose_one, threads=1), joint))
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""

@@ -13,7 +13,7 @@ from nsys_pp.alignment.pairs import MAX_CONTRADICTION, Pairs, contradict, pair_e
 from nsys_pp.arrays import near_lines
 from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.near_finder import NearFinder
-from nsys_pp.arrays.near_lines import LineStarts, LineWeights, TestedPoints
+from nsys_pp.arrays.near_lines import ContradictingPoints, LineStarts, LineWeights
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -137,7 +137,7 @@ def list_starts(comparison: Comparison, lines: Floats, *, within_ns: float = NEA
     )
 
 
-def list_tested(comparison: Comparison) -> TestedPoints | None:
+def list_tested(comparison: Comparison) -> ContradictingPoints | None:
     """List the events that `contradict` tests, by key; None without any."""
     if not comparison.has_communicator:
         return None
@@ -145,7 +145,7 @@ def list_tested(comparison: Comparison) -> TestedPoints | None:
     rows = np.flatnonzero((events.has_communicator > 0) & ~events.is_message & mark_members(events.key, keys))
     section = np.searchsorted(keys, events.key[rows])
     order = np.argsort(section, kind="stable")
-    return TestedPoints(
+    return ContradictingPoints(
         point=rows[order],
         bounds=np.searchsorted(section[order], np.arange(len(keys) + 1)),
         most=MAX_CONTRADICTION,

@@ -267,7 +267,9 @@ def _describe_group(
         "MPI": shared_events.kind == MPI,
         "send/receive": is_message,
     }
-    operations = {name: _count_distinct(clock[kind], instance[kind], len(members)) for name, kind in sources.items()}
+    operations = {
+        name: _count_distinct(clock[kind], instance[kind], len(members)) for name, kind in sources.items()
+    }
     all_ends = _split(events.domain, len(solution.rows))
     for number, (member, rows) in enumerate(zip(members.tolist(), _split(clock, len(members)), strict=True)):
         counts = {name: count[number] for name, count in operations.items()}

@@ -16,7 +16,7 @@ from nsys_pp.arrays.types import Floats, Int64s
 _ROOM = 8  # pairs of starts of each point, before there is more
 
 
-class TestedPoints(Struct, frozen=True, kw_only=True):
+class ContradictingPoints(Struct, frozen=True, kw_only=True):
     """Points that are evidence against a line unless their channel is paired.
 
     Attributes:
@@ -103,7 +103,7 @@ def weigh_lines(
     margin: float,
     scatters: Floats,
     *,
-    tested: TestedPoints | None = None,
+    tested: ContradictingPoints | None = None,
 ) -> LineWeights:
     """Weigh the pairs near each line, as `NearFinder.weigh`.
 
@@ -131,9 +131,9 @@ def list_starts(
     scatter: float,
     starts: int,
     *,
-    tested: TestedPoints | None = None,
+    tested: ContradictingPoints | None = None,
 ) -> LineStarts:
-    """Weigh the pairs near each line, and list those of the pairs of channels with most merit, as `NearFinder.weigh`.
+    """Weigh the pairs near each line, and list the starts of its fit, as `NearFinder.weigh`.
 
     Args:
         finder: The search.
@@ -173,7 +173,7 @@ def list_starts(
 
 
 def _describe(
-    finder: NearFinder, lines: Floats, scatters: Floats, tested: TestedPoints | None
+    finder: NearFinder, lines: Floats, scatters: Floats, tested: ContradictingPoints | None
 ) -> tuple[LineWeights, LinesArgument, list[Any]]:
     """Describe the lines to the library, and the arrays that receive their weights; and the arrays to hold during the call."""
     columns = [np.ascontiguousarray(values, dtype=np.float64) for values in (lines, scatters)]
@@ -193,7 +193,9 @@ def _describe(
     return weights, argument, [*columns, *held]
 
 
-def _describe_tested(finder: NearFinder, tested: TestedPoints | None) -> tuple[AgainstArgument, list[Any]]:
+def _describe_tested(
+    finder: NearFinder, tested: ContradictingPoints | None
+) -> tuple[AgainstArgument, list[Any]]:
     """Describe tested points to the library, and the arrays to hold during the call."""
     if tested is None or not len(tested.point):
         return AgainstArgument(), []
@@ -216,7 +218,7 @@ def fit_starts(
     floor: float,
     drift: float,
     rounds: int,
-    tested: TestedPoints | None = None,
+    tested: ContradictingPoints | None = None,
 ) -> StartFits | None:
     """Fit lines to starts, then to the pairs near each fitted line, as `line_finder.fit_line`.
 
