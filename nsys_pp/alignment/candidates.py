@@ -37,11 +37,13 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools, Floats
 from nsys_pp.frames.clock import SKEW_NS
 
+LINES = 64
+"""By which the operations of a comparison are looked at, about."""
+
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_SHARP = 3  # the same, of lines through votes that agree
 _MAX_EXPECTED = 3  # the same, of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
-_LINES = 64  # that all events of a comparison are compared by, about
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -90,7 +92,7 @@ def find_candidates(
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []
-    with open_executor(_LINES * len(events) if threads > 1 else 0, threads=threads) as executor:
+    with open_executor(LINES * len(events) if threads > 1 else 0, threads=threads) as executor:
         search = LineSearch(prepare(events, reference), executor, threads)
         # a few collectives are stronger evidence than many messages
         voters = (events.is_message == is_message for is_message in (False, True))

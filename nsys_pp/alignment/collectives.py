@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nsys_pp.alignment.candidates import widen_scatter
+from nsys_pp.alignment.candidates import LINES, widen_scatter
 from nsys_pp.alignment.choice import THREADS, Choice, choose, is_best
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
@@ -28,8 +28,6 @@ from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
-
-_LOOKS = 10  # of a comparison at each of its rows, at least
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -300,7 +298,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
         if len(joint) < 2:
             return map(choose_one, joint)
-        with open_executor(_LOOKS * row_count, threads=THREADS) as executor:
+        with open_executor(LINES * row_count, threads=THREADS) as executor:
             return list(executor.map(partial(choose_one, threads=1), joint))
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
