@@ -8,22 +8,21 @@ or a step apart) can explain nearly as much: all of them are returned. Drift is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.alignment import evidence as evidence_of
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.evidence import Start, pair_by_line, weigh_start
-from nsys_pp.alignment.lines import Line, fit_line
-from nsys_pp.alignment.near import WEIGHING, Comparison, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs
+from nsys_pp.alignment.line_search import LineSearch
+from nsys_pp.alignment.lines import Line, list_lines, measure_distances, stack_lines
+from nsys_pp.alignment.near import WEIGHING, prepare
+from nsys_pp.alignment.pairs import SCATTERS_NS
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.alignment.votes import (
     CANDIDATES,
-    FLOOR_NS,
     WINDOWS,
     fit_votes,
     list_agreeing,
@@ -31,17 +30,20 @@ from nsys_pp.alignment.votes import (
     list_windows,
     vote,
 )
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.near_lines import LineStarts
+from nsys_pp.arrays.threads import open_executor
+from nsys_pp.arrays.types import Bools, Floats
 from nsys_pp.frames.clock import SKEW_NS
+
+LINES = 64
+"""By which the operations of a comparison are looked at, about."""
 
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_SHARP = 3  # the same, of lines through votes that agree
 _MAX_EXPECTED = 3  # the same, of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -90,27 +92,18 @@ def find_candidates(
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []
-    comparisons = prepare(events, reference).share(threads)
-    starts: list[tuple[Start, int]] = []  # each with the number of lines that it was chosen from
-    for is_message in (False, True):  # a few collectives are stronger evidence than many messages
-        votes = vote(events, events.is_message == is_message, reference, center, half_width_ns)
-        if votes is not None:
-            windows = list_windows(votes.halves)
-            dense = windows[:CANDIDATES]
-            for chosen, count, tried in (
-                (dense, _MAX_DENSE, 1),
-                (list_agreeing(votes, windows), _MAX_SHARP, WINDOWS // CANDIDATES),
-                (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
-            ):
-                fitted = [fit_votes(votes, window) for window in chosen]
-                starts += [(start, tried) for start in _keep_best(comparisons, fitted, count)]
-    tested = _TestedLines()
-    ranked = _rank_lines(comparisons, tested, starts, scatter_ns)
-    if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
-        start = weigh_start(comparisons[0], center, within_ns=near_ns)
-        near = _rank_lines(comparisons, tested, [(start, 1)], scatter_ns)
-        near = [candidate for candidate in near if candidate.line.distance_ns(center) <= near_ns]
-        ranked = _keep_apart([*ranked, *near], near_ns)
+    with open_executor(LINES * len(events) if threads > 1 else 0, threads=threads) as executor:
+        search = LineSearch(prepare(events, reference), executor, threads)
+        # a few collectives are stronger evidence than many messages
+        voters = (events.is_message == is_message for is_message in (False, True))
+        found = executor.map(partial(_list_first_lines, events, reference, center, half_width_ns), voters)
+        groups = [group for groups in found for group in groups]
+        ranked = _rank_lines(search, _keep_best(search, groups), scatter_ns)
+        if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
+            starts = search.list_starts(stack_lines([center]), within_ns=near_ns)
+            near = _rank_lines(search, (starts, np.ones(1)), scatter_ns)
+            near = [candidate for candidate in near if candidate.line.distance_ns(center) <= near_ns]
+            ranked = _keep_apart([*ranked, *near], near_ns)
     return ranked
 
 
@@ -125,108 +118,109 @@ def weigh_lines(
         lines: The lines.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known.
     """
-    comparison = prepare(events, reference)
     scatters = (scatter_ns,) if scatter_ns is not None else SCATTERS_NS
-    return [pair_by_line(comparison, line, scatters).evidence for line in lines]
+    weights = evidence_of.weigh_lines(prepare(events, reference), stack_lines(lines), scatters)
+    most: list[float] = weights.evidence.max(axis=1).tolist()
+    return most
 
 
-def _map(
-    function: Callable[[Comparison, _Item], _Result],
-    comparisons: Sequence[Comparison],
-    items: Sequence[_Item],
-) -> list[_Result]:
-    """Return the result of a function for each item, with a comparison for each thread; most of its work does not hold the interpreter's lock."""
-    count = len(comparisons)
+class _FirstLines(Struct, frozen=True, kw_only=True):
+    """First lines of one kind.
 
-    def work(number: int) -> list[_Result]:
-        return [function(comparisons[number], item) for item in items[number::count]]
+    Attributes:
+        lines: Offset, rate and center of each, in columns.
+        count: Number of the best that are fitted to the operations.
+        tried: Number of lines that each was chosen from, relative to other kinds: the best of many has some evidence by chance.
+    """
 
-    if count < 2 or len(items) < 2:
-        return [function(comparisons[0], item) for item in items]
-    with ThreadPoolExecutor(count - 1) as pool:
-        others = [pool.submit(work, number) for number in range(1, count)]
-        parts = [work(0), *(other.result() for other in others)]
-    return [parts[number % count][number // count] for number in range(len(items))]
+    lines: Floats
+    count: int
+    tried: int
 
 
-class _TestedLines:
-    """Lines with the operations that they pair, found once for each line and scatter: fits from several starts often end in one line."""
+def _list_first_lines(
+    events: Events, reference: Reference, center: Line, half_width_ns: float, is_voter: Bools
+) -> list[_FirstLines]:
+    """List lines through the votes of some events."""
+    votes = vote(events, is_voter, reference, center, half_width_ns)
+    if votes is None:
+        return []
+    windows = list_windows(votes.halves)
+    dense = windows[:CANDIDATES]
+    kinds = (
+        (dense, _MAX_DENSE, 1),
+        (list_agreeing(votes, windows), _MAX_SHARP, WINDOWS // CANDIDATES),
+        (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
+    )
+    lines = fit_votes(votes, [window for chosen, _, _ in kinds for window in chosen])
+    bounds = np.cumsum([len(chosen) for chosen, _, _ in kinds])[:-1]
+    return [
+        _FirstLines(lines=part, count=count, tried=tried)
+        for part, (_, count, tried) in zip(np.split(lines, bounds), kinds, strict=True)
+    ]
 
-    def __init__(self) -> None:
-        self._pairs: dict[tuple[Line, float], Pairs] = {}
 
-    def pair(self, comparison: Comparison, line: Line, scatter_ns: float) -> Pairs:
-        """Return the pairs of operations within `SKEW_NS` of a line."""
-        if (line, scatter_ns) not in self._pairs:
-            self._pairs[line, scatter_ns] = pair_by_line(comparison, line, (scatter_ns,))
-        return self._pairs[line, scatter_ns]
+def _keep_best(search: LineSearch, groups: Sequence[_FirstLines]) -> tuple[LineStarts, Floats]:
+    """Keep the lines of each group with most evidence as they are; return their starts, and the number that each was chosen from."""
+    lines = np.concatenate([np.zeros((0, 3)), *(group.lines for group in groups)])
+    starts = search.list_starts(lines)
+    kept, first = [np.zeros(0, dtype=np.int64)], 0
+    for group in groups:
+        own = np.arange(first, first + len(group.lines))
+        if len(own) > group.count:
+            own = own[np.argsort(-starts.evidence[own], kind="stable")[: group.count]]
+        kept.append(own)
+        first += len(group.lines)
+    tried = [group.tried for group in groups]
+    return starts.select(np.concatenate(kept)), np.repeat(tried, [len(own) for own in kept[1:]])
 
 
 def _rank_lines(
-    comparisons: Sequence[Comparison],
-    tested: _TestedLines,
-    starts: list[tuple[Start, int]],
-    scatter_ns: float | None,
+    search: LineSearch, first: tuple[LineStarts, Floats], scatter_ns: float | None
 ) -> list[Candidate]:
-    """Fit lines to the operations near them, and rank them by evidence; lines without evidence are dropped.
+    """Fit lines to the operations near first lines, and rank them by evidence; lines without evidence are dropped.
 
     Args:
-        comparisons: Events and operations, for each thread.
-        tested: Lines that were tested for them.
-        starts: Each with the number of lines that it was chosen from, relative to the others: the best of many has some evidence by
-            chance.
+        search: Search of the events and operations.
+        first: Starts of the first lines, and the number of lines that each was chosen from.
         scatter_ns: As for `find_candidates`.
     """
-    refined = _map(
-        lambda comparison, start: _refine(tested, comparison, start, scatter_ns),
-        comparisons,
-        [start for start, _ in starts],
-    )
-    fitted = [(line, tried) for (_, tried), lines in zip(starts, refined, strict=True) for line in lines]
-    lines = [line for line, _ in fitted]
-    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(tested, comparisons[0], lines)
-
-    def weigh(comparison: Comparison, line: Line) -> Pairs:
-        pairs = (tested.pair(comparison, line, scatter) for scatter in scatters)
-        return max(pairs, key=lambda pairs: pairs.evidence)
-
+    starts, tried = first
+    fitted = search.fit_starts(starts, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
+    lines = np.concatenate([np.zeros((0, 3)), *fitted])
+    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(search, lines)
+    weights = search.weigh_lines(lines, scatters)
+    best = weights[:, :, 0].argmax(axis=0)
+    evidence, exchange, sharpest = weights[best, np.arange(len(lines))].T
+    evidence = evidence - np.log(np.repeat(tried, [len(of_start) for of_start in fitted]))
+    rows = np.flatnonzero(evidence > 0)
     candidates = [
-        Candidate(
-            line=line,
-            evidence=pairs.evidence - float(np.log(tried)),
-            exchange_evidence=pairs.exchange_evidence,
-            sharpest_ns=pairs.sharpest_ns,
+        Candidate(line=line, evidence=own, exchange_evidence=of_exchange, sharpest_ns=sharpest_ns)
+        for line, own, of_exchange, sharpest_ns in zip(
+            list_lines(lines[rows]),
+            *(values[rows].tolist() for values in (evidence, exchange, sharpest)),
+            strict=True,
         )
-        for (line, tried), pairs in zip(fitted, _map(weigh, comparisons, lines), strict=True)
     ]
     return _keep_apart(candidates, _SAME_NS)
 
 
 def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candidate]:
-    """Rank candidates by evidence; one without evidence, or closer than this to one with more, is dropped."""
+    """Rank candidates by evidence, each above 0; one closer than this to one with more is dropped."""
+    remaining = sorted(candidates, key=lambda candidate: -candidate.evidence)
+    lines = stack_lines([candidate.line for candidate in remaining])
     ranked: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda candidate: -candidate.evidence):
-        if candidate.evidence > 0 and all(
-            candidate.line.distance_ns(other.line) > apart_ns for other in ranked
-        ):
+    is_apart = np.ones(len(remaining), dtype=np.bool_)
+    for number, candidate in enumerate(remaining):
+        if is_apart[number]:
             ranked.append(candidate)
+            is_apart &= measure_distances(lines, lines[number]) > apart_ns
     return ranked
 
 
-def _keep_best(comparisons: Sequence[Comparison], lines: list[Line], count: int) -> list[Start]:
-    """Keep the lines with most evidence as they are."""
-    starts = _map(weigh_start, comparisons, lines)
-    if len(starts) <= count:
-        return starts
-    kept = np.argsort([-start.evidence for start in starts], kind="stable")[:count]
-    return [starts[number] for number in kept.tolist()]
-
-
-def _expect_scatter(tested: _TestedLines, comparison: Comparison, lines: list[Line]) -> tuple[float, ...]:
+def _expect_scatter(search: LineSearch, lines: Floats) -> tuple[float, ...]:
     """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
-    sharpest_ns = min(
-        (tested.pair(comparison, line, SCATTERS_NS[1]).sharpest_ns for line in lines), default=np.inf
-    )
+    sharpest_ns = search.weigh_lines(lines, SCATTERS_NS[1:2])[0, :, 2].min(initial=np.inf)
     if np.isinf(sharpest_ns):
         return SCATTERS_NS
     return (widen_scatter(sharpest_ns),)
@@ -244,7 +238,7 @@ def widen_scatter(sharpest_ns: float) -> float:
 def find_single(events: Events, reference: Reference) -> Line | None:
     """Find a constant offset by keys with a single operation on both sides; None without any, or where they disagree."""
     offsets = []
-    for key in np.unique(events.key).tolist():
+    for key in list_distinct(events.key).tolist():
         ends = events.end[events.key == key]
         first, stop = reference.of_key(key)
         instances, rows = np.unique(reference.instances[first:stop], return_index=True)
@@ -253,27 +247,3 @@ def find_single(events: Events, reference: Reference) -> Line | None:
     if not offsets or np.ptp(offsets) > SKEW_NS:
         return None
     return Line(offset_ns=float(np.median(offsets)), center_ns=float(np.median(events.end)))
-
-
-def _refine(
-    tested: _TestedLines, comparison: Comparison, start: Start, scatter_ns: float | None
-) -> list[Line]:
-    """Fit lines to the operations near a line, one to each of the sharpest pairs of channels.
-
-    Unrelated channels in lockstep have many operations near the line, and would outweigh the few that are shared in a fit of
-    all.
-    """
-    events, reference = comparison.events, comparison.reference
-    line = start.line
-    lines: list[Line] = []
-    for rows, residual_ns in start.sharpest:
-        times = events.end[rows]
-        fitted = fit_line(times, residual_ns + line.at(times), line, floor_ns=FLOOR_NS)
-        pairs = tested.pair(comparison, fitted, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
-        if len(pairs.event_row):
-            times = events.end[pairs.event_row]
-            values = reference.times[pairs.reference_row] - times
-            fitted = fit_line(times, values, fitted, floor_ns=FLOOR_NS, noise=pairs.scatter_ns)
-        if all(fitted.distance_ns(other) > FLOOR_NS for other in lines):
-            lines.append(fitted)
-    return lines

@@ -14,6 +14,7 @@ import numpy as np
 
 from nsys_pp.alignment.lines import find_quantile
 from nsys_pp.alignment.pairs import TOGETHER_NS
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 
 _MIN_ENDS = 8  # messages between two groups whose ends agree
@@ -91,7 +92,7 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
     width = np.full((group_count, group_count), np.inf)
     low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
     pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
-    for number in np.unique(pair[pair >= 0]).tolist():
+    for number in list_distinct(pair[pair >= 0]).tolist():
         distance = np.abs(apart_ns[pair == number])
         largest = find_quantile(distance, 0.95)
         if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:

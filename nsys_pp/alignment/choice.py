@@ -10,10 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
-from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.lines import Line, measure_distances, stack_lines
 from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.prior import AT_UTC_NS, MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
+from nsys_pp.arrays.types import Floats
 
 THREADS = 2
 """Threads that compare: most of the work does not hold the interpreter's lock, and more would wait for it."""
@@ -106,14 +107,15 @@ def choose(
     ]  # fmt: skip
     margin = max(_MARGIN, _RELATIVE_MARGIN * score)
     close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
+    is_shared = bool(timeline.find_shared(joint[0]))
     stepped = [
         distance_ns for _, rival in rivals
-        if joint[0].machines & timeline.machines
+        if is_shared
         and (distance_ns := rival.line.distance_ns(best.line)) > MAX_SESSION_DIFFERENCE_NS
         and rival.evidence > best.evidence + _STEP_EVIDENCE
     ]  # fmt: skip
-    utc_ns = prior.measure_offset(timeline, joint[number], best.line, center)
-    if joint[0].machines & timeline.machines and utc_ns > AT_UTC_NS:
+    (utc_ns,) = prior.measure_offsets(timeline, joint[number], [best.line], center)
+    if is_shared and utc_ns > AT_UTC_NS:
         # without communicators, groups of other stages in lockstep have more evidence than the few operations that all ranks share
         close += [
             rival.line.distance_ns(best.line) for _, rival in rivals
@@ -166,9 +168,11 @@ def is_best(
     if not len(merged) or not len(reference):
         return True
     lines = [line, *rivals]
+    probabilities = prior.weigh(timeline, unit, lines, center)
+    evidence = weigh_lines(merged, reference, lines, scatter_ns)
     scores = [
-        evidence + weigh_drift(one) + prior.weigh(timeline, unit, one, center)
-        for one, evidence in zip(lines, weigh_lines(merged, reference, lines, scatter_ns), strict=True)
+        own + weigh_drift(one) + probability
+        for one, own, probability in zip(lines, evidence, probabilities, strict=True)
     ]
     return scores[0] >= max(scores)
 
@@ -178,7 +182,7 @@ def _score(
 ) -> list[_Scored]:
     """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
-    near_ns = AT_UTC_NS if joint[0].machines & timeline.machines else 0.0
+    near_ns = AT_UTC_NS if timeline.find_shared(joint[0]) else 0.0
     candidates = [
         find_candidates(
             merged,
@@ -193,20 +197,33 @@ def _score(
         else []
         for merged in (unit.merge_operations() for unit in joint)
     ]
+    rows = [stack_lines([candidate.line for candidate in own]) for own in candidates]
     scored: list[_Scored] = []
     for number, own in enumerate(candidates):
-        for candidate in own:
-            score = candidate.evidence + weigh_drift(candidate.line)
-            score += prior.weigh(timeline, joint[number], candidate.line, center)
-            joint_evidence = 0.0
-            for other, others in enumerate(candidates):
-                near = [
-                    rival.evidence for rival in others
-                    if rival.line.distance_ns(candidate.line) <= MAX_SESSION_DIFFERENCE_NS
-                ]  # fmt: skip
-                joint_evidence += max(near, default=0.0) if other != number else 0.0
-            scored.append((score + joint_evidence, number, candidate, joint_evidence))
+        joint_evidence = np.zeros(len(own))
+        for other, rivals in enumerate(candidates):
+            if other != number and own and rivals:
+                joint_evidence += _find_near_evidence(rows[number], rows[other], rivals)
+        lines = [candidate.line for candidate in own]
+        probabilities = prior.weigh(timeline, joint[number], lines, center)
+        for candidate, probability, others in zip(own, probabilities, joint_evidence.tolist(), strict=True):
+            score = candidate.evidence + weigh_drift(candidate.line) + probability
+            scored.append((score + others, number, candidate, others))
     return scored
+
+
+def _find_near_evidence(lines: Floats, rows: Floats, rivals: list[Candidate]) -> Floats:
+    """Find the most evidence of rivals close to each line; 0 without any.
+
+    Args:
+        lines: Offset, rate and center of each, in columns.
+        rows: The same of each rival.
+        rivals: One or more.
+    """
+    distances = np.stack([measure_distances(rows, line) for line in lines])
+    evidence = np.array([rival.evidence for rival in rivals])
+    near: Floats = np.where(distances <= MAX_SESSION_DIFFERENCE_NS, evidence, 0.0).max(axis=1)
+    return near  # candidates have evidence above 0
 
 
 def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:
@@ -218,11 +235,11 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     events = unit.merge_operations()
     line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
     center, width_ns = prior.expect(timeline, unit)
-    if unit.machines & timeline.machines:
+    if timeline.find_shared(unit):
         width_ns = MAX_SESSION_DIFFERENCE_NS
     if line is None or line.distance_ns(center) > width_ns:
         return None
-    utc_ns = prior.measure_offset(timeline, unit, line, center)
+    (utc_ns,) = prior.measure_offsets(timeline, unit, [line], center)
     is_far = SESSION_SCALE_NS < utc_ns < np.inf
     return Choice(
         unit=unit,

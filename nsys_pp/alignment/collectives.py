@@ -9,7 +9,6 @@ clear answer come first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
@@ -17,19 +16,18 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nsys_pp.alignment.candidates import widen_scatter
+from nsys_pp.alignment.candidates import LINES, widen_scatter
 from nsys_pp.alignment.choice import THREADS, Choice, choose, is_best
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.alignment.next_units import LastChoices, choose_next
 from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
 from nsys_pp.alignment.timeline import RivalDistances, Timeline
-from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
+from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
-
-_MANY_ROWS = 20_000  # of all comparisons of a pass, from which on several are made at once
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -75,7 +73,7 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         replace(matcher, prior=replace(matcher.prior, session_width_ns=MAX_SESSION_DIFFERENCE_NS)).tie(
             [unit for unit in units if number in unit.machines], only_clear=True
         )
-        for number in np.unique(machine).tolist()
+        for number in list_distinct(machine).tolist()
     ]
     units = [unit for tied in by_machine for unit in tied]
     units = matcher.tie_all(units)
@@ -298,10 +296,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
         known = 0 if timeline.operations is None else len(timeline.operations)
         row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
-        if len(joint) < 2 or row_count < _MANY_ROWS:
+        if len(joint) < 2:
             return map(choose_one, joint)
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(partial(choose_one, threads=1), joint))
+        with open_executor(LINES * row_count, threads=THREADS) as executor:
+            return list(executor.map(partial(choose_one, threads=1), joint))
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""
@@ -309,7 +307,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:
             machines = unit.machines
-            if len(machines) > 1 or machines & timeline.machines:
+            if len(machines) > 1 or timeline.find_shared(unit):
                 joint.append([unit])
                 continue
             of_machine.setdefault(next(iter(machines)), []).append(unit)
@@ -321,7 +319,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             self.sharpest_ns.append(choice.sharpest_ns)
         operations = choice.unit.merge_operations()
         distances = timeline.inherit_doubts(operations, choice.line, self.scatter_ns())
-        shared = choice.unit.machines & timeline.machines
+        shared = timeline.find_shared(choice.unit)
         if shared:  # it was expected near the others of its machine
             distances = distances.widen(
                 min(

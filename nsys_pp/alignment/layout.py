@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from nsys_pp.alignment.causality import find_groups
 from nsys_pp.alignment.sparse import cut_blocks
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -68,7 +69,7 @@ def build_layout(observed: Observations, machine: Int64s, machines: int) -> Layo
 
 def _order_machines(machine: Int64s, operation: Int64s, machines: int) -> Int64s:
     """Return the rank of each machine: by steps from one that is far from others, through shared operations."""
-    pairs = np.unique(machine * (int(operation.max(initial=0)) + 1) + operation)
+    pairs = list_distinct(machine * (int(operation.max(initial=0)) + 1) + operation)
     of_pair, operation = np.divmod(pairs, int(operation.max(initial=0)) + 1)
     by_operation = np.argsort(operation, kind="stable")
     machine_bounds = np.searchsorted(of_pair, np.arange(machines + 1))
@@ -85,10 +86,10 @@ def _order_machines(machine: Int64s, operation: Int64s, machines: int) -> Int64s
                 count += len(frontier)
                 last = int(frontier[-1])
                 rows = expand_windows(machine_bounds[frontier], machine_bounds[frontier + 1])
-                reached = np.unique(operation[rows])
+                reached = list_distinct(operation[rows])
                 reached = reached[~is_seen[reached]]
                 is_seen[reached] = True
                 rows = expand_windows(operation_bounds[reached], operation_bounds[reached + 1])
-                found = np.unique(of_pair[by_operation[rows]])
+                found = list_distinct(of_pair[by_operation[rows]])
                 frontier = found[rank[found] < 0]
     return rank

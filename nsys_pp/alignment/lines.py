@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -9,13 +10,21 @@ from msgspec import Struct
 
 from nsys_pp.arrays import line_finder
 from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.types import Floats
+from nsys_pp.arrays.types import Floats, Int64s
 
 MAX_DRIFT = 200e-6
 """Maximal relative drift between the clocks of two machines: twice 100 ppm."""
 
-_DRIFT_SIGMA = 60e-6
-_ROUNDS = 6
+DRIFT_SIGMA = 60e-6
+"""Of real oscillators."""
+
+ROUNDS = 6
+"""Of a fit."""
+
+FLOOR_NS = 2_000.0
+"""Of the scatter in a fit of operations."""
+
+_MOST_RATES = 401  # to try; odd
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -99,13 +108,64 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     """
     center = _median(times)
     span = float(np.max(np.abs(times - center)))
-    count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
+    count = 1 if len(times) < 3 else int(min(_MOST_RATES, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
     rates = _list_rates(count)
     core = load_core()
     found = None if core is None else line_finder.find_line(core, times - center, values, rates, width)
     if found is not None:
         return Line(offset_ns=found[0], rate=found[1], center_ns=center)
     return _try_rates(times, values, rates, width, center)
+
+
+def find_lines(times: Floats, values: Floats, windows: Sequence[Int64s], *, width: float) -> Floats:
+    """Find a line through the points of each window, as `find_line`.
+
+    Args:
+        times: Of all points, ns.
+        values: ns.
+        windows: Rows of the points of each line, one or more.
+        width: ns.
+
+    Returns:
+        Offset, rate and center of each line, in columns.
+    """
+    core = load_core()
+    if core is not None and windows:
+        bounds = np.append(0, np.cumsum([len(window) for window in windows]))
+        found = line_finder.find_lines(
+            core,
+            times,
+            values,
+            np.concatenate(windows),
+            bounds,
+            width,
+            most=MAX_DRIFT,
+            most_rates=_MOST_RATES,
+        )
+        if found is not None:
+            return found
+    return stack_lines([find_line(times[window], values[window], width=width) for window in windows])
+
+
+def stack_lines(lines: Sequence[Line]) -> Floats:
+    """Return offset, rate and center of each line, in columns."""
+    return np.array([(line.offset_ns, line.rate, line.center_ns) for line in lines]).reshape(-1, 3)
+
+
+def list_lines(rows: Floats) -> list[Line]:
+    """Return the line of each row of columns with offset, rate and center."""
+    return [Line(offset_ns=offset, rate=rate, center_ns=center) for offset, rate, center in rows.tolist()]
+
+
+def measure_distances(lines: Floats, other: Floats) -> Floats:
+    """Return the distance of another line from each, as `Line.distance_ns`.
+
+    Args:
+        lines: Offset, rate and center of each, in columns.
+        other: The same of one.
+    """
+    distances: Floats = np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0])
+    return distances
 
 
 @cache
@@ -148,7 +208,7 @@ def fit_line(
     if core is not None:
         begin = (start.offset_ns, start.rate, start.center_ns)
         found = line_finder.fit_line(
-            core, times, values, begin, floor=floor_ns, drift=_DRIFT_SIGMA, rounds=_ROUNDS, noise=noise
+            core, times, values, begin, floor=floor_ns, drift=DRIFT_SIGMA, rounds=ROUNDS, noise=noise
         )
         if found is not None:
             return Line(offset_ns=found[0], rate=found[1], center_ns=found[2])
@@ -160,7 +220,7 @@ def _fit_points(times: Floats, values: Floats, start: Line, floor_ns: float, noi
     line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
     x = times - center
     relative = None if noise is None else noise / _median(noise)
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         residuals = values - line.at(times)
         if relative is not None:
             residuals /= relative
@@ -171,7 +231,7 @@ def _fit_points(times: Floats, values: Floats, start: Line, floor_ns: float, noi
         lever = weights * x
         total, sx, sxx = weights.sum(), lever.sum(), (lever * x).sum()
         sy, sxy = (weights * values).sum(), (lever * values).sum()
-        sxx += (scale / _DRIFT_SIGMA) * (scale / _DRIFT_SIGMA)
+        sxx += (scale / DRIFT_SIGMA) * (scale / DRIFT_SIGMA)
         rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
         line = Line(offset_ns=float((sy - rate * sx) / total), rate=rate, center_ns=center)
     return line

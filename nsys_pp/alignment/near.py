@@ -29,8 +29,6 @@ WEIGHING = Weighing(
 )
 """How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
 
-_MANY_EVENTS = 3_000  # of a comparison: those of fewer take less time than threads cost
-
 
 class Comparison(Struct, frozen=True, kw_only=True):
     """Events of a domain and operations of a timeline.
@@ -48,9 +46,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
     finder: NearFinder | ColumnFinder
 
     def share(self, threads: int) -> list[Comparison]:
-        """Return the comparison for each of several threads; for one alone where there is little to compare, or numpy compares."""
+        """Return the comparison for each of several threads; for one alone where numpy compares."""
         finder = self.finder
-        if not isinstance(finder, NearFinder) or len(self.events) < _MANY_EVENTS:
+        if not isinstance(finder, NearFinder):
             return [self]
         return [self, *(replace(self, finder=finder.twin()) for _ in range(threads - 1))]
 

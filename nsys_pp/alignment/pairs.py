@@ -22,7 +22,8 @@ SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
 TOGETHER_NS = 20_000.0
 """Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom."""
 
-_MAX_CONTRADICTION = 30.0  # of two channels of one communicator
+MAX_CONTRADICTION = 30.0
+"""Most evidence against a line by the collectives of one communicator."""
 
 
 class Pairs(Struct, frozen=True, kw_only=True):
@@ -125,5 +126,5 @@ def contradict(comparison: Comparison, predicted: Floats, paired: Int64s) -> flo
             low, high = np.searchsorted(times, since), np.searchsorted(times, until, side="right")
             own_count = int(np.count_nonzero((own >= since) & (own <= until)))
             both = min(own_count, max(int(high) - int(low), 0))
-            against -= min(MISSING * both, _MAX_CONTRADICTION)
+            against -= min(MISSING * both, MAX_CONTRADICTION)
     return against

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.lines import Line, stack_lines
 from nsys_pp.alignment.timeline import Timeline
 
 MAX_UTC_ERROR_NS = 10e9
@@ -40,7 +42,7 @@ class Prior(Struct, frozen=True, kw_only=True):
 
     def expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
         """Return the expected correction of a unit, and the largest distance from it."""
-        shared = sorted(unit.machines & timeline.machines)
+        shared = sorted(timeline.find_shared(unit))
         if not shared:
             return Line(), MAX_UTC_ERROR_NS
         ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
@@ -49,27 +51,35 @@ class Prior(Struct, frozen=True, kw_only=True):
         at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
         return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), self.session_width_ns
 
-    def weigh(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
-        """Return the log probability of a correction before any operation is compared."""
-        distance_ns = self.measure_offset(timeline, unit, line, center)
-        if np.isinf(distance_ns):
-            return float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
-        if not unit.machines & timeline.machines:
-            return _weigh_offset(distance_ns, _UTC_SCALE_NS)
-        is_stepped = distance_ns > MAX_SESSION_DIFFERENCE_NS
-        return _weigh_offset(distance_ns, SESSION_SCALE_NS) + is_stepped * float(np.log(_STEPPED_SHARE))
+    def weigh(self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line) -> list[float]:
+        """Return the log probability of each correction before any operation is compared."""
+        distances_ns = self.measure_offsets(timeline, unit, lines, center)
+        if not timeline.find_shared(unit):
+            unknown = float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+            return [
+                unknown if np.isinf(distance_ns) else _weigh_offset(distance_ns, _UTC_SCALE_NS)
+                for distance_ns in distances_ns
+            ]
+        stepped = float(np.log(_STEPPED_SHARE))
+        return [
+            _weigh_offset(distance_ns, SESSION_SCALE_NS) + (distance_ns > MAX_SESSION_DIFFERENCE_NS) * stepped
+            for distance_ns in distances_ns
+        ]
 
-    def measure_offset(self, timeline: Timeline, unit: Timeline, line: Line, center: Line) -> float:
-        """Return the distance of a correction from the recorded UTC of the nearest clock; infinite without UTC."""
-        if unit.machines & timeline.machines:
-            return line.distance_ns(center)
+    def measure_offsets(
+        self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line
+    ) -> list[float]:
+        """Return the distance of each correction from the recorded UTC of the nearest clock; infinite without UTC."""
+        if timeline.find_shared(unit):
+            return [line.distance_ns(center) for line in lines]
         ours, theirs = (
             [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
         )
         if not ours or not theirs:
-            return np.inf
-        corrected = theirs[0].compose(line)
-        return min(corrected.distance_ns(other) for other in ours)
+            return [np.inf] * len(lines)
+        offset_ns, rate, center_ns = stack_lines(ours).T
+        ours_ns = offset_ns + rate * (theirs[0].center_ns - center_ns)
+        return [float(np.abs(ours_ns - theirs[0].compose(line).offset_ns).min()) for line in lines]
 
     def list_torn(self, timeline: Timeline) -> dict[int, float]:
         """Return the sessions that are too far from half of the others of their machine to have one UTC, each with this distance, ns."""

@@ -13,6 +13,7 @@ from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
 from nsys_pp.alignment.lines import find_quantile
 from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -54,7 +55,7 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
             for domain, group in zip(guess.domains, matches.group, strict=True)
         ],
     )
-    for group in np.unique(matches.group).tolist():
+    for group in list_distinct(matches.group).tolist():
         members = np.flatnonzero(matches.group == group)
         if len(members) > 1:
             _solve_group(solution, guess, events, matches, members, shared)
@@ -84,7 +85,7 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
     groups = np.array([_as_int(row["group"]) for row in solution.rows])
     machines = np.array([domain.machine for domain in guess.domains])
     sizes = np.bincount(groups)
-    for group in np.argsort(sizes[np.unique(groups)], kind="stable").tolist():
+    for group in np.argsort(sizes[list_distinct(groups)], kind="stable").tolist():
         members = np.flatnonzero(groups == group)
         related = np.flatnonzero(np.isin(machines, machines[members]) & (groups != group))
         if not len(members) or not len(related):
@@ -133,7 +134,7 @@ def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int
     solution.offset_ns[members] += np.median(apart_ns)
     solution.drift[members] += np.median(apart_drift)
     left_ns = apart_ns - np.median(apart_ns)
-    for member in np.unique(own).tolist():
+    for member in list_distinct(own).tolist():
         is_member = own == member
         if np.abs(left_ns[is_member]).min() > _SESSIONS_APART_NS:
             solution.offset_ns[member] += np.median(left_ns[is_member])
@@ -266,9 +267,12 @@ def _describe_group(
         "MPI": shared_events.kind == MPI,
         "send/receive": is_message,
     }
+    operations = {
+        name: _count_distinct(clock[kind], instance[kind], len(members)) for name, kind in sources.items()
+    }
     all_ends = _split(events.domain, len(solution.rows))
     for number, (member, rows) in enumerate(zip(members.tolist(), _split(clock, len(members)), strict=True)):
-        counts = {name: len(list_distinct(instance[rows[kind[rows]]])) for name, kind in sources.items()}
+        counts = {name: count[number] for name, count in operations.items()}
         direct = rows[~is_message[rows]]
         residual = np.abs(fit.residual_ns[direct if len(direct) else rows])
         ends = shared_events.end[rows]
@@ -280,7 +284,7 @@ def _describe_group(
             residual,
             pooled,
             float(spread),
-            int(counts["collectives"] + counts["MPI"]),
+            counts["collectives"] + counts["MPI"],
             float(message_bounds[tied[number]] + change) + slew,
         )
         solution.rows[member] |= {
@@ -294,6 +298,13 @@ def _describe_group(
             "mpi_count": counts["MPI"],
             "message_count": counts["send/receive"],
         }
+
+
+def _count_distinct(numbers: Int64s, values: Int64s, count: int) -> list[int]:
+    """Count the distinct values of each number from 0 to `count` - 1; values are not negative."""
+    width = int(values.max(initial=0)) + 1
+    counts: list[int] = np.bincount(list_members(numbers * width + values) // width, minlength=count).tolist()
+    return counts
 
 
 def _split(numbers: Int64s, count: int) -> list[Int64s]:

@@ -54,7 +54,8 @@ class Timeline(Struct):
         instance: Operation of each event; -1 for events of domains that were not added to a timeline.
         machine: Machine of each domain.
         channel: Channel of each event on its timeline.
-        lines: Correction of each domain that was added.
+        machines: Machines of the domains that were added.
+        lines: Correction of each of these domains.
         rival_distances: RivalDistances of each of these domains.
         rivals: Other corrections of each of these domains that operations supported.
         operations: All operations; None before the first domain.
@@ -66,6 +67,7 @@ class Timeline(Struct):
     instance: Int64s
     machine: Int64s
     channel: Int64s
+    machines: set[int] = field(default_factory=set)
     lines: dict[int, Line] = field(default_factory=dict)
     rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
     rivals: dict[int, list[Line]] = field(default_factory=dict)
@@ -73,10 +75,9 @@ class Timeline(Struct):
     rows: dict[int, Int64s] = field(default_factory=dict)
     merged: Events | None = None
 
-    @property
-    def machines(self) -> set[int]:
-        """The machines of the domains."""
-        return {int(self.machine[domain]) for domain in self.lines}
+    def find_shared(self, unit: Timeline) -> set[int]:
+        """Find the machines that a unit has sessions of, as this timeline has: each has one physical clock."""
+        return self.machines & unit.machines
 
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
@@ -97,6 +98,7 @@ class Timeline(Struct):
         kept = list_members(self.instance[mark_members(self.events.domain, np.array(others))])
         return replace(
             self,
+            machines={int(self.machine[other]) for other in others},
             lines={other: self.lines[other] for other in others},
             rival_distances={other: self.rival_distances[other] for other in others},
             operations=self.operations.select(mark_members(self.operations.instances, kept)),
@@ -150,6 +152,7 @@ class Timeline(Struct):
             scatter_ns: Scatter of the ends of one operation; None where unknown.
         """
         events = self.events.select(rows)
+        self.machines.add(int(self.machine[domain]))
         self.lines[domain], self.rows[domain], self.merged = line, rows, None
         # A new channel of the timeline keeps the number of its first event's channel.
         channels = events.channel.copy()

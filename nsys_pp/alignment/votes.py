@@ -8,19 +8,17 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.lines import MAX_DRIFT, Line, find_line
+from nsys_pp.alignment.lines import FLOOR_NS, MAX_DRIFT, Line, find_lines
 from nsys_pp.alignment.pairs import TOGETHER_NS
 from nsys_pp.alignment.reference import Reference
 from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.line_finder import sum_sections
 from nsys_pp.arrays.members import list_members
-from nsys_pp.arrays.order import sort_stable
+from nsys_pp.arrays.order import order_unsorted_rows, sort_stable
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.arrays.votes import CollectedVotes, collect_votes
 from nsys_pp.frames.clock import SKEW_NS
-
-FLOOR_NS = 2_000.0
-"""Of the scatter in a fit."""
 
 CANDIDATES = 10
 """Lines that are compared, of those with most votes."""
@@ -28,7 +26,9 @@ CANDIDATES = 10
 WINDOWS = 64
 """Windows of offsets with most votes."""
 
-_SUFFICIENT = 512  # halves of windows with most votes: a window takes two, and rules out the one before
+_SUFFICIENT = (
+    3 * WINDOWS
+)  # halves of windows with most votes: a window takes two, and rules out the one before
 _EXPECTED_NS = 1e6  # from the expected offset
 _ROUNDING_NS = 1.0  # of a distance from it
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
@@ -55,6 +55,7 @@ class Votes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: End of the event, ns.
+        time_rank: Rank of this time, from 0; equal for equal times.
         offset_ns: End of the operation minus end of the event.
         weight: The votes of an event weigh 1 in total, in favour of rare pairs.
         link: Number of the pair of channels.
@@ -62,6 +63,7 @@ class Votes(Struct, frozen=True, kw_only=True):
     """
 
     time: Floats
+    time_rank: Int64s
     offset_ns: Floats
     weight: Floats
     link: Int64s
@@ -136,6 +138,7 @@ def _build_votes(collected: CollectedVotes) -> Votes:
     halves = Halves(half=collected.half, bounds=collected.bounds, sums=collected.sums)
     return Votes(
         time=collected.time,
+        time_rank=collected.time_rank,
         offset_ns=collected.offset,
         weight=collected.weight,
         link=collected.link,
@@ -166,6 +169,7 @@ def _collect_votes(
     time, weight = events.end[rows], 1 / np.bincount(number)[number]
     return Votes(
         time=time,
+        time_rank=np.unique(events.end[voters], return_inverse=True)[1][number],
         offset_ns=offsets[order],
         weight=weight,
         link=events.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others],
@@ -204,24 +208,27 @@ def list_windows(halves: Halves) -> list[Int64s]:
     half, bounds, sums = halves.half, halves.bounds, halves.sums
     is_followed = np.append(half[1:] - half[:-1] == 1, False)
     weight = sums + np.where(is_followed, np.append(sums[1:], 0.0), 0.0)
+    ordered = _order_heaviest(weight)
+    stops = bounds[ordered + 1 + is_followed[ordered]]
     windows: list[Int64s] = []
     taken: set[int] = set()
-    for first in _order_heaviest(weight):
+    for number, first, stop in zip(
+        half[ordered].tolist(), bounds[ordered].tolist(), stops.tolist(), strict=True
+    ):
         if len(windows) == WINDOWS:
             break
-        if not taken & {int(half[first]), int(half[first]) + 1}:
-            taken |= {int(half[first]), int(half[first]) + 1}
-            windows.append(np.arange(bounds[first], bounds[first + 1 + int(is_followed[first])]))
+        if number not in taken and number + 1 not in taken:
+            taken |= {number, number + 1}
+            windows.append(np.arange(first, stop))
     return windows
 
 
-def _order_heaviest(weight: Floats) -> list[int]:
+def _order_heaviest(weight: Floats) -> Int64s:
     """List the halves with most weight, the heaviest first, as many as `list_windows` looks at."""
     rows = np.arange(len(weight))
     if len(weight) > _SUFFICIENT:
         rows = np.flatnonzero(weight >= np.partition(weight, -_SUFFICIENT)[-_SUFFICIENT])
-    ordered: list[int] = rows[np.argsort(-weight[rows], kind="stable")].tolist()
-    return ordered
+    return rows[np.argsort(-weight[rows], kind="stable")]
 
 
 def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
@@ -230,7 +237,7 @@ def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
     Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
     few shared ones among them has fewer votes, that agree to microseconds.
     """
-    agreement = np.array([_measure_agreement(votes, window) for window in windows])
+    agreement = _measure_agreement(votes, windows)
     best = np.argsort(-agreement, kind="stable")[:CANDIDATES].tolist()
     return [windows[one] for one in best if one >= CANDIDATES and agreement[one] > 0]
 
@@ -252,18 +259,35 @@ def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64
     return [window for window in windows if (int(window[0]), int(window[-1])) not in listed]
 
 
-def _measure_agreement(votes: Votes, window: Int64s) -> float:
-    """Measure how much the votes of a window agree from one to the next in time, between two channels."""
-    order = window[np.lexsort((votes.time[window], votes.link[window]))]
-    offset_ns, link = votes.offset_ns[order], votes.link[order]
-    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[link[1:] == link[:-1]]
-    closeness = np.log(TOGETHER_NS / (apart_ns + FLOOR_NS))
-    return float(np.maximum(closeness, 0.0).sum())
+def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
+    """Measure how much the votes of each window agree from one to the next in time, between two channels."""
+    if not windows:
+        return np.zeros(0)
+    rows, window = np.concatenate(windows), _number_windows(windows)
+    link = window * (int(votes.link.max()) + 1) + votes.link[rows]
+    order = order_unsorted_rows(link, votes.time_rank[rows])
+    offset_ns, link, window = votes.offset_ns[rows[order]], link[order], window[order]
+    is_next = link[1:] == link[:-1]
+    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[is_next]
+    closeness = np.maximum(np.log(TOGETHER_NS / (apart_ns + FLOOR_NS)), 0.0)
+    bounds = np.searchsorted(window[1:][is_next], np.arange(len(windows) + 1))
+    core = load_core()
+    if core is not None:
+        return sum_sections(core, closeness, bounds)
+    return np.array([closeness[first:stop].sum() for first, stop in itertools.pairwise(bounds.tolist())])
 
 
-def fit_votes(votes: Votes, window: Int64s) -> Line:
-    """Fit a line through the votes of a window."""
-    kept = window
-    if len(window) > _MAX_VOTES_OF_LINE:
-        kept = window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
-    return find_line(votes.time[kept], votes.offset_ns[kept], width=4 * SKEW_NS)
+def _number_windows(windows: list[Int64s]) -> Int64s:
+    """Return the number of the window of each row."""
+    return np.repeat(np.arange(len(windows)), [len(window) for window in windows])
+
+
+def fit_votes(votes: Votes, windows: list[Int64s]) -> Floats:
+    """Fit a line through the votes of each window: offset, rate and center of each, in columns."""
+    kept = [
+        window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+        if len(window) > _MAX_VOTES_OF_LINE
+        else window
+        for window in windows
+    ]
+    return find_lines(votes.time, votes.offset_ns, kept, width=4 * SKEW_NS)

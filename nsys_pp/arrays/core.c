@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 17; }
+API int64_t core_version(void) { return 18; }
 
 /* ---- Memory. ---- */
 
@@ -1957,13 +1957,18 @@ static void find_starts(const Search *of, Evidence *to) {
     to->start_bounds[to->start_count] = listed;
 }
 
-/* Weigh the pairs that `core_search_points` found. */
-API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
-    if (to->start_count > MOST_STARTS) return 1;
+/* Find the evidence of the pairs that `core_search_points` found. */
+static void weigh_pairs(const Points *points, const Search *of, Evidence *to) {
     sum_closeness(of, to);
     weigh_links(points, of, to);
     choose_links(points, of, to);
     to->kept = 0;
+}
+
+/* Weigh the pairs that `core_search_points` found, and list them, or those of starts. */
+API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
+    if (to->start_count > MOST_STARTS) return 1;
+    weigh_pairs(points, of, to);
     if (to->start_count) {
         find_starts(of, to);
         return 0;
@@ -1984,12 +1989,14 @@ API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
 
 #define MOST_HALVES (1 << 22)
 #define FEW_VOTES 16
+#define SLOTS 16           /* of a half: its votes are few in each */
+#define MANY_HALVES (1 << 16) /* that have one slot each */
 
 typedef struct {
     /* Of each voter: time and expected time, channel, and the rows of the others that it may vote for. */
     int64_t count;
     const double *end, *expected;
-    const int64_t *channel, *low, *high;
+    const int64_t *channel, *rank, *low, *high; /* rank: of its time */
     /* Of each of the others. */
     const double *times;
     const int64_t *other_channel;
@@ -2000,43 +2007,49 @@ typedef struct {
     double near;         /* distance from the expected time of votes that are kept as well */
     /* What is kept, by offset; room for the rows of all voters. */
     double *time, *offset, *weight;
-    int64_t *link, votes;
+    int64_t *time_rank, *link, votes;
     /* Halves of windows with such votes: number, first vote (and the end) and sum of weights. */
     int64_t *half, *bounds, halves;
     double *sums;
-    /* Room: an offset, a voter and another for each vote, in order of voters; votes of each voter. */
-    double *raw;
-    int64_t *voter, *other, *inside;
+    int64_t *inside; /* votes of each voter */
 } Votes;
+
+typedef struct {
+    double offset;
+    int32_t voter, other;
+} Vote;
 
 typedef struct {
     double least, width; /* first offset, width of a half */
     int64_t count, votes; /* of halves; of votes, all in all */
     double *weight;       /* of a window: a half and the one after it */
-    int32_t *half_of;     /* each vote, in order of voters */
+    int32_t *half_of;     /* each vote, in order of voters; then slots of those that are kept */
     uint8_t *is_kept;     /* each half */
-    int64_t *next;        /* votes of all halves before, and of each half once they are placed */
-    int64_t *order;       /* room for the votes that are kept, twice */
+    int32_t *kept_number;  /* number of each half among those that are kept; or -1 */
+    int64_t of_half;      /* slots of each half, a power of 2 */
+    int64_t slots, *next; /* all slots; votes of those before each, and of itself once they are listed */
+    Vote *kept;           /* votes that are kept, and room for as many; room for all votes, twice */
 } Halves;
 
 /* Sort votes by offset, stable. room: for as many. */
-static void sort_votes(const double *raw, int64_t count, int64_t *votes, int64_t *room) {
+static void sort_votes(int64_t count, Vote *votes, Vote *room) {
     if (count <= FEW_VOTES) {
         for (int64_t number = 1; number < count; number++) {
-            int64_t vote = votes[number], at = number;
-            for (; at > 0 && raw[votes[at - 1]] > raw[vote]; at--) votes[at] = votes[at - 1];
+            Vote vote = votes[number];
+            int64_t at = number;
+            for (; at > 0 && votes[at - 1].offset > vote.offset; at--) votes[at] = votes[at - 1];
             votes[at] = vote;
         }
         return;
     }
     int64_t half = count / 2, left = 0, right = half;
-    sort_votes(raw, half, votes, room);
-    sort_votes(raw, count - half, votes + half, room);
+    sort_votes(half, votes, room);
+    sort_votes(count - half, votes + half, room);
     for (int64_t at = 0; at < count; at++) {
-        int takes_left = right == count || (left < half && raw[votes[left]] <= raw[votes[right]]);
+        int takes_left = right == count || (left < half && votes[left].offset <= votes[right].offset);
         room[at] = votes[takes_left ? left++ : right++];
     }
-    memcpy(votes, room, (size_t)count * sizeof(int64_t));
+    memcpy(votes, room, (size_t)count * sizeof(Vote));
 }
 
 static int may_vote(const Votes *of, int64_t voter, int64_t row) {
@@ -2103,44 +2116,61 @@ static void keep_halves(Votes *of, Halves *halves) {
     }
 }
 
-/* List the votes of halves that are kept, in order of voters; `next` receives the number of those before each half. */
+/* Number the slots of the halves that are kept; return -1 where memory is short. */
+static int number_slots(Halves *halves) {
+    int64_t kept = 0;
+    halves->kept_number = allocate(halves->count, sizeof(int32_t));
+    if (!halves->kept_number) return -1;
+    for (int64_t half = 0; half < halves->count; half++) halves->kept_number[half] = halves->is_kept[half] ? (int32_t)kept++ : -1;
+    halves->of_half = kept <= MANY_HALVES ? SLOTS : 1;
+    halves->slots = kept * halves->of_half;
+    halves->next = allocate_zeros(halves->slots + 1, sizeof(int64_t));
+    return halves->next ? 0 : -1;
+}
+
+/* List the votes of halves that are kept, by slot: first in order of voters, with the slot of each in `half_of`. */
 static void list_kept(Votes *of, Halves *halves) {
-    int64_t vote = 0, kept = 0;
+    int64_t vote = 0, kept = 0, number = halves->of_half;
+    Vote *found = halves->kept + halves->votes;
     for (int64_t voter = 0; voter < of->count; voter++) {
         if (!of->inside[voter]) continue;
         for (int64_t row = of->low[voter]; row < of->high[voter]; row++) {
             if (!may_vote(of, voter, row)) continue;
-            int64_t half = halves->half_of[vote++];
-            if (!halves->is_kept[half]) continue;
-            of->raw[kept] = of->times[row] - of->end[voter];
-            of->voter[kept] = voter;
-            of->other[kept++] = row;
-            halves->next[half + 1]++;
+            int64_t half = halves->half_of[vote++], first = halves->kept_number[half];
+            if (first < 0) continue;
+            double offset = of->times[row] - of->end[voter], from = (offset - halves->least) / halves->width;
+            int64_t slot = first * number + (int64_t)(from * (double)number) - half * number; /* a power of 2: the product is exact */
+            halves->next[slot + 1]++;
+            halves->half_of[kept] = (int32_t)slot; /* not after that of a vote that was not read */
+            found[kept++] = (Vote){offset, (int32_t)voter, (int32_t)row};
         }
     }
     of->votes = kept;
-    for (int64_t half = 0; half < halves->count; half++) halves->next[half + 1] += halves->next[half];
+    for (int64_t slot = 0; slot < halves->slots; slot++) halves->next[slot + 1] += halves->next[slot];
+    for (vote = 0; vote < kept; vote++) halves->kept[halves->next[halves->half_of[vote]]++] = found[vote];
 }
 
 /* Order the votes that are kept by offset, and sum them by halves. */
 static void order_votes(Votes *of, Halves *halves) {
-    int64_t *next = halves->next, *order = halves->order;
-    for (int64_t vote = 0; vote < of->votes; vote++)
-        order[next[(int64_t)((of->raw[vote] - halves->least) / halves->width)]++] = vote;
-    for (int64_t half = 0, first = 0; half < halves->count; first = next[half++]) {
-        if (next[half] == first) continue;
-        sort_votes(of->raw, next[half] - first, order + first, order + of->votes);
+    int64_t at = 0, first = 0;
+    for (int64_t slot = 0; slot < halves->slots; first = halves->next[slot++])
+        sort_votes(halves->next[slot] - first, halves->kept + first, halves->kept + halves->votes);
+    for (int64_t half = 0; half < halves->count; half++) {
+        if (halves->kept_number[half] < 0) continue;
+        int64_t stop = halves->next[(halves->kept_number[half] + 1) * halves->of_half - 1];
+        if (stop == at) continue;
         double sum = 0.0;
-        for (int64_t at = first; at < next[half]; at++) {
-            int64_t vote = order[at], voter = of->voter[vote];
-            of->time[at] = of->end[voter];
-            of->offset[at] = of->raw[vote];
-            of->weight[at] = 1.0 / (double)of->inside[voter];
-            of->link[at] = of->channel[voter] * of->other_channel_count + of->other_channel[of->other[vote]];
+        of->half[of->halves] = half;
+        of->bounds[of->halves] = at;
+        for (; at < stop; at++) {
+            Vote vote = halves->kept[at];
+            of->time[at] = of->end[vote.voter];
+            of->time_rank[at] = of->rank[vote.voter];
+            of->offset[at] = vote.offset;
+            of->weight[at] = 1.0 / (double)of->inside[vote.voter];
+            of->link[at] = of->channel[vote.voter] * of->other_channel_count + of->other_channel[vote.other];
             sum += of->weight[at];
         }
-        of->half[of->halves] = half;
-        of->bounds[of->halves] = first;
         of->sums[of->halves++] = sum;
     }
     of->bounds[of->halves] = of->votes;
@@ -2155,20 +2185,25 @@ API int64_t core_vote(Votes *of) {
     halves.weight = allocate_zeros(2 * halves.count, sizeof(double));
     halves.half_of = allocate(halves.votes, sizeof(int32_t));
     halves.is_kept = allocate_zeros(halves.count, 1);
-    halves.next = allocate_zeros(halves.count + 1, sizeof(int64_t));
-    int64_t result = !halves.weight || !halves.half_of || !halves.is_kept || !halves.next ? -1 : 0;
+    int64_t result = !halves.weight || !halves.half_of || !halves.is_kept ? -1 : 0;
     if (!result) {
         keep_halves(of, &halves);
+        result = number_slots(&halves);
+    }
+    if (!result) {
+        halves.kept = allocate(2 * halves.votes, sizeof(Vote));
+        result = halves.kept ? 0 : -1;
+    }
+    if (!result) {
         list_kept(of, &halves);
-        halves.order = allocate(2 * of->votes, sizeof(int64_t));
-        result = halves.order ? 0 : -1;
-        if (!result) order_votes(of, &halves);
+        order_votes(of, &halves);
     }
     release(halves.weight);
     release(halves.half_of);
     release(halves.is_kept);
+    release(halves.kept_number);
     release(halves.next);
-    release(halves.order);
+    release(halves.kept);
     return result;
 }
 
@@ -2270,6 +2305,264 @@ API int64_t core_find_line(
         most = best_stop - best;
         line[0] = (level[best + (most - 1) / 2] + level[best + most / 2]) / 2;
         line[1] = rates[number];
+    }
+    return 0;
+}
+
+/* List rates to try, the smallest first: 0, or as many as `count`, an odd number, from -most to most, as `np.linspace`. */
+static void list_rates(int64_t count, double most, double *rates) {
+    double step = count > 1 ? (most + most) / (double)(count - 1) : 0.0;
+    rates[0] = count > 1 ? (double)(count / 2) * step - most : 0.0;
+    for (int64_t number = 1; number <= count / 2; number++) {
+        double low = (double)(count / 2 - number) * step - most, high = (double)(count / 2 + number) * step - most;
+        if (number == count / 2) high = most;
+        int is_low_first = fabs(low) <= fabs(high);
+        rates[2 * number - 1] = is_low_first ? low : high;
+        rates[2 * number] = is_low_first ? high : low;
+    }
+}
+
+/* Find a line through some points each, as `core_find_line` with as many rates as the times between them need.
+   bounds: first row of each line, and the end. rows: of the points. most: largest rate. most_rates: largest number of rates, odd.
+   lines: receives offset, rate and center of each. Return 1 where a number is infinite, or none; -1 where memory is short. */
+API int64_t core_find_lines(
+    int64_t count, const int64_t *bounds, const int64_t *rows, const double *times, const double *values, double width,
+    double most, int64_t most_rates, double *lines
+) {
+    int64_t size = 1, result = 0;
+    for (int64_t number = 0; number < count; number++)
+        if (bounds[number + 1] - bounds[number] > size) size = bounds[number + 1] - bounds[number];
+    double *room = allocate(4 * size + most_rates, sizeof(double));
+    int64_t *words = allocate(3 * size, sizeof(int64_t)); /* keys of rows: twice as many */
+    uint32_t *order = allocate(3 * size, sizeof(uint32_t));
+    if (!room || !words || !order) result = -1;
+    double *own = room, *x = room + size, *y = room + 2 * size, *level = room + 3 * size, *rates = room + 4 * size;
+    for (int64_t number = 0; !result && number < count; number++) {
+        int64_t first = bounds[number], points = bounds[number + 1] - first;
+        double *line = lines + 3 * number, span = 0.0;
+        for (int64_t at = 0; at < points; at++) {
+            own[at] = x[at] = times[rows[first + at]];
+            y[at] = values[rows[first + at]];
+        }
+        if (!are_finite(x, points) || !are_finite(y, points)) result = 1;
+        if (result) break;
+        double center = find_median(own, points);
+        for (int64_t at = 0; at < points; at++) {
+            x[at] -= center;
+            if (fabs(x[at]) > span) span = fabs(x[at]);
+        }
+        double wanted = points < 3 ? 1.0 : 1 + 2 * ceil(most * span / (width / 4));
+        int64_t rate_count = wanted < (double)most_rates ? (int64_t)wanted : most_rates;
+        list_rates(rate_count, most, rates);
+        line[0] = line[1] = 0.0;
+        line[2] = center;
+        result = core_find_line(
+            points, x, y, rate_count, rates, width, level, words, order, (uint64_t *)(words + size), order + size, line
+        );
+    }
+    release(room);
+    release(words);
+    release(order);
+    return result;
+}
+
+/* Sum values by section, each as numpy sums an array. */
+API int64_t core_sum_sections(int64_t count, const int64_t *bounds, const double *values, double *sums) {
+    for (int64_t number = 0; number < count; number++)
+        sums[number] = 0.0 + sum_by_halves(values + bounds[number], bounds[number + 1] - bounds[number]);
+    return 0;
+}
+
+/* ---- Many lines between points and others in one call, as `nsys_pp.alignment.evidence`. A call that returns 1 needs room for more
+   pairs, and goes on from the lines that are done. ---- */
+
+/* Points that are evidence against a line unless their channel is paired, by section of the others. */
+typedef struct {
+    const int64_t *point, *bounds; /* first point of each section, and the end; or NULL */
+    uint8_t *is_paired;            /* room for each channel of the points */
+    double most;                   /* evidence by the points of a section */
+} Against;
+
+typedef struct {
+    int64_t count, done;
+    const double *lines; /* offset, rate and center of each */
+    Against against;
+    /* Of each line by each scatter: evidence, that of exchanges, least scatter. */
+    int64_t scatter_count;
+    const double *scatters;
+    double *evidence, *exchange, *sharpest;
+    /* Points and residuals of the pairs of channels with most merit of each line, if these are asked for; first and end of each. */
+    int64_t start_capacity, *start_bounds;
+    int32_t *start_point;
+    double *start_residual;
+} Lines;
+
+static void set_line(Search *to, const double *line) {
+    to->offset = line[0];
+    to->rate = line[1];
+    to->center = line[2];
+}
+
+/* Return the evidence against a line by points of unpaired channels, where others of their key were recorded at other times. */
+static double contradict(const Points *points, const Search *of, const Evidence *to, const Against *tested) {
+    double against = 0.0;
+    if (!tested->bounds) return against;
+    memset(tested->is_paired, 0, (size_t)points->channel_count);
+    for (int64_t at = 0; at < to->chosen_count; at++) tested->is_paired[to->chosen[at]] = 1;
+    for (int64_t section = 0; section < points->section_count; section++) {
+        int64_t first = tested->bounds[section], stop = tested->bounds[section + 1], own = 0;
+        double least = INFINITY, most = -INFINITY;
+        for (int64_t at = first; at < stop; at++) {
+            int64_t point = tested->point[at];
+            if (tested->is_paired[points->channel[point]]) continue;
+            double time = of->predicted[point];
+            if (time < least) least = time;
+            if (time > most) most = time;
+        }
+        if (!(least <= most)) continue;
+        int64_t begin = points->sections[section], count = points->sections[section + 1] - begin;
+        const double *times = points->other_time + begin;
+        double since = least > times[0] ? least : times[0], until = most < times[count - 1] ? most : times[count - 1];
+        for (int64_t at = first; at < stop; at++) {
+            double time = of->predicted[tested->point[at]];
+            own += !tested->is_paired[points->channel[tested->point[at]]] && time >= since && time <= until;
+        }
+        int64_t low = find_time(times, count, since, 0), high = find_time(times, count, until, count - 1);
+        while (high < count && times[high] <= until) high++;
+        int64_t others = high > low ? high - low : 0, both = own < others ? own : others;
+        double value = to->missing * (double)both;
+        against -= value < tested->most ? value : tested->most;
+    }
+    return against;
+}
+
+/* Weigh each line by each scatter; return 2 without room for its starts. */
+API int64_t core_weigh_lines(const Points *points, Search *of, Evidence *to, Lines *lines) {
+    int64_t starts = to->start_count;
+    if (starts > MOST_STARTS || (starts && lines->scatter_count != 1)) return 3;
+    for (; lines->done < lines->count; lines->done++) {
+        int64_t number = lines->done, at = number * lines->scatter_count;
+        set_line(of, lines->lines + 3 * number);
+        if (core_search_points(points, of)) return 1;
+        for (int64_t scatter = 0; scatter < lines->scatter_count; scatter++, at++) {
+            to->scatter = lines->scatters[scatter];
+            weigh_pairs(points, of, to);
+            lines->evidence[at] = to->evidence + contradict(points, of, to, &lines->against);
+            lines->exchange[at] = to->exchange;
+            lines->sharpest[at] = to->sharpest;
+        }
+        if (!starts) continue;
+        find_starts(of, to);
+        int64_t *bounds = lines->start_bounds + number * starts, listed = to->start_bounds[starts];
+        if (bounds[0] + listed > lines->start_capacity) return 2;
+        for (int64_t start = 1; start <= starts; start++) bounds[start] = bounds[0] + to->start_bounds[start];
+        for (int64_t row = 0; row < listed; row++) lines->start_point[bounds[0] + row] = (int32_t)to->start_point[row];
+        memcpy(lines->start_residual + bounds[0], to->start_residual, (size_t)listed * sizeof(double));
+    }
+    return 0;
+}
+
+typedef struct {
+    int64_t count, done; /* first lines */
+    const double *lines; /* offset, rate and center of each */
+    /* Points and residuals that fits begin with: `starts` lists of each line; the first of each list, and the end of the last. */
+    int64_t starts;
+    const int64_t *bounds;
+    const int32_t *point;
+    const double *residual;
+    double scatter; /* that is expected */
+    double floor, drift; /* of fits; lines closer than `floor` to one before, of the same first line, are left out */
+    int64_t rounds;
+    /* Receive the lines, with room for `starts` of each first line, and their number. */
+    double *fitted;
+    int64_t *fitted_count;
+    /* Lines that were fitted to starts, nine numbers of each: line, the line that is fitted to its pairs, and its evidence, that of
+       exchanges and least scatter; room for all. */
+    double *tested;
+    int64_t tested_count;
+    Against against;
+} Fits;
+
+/* Fit a line to points. room: 5 times `count`. Return 1 where a number is infinite, or none. */
+static int64_t fit_points(
+    int64_t count, const double *times, const double *values, const double *noise, const Fits *fits, double *room, double *line
+) {
+    if (!count) return 0;
+    if (count > 1) return core_fit_line(count, times, values, noise, fits->floor, fits->drift, fits->rounds, room, line);
+    line[0] = values[0];
+    line[1] = 0.0;
+    line[2] = times[0];
+    return 0;
+}
+
+/* Fit a line to the pairs of a line; `weights` receives the evidence of this, that of exchanges and the least scatter. */
+static int64_t fit_pairs(const Points *points, Search *of, Evidence *to, const Fits *fits, double *line, double *weights) {
+    set_line(of, line);
+    if (core_search_points(points, of)) return 1;
+    to->scatter = fits->scatter;
+    core_weigh(points, of, to);
+    weights[0] = to->evidence + contradict(points, of, to, &fits->against);
+    weights[1] = to->exchange;
+    weights[2] = to->sharpest;
+    int64_t count = to->kept, result;
+    if (!count) return 0;
+    double *room = allocate(7 * count, sizeof(double)), *times = room, *values = room + count;
+    if (!room) return -1;
+    for (int64_t row = 0; row < count; row++) {
+        times[row] = points->end[to->point[row]];
+        values[row] = points->other_time[to->other[row]] - times[row];
+    }
+    result = fit_points(count, times, values, to->of_pair, fits, room + 2 * count, line);
+    release(room);
+    return result ? 2 : 0;
+}
+
+/* Fit a line to a start, then to the pairs of the fitted line; starts that are fitted by an equal line have an equal result. */
+static int64_t fit_start(const Points *points, Search *of, Evidence *to, Fits *fits, int64_t first, int64_t stop, double *line) {
+    int64_t count = stop - first, result;
+    double *room = allocate(7 * count, sizeof(double)), *times = room, *values = room + count;
+    if (!room) return -1;
+    for (int64_t row = 0; row < count; row++) {
+        double time = points->end[fits->point[first + row]];
+        times[row] = time;
+        values[row] = fits->residual[first + row] + (line[0] + line[1] * (time - line[2]));
+    }
+    result = fit_points(count, times, values, NULL, fits, room + 2 * count, line);
+    release(room);
+    if (result) return 2;
+    double *tested = fits->tested;
+    for (int64_t at = 0; at < fits->tested_count; at++, tested += 9)
+        if (tested[0] == line[0] && tested[1] == line[1] && tested[2] == line[2]) {
+            memcpy(line, tested + 3, 3 * sizeof(double));
+            return 0;
+        }
+    memcpy(tested, line, 3 * sizeof(double));
+    if ((result = fit_pairs(points, of, to, fits, line, tested + 6))) return result;
+    memcpy(tested + 3, line, 3 * sizeof(double));
+    fits->tested_count++;
+    return 0;
+}
+
+/* Fit lines to the starts of each first line. Return 2 where a number is infinite, or none; -1 where memory is short. */
+API int64_t core_fit_starts(const Points *points, Search *of, Evidence *to, Fits *fits) {
+    to->start_count = 0;
+    for (; fits->done < fits->count; fits->done++) {
+        double *fitted = fits->fitted + 3 * fits->starts * fits->done;
+        const int64_t *bounds = fits->bounds + (fits->starts + 1) * fits->done;
+        int64_t listed = 0;
+        for (int64_t start = 0; start < fits->starts; start++) {
+            if (bounds[start] == bounds[start + 1]) continue;
+            double *line = fitted + 3 * listed;
+            memcpy(line, fits->lines + 3 * fits->done, 3 * sizeof(double));
+            int64_t result = fit_start(points, of, to, fits, bounds[start], bounds[start + 1], line), is_apart = 1;
+            if (result) return result;
+            for (int64_t other = 0; other < listed; other++) {
+                const double *before = fitted + 3 * other;
+                is_apart &= fabs(before[0] + before[1] * (line[2] - before[2]) - line[0]) > fits->floor;
+            }
+            listed += is_apart;
+        }
+        fits->fitted_count[fits->done] = listed;
     }
     return 0;
 }

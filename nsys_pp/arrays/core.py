@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.arrays.core_arguments import ArrayArgument, declare, find_address
+from nsys_pp.arrays.core_lines import LineFunctions
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 17
+_VERSION = 18
 _MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
@@ -31,10 +32,11 @@ _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = ArrayArgument(np.int64, is_written=True)
 
 
-class Core:
+class Core(LineFunctions):
     """The functions of a library. Each checks its arguments: C does not."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library)
         self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = declare(library.core_pack_flat, count, *[array] * 3, result)
@@ -60,15 +62,8 @@ class Core:
         self.find_launched = declare(
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
-        pointer, number = ctypes.c_void_p, ctypes.c_double
-        two, three, six = ([pointer] * length for length in (2, 3, 6))
-        # of arrays that `near_finder.py` checks and holds, below `line_finder.py`
-        self.prepare_points = declare(library.core_prepare_points, pointer)
-        self.search_points = declare(library.core_search_points, pointer, pointer)
-        self.weigh = declare(library.core_weigh, *three)
-        self.vote = declare(library.core_vote, pointer)  # the same, `votes.py`
-        self.fit_line = declare(library.core_fit_line, count, *three, number, number, count, *two)
-        self.find_line = declare(library.core_find_line, count, *two, count, pointer, number, *six)
+        pointer = ctypes.c_void_p
+        two, six = [pointer] * 2, [pointer] * 6
         # of arrays that `lever_sums.py` checks
         self.sum_levers = declare(library.core_sum_levers, count, *two, *two, count, pointer, count, *two)
         self.sum_products = declare(library.core_sum_products, count, *six, count, pointer)

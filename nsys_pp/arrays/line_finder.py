@@ -1,4 +1,4 @@
-"""Fits of lines to points, compiled (`core.c`), with the results of `nsys_pp.alignment.lines` to the last bit: the numpy functions are the definition."""
+"""Fits of lines to points and sums of values, compiled (`core.c`), with the results of `nsys_pp.alignment.lines` to the last bit: the numpy functions are the definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.core_arguments import find_address
-from nsys_pp.arrays.types import Floats
+from nsys_pp.arrays.types import Floats, Int64s
 
 _Line = ctypes.c_double * 3  # offset, rate and center
 _FIT_COLUMNS = 5  # of room, for each point
@@ -89,6 +89,70 @@ def find_line(
         return None
     offset, rate = found.tolist()
     return offset, rate
+
+
+def find_lines(
+    core: Core,
+    times: Floats,
+    values: Floats,
+    rows: Int64s,
+    bounds: Int64s,
+    width: float,
+    *,
+    most: float,
+    most_rates: int,
+) -> Floats | None:
+    """Find a line through some points each: `find_line` with as many rates as the times between them need.
+
+    Args:
+        core: The library.
+        times: Of all points.
+        values: Of each.
+        rows: Points of each line, one line after the other.
+        bounds: First row of each line, ascending, and their number; each has one or more.
+        width: As for `find_line`.
+        most: Largest rate, above 0.
+        most_rates: Largest number of rates, odd.
+
+    Returns:
+        Offset, rate and center of each, in columns; None where a number is infinite, or none.
+
+    Raises:
+        ValueError: Columns have different lengths, or a point is not there.
+        MemoryError: Memory is short.
+    """
+    is_point = rows.min(initial=0) >= 0 and rows.max(initial=-1) < len(times) == len(values)
+    is_listed = bounds[0] == 0 and bounds[-1] == len(rows) and (bounds[1:] > bounds[:-1]).all()
+    if not (is_point and is_listed and most_rates % 2 and most_rates > 0):
+        raise ValueError("columns of different lengths, or without points")
+    lines = np.empty((len(bounds) - 1, 3))
+    integers = [np.ascontiguousarray(column, dtype=np.int64) for column in (bounds, rows)]
+    columns = [*integers, _floats(times), _floats(values)]  # held as long as their addresses
+    result = core.find_lines(
+        len(lines), *map(find_address, columns), width, most, most_rates, find_address(lines)
+    )
+    if result < 0:
+        raise MemoryError
+    return None if result else lines
+
+
+def sum_sections(core: Core, values: Floats, bounds: Int64s) -> Floats:
+    """Sum values by section, as numpy sums an array of each.
+
+    Args:
+        core: The library.
+        values: To sum.
+        bounds: First one of each section, ascending, and their number.
+
+    Raises:
+        ValueError: A section is not there.
+    """
+    if bounds[0] < 0 or bounds[-1] > len(values) or (bounds[1:] < bounds[:-1]).any():
+        raise ValueError("a section that is not there")
+    sums = np.empty(len(bounds) - 1)
+    columns = np.ascontiguousarray(bounds, dtype=np.int64), _floats(values)
+    core.sum_sections(len(sums), *map(find_address, columns), find_address(sums))
+    return sums
 
 
 def _floats(values: Floats) -> Floats:

@@ -68,6 +68,42 @@ class EvidenceArgument(ctypes.Structure):
     )
 
 
+class AgainstArgument(ctypes.Structure):
+    """`Against` of `core.c`."""
+
+    _fields_ = (*((name, _POINTER) for name in ("point", "bounds", "is_paired")), ("most", _NUMBER))
+
+
+class LinesArgument(ctypes.Structure):
+    """`Lines` of `core.c`."""
+
+    _fields_ = (
+        *((name, _COUNT) for name in ("count", "done")),
+        ("lines", _POINTER),
+        ("against", AgainstArgument),
+        ("scatter_count", _COUNT),
+        *((name, _POINTER) for name in ("scatters", "evidence", "exchange", "sharpest")),
+        ("start_capacity", _COUNT),
+        *((name, _POINTER) for name in ("start_bounds", "start_point", "start_residual")),
+    )
+
+
+class FitsArgument(ctypes.Structure):
+    """`Fits` of `core.c`."""
+
+    _fields_ = (
+        *((name, _COUNT) for name in ("count", "done")),
+        ("lines", _POINTER),
+        ("starts", _COUNT),
+        *((name, _POINTER) for name in ("bounds", "point", "residual")),
+        *((name, _NUMBER) for name in ("scatter", "floor", "drift")),
+        ("rounds", _COUNT),
+        *((name, _POINTER) for name in ("fitted", "fitted_count", "tested")),
+        ("tested_count", _COUNT),
+        ("against", AgainstArgument),
+    )
+
+
 _WORD_BYTES = 8
 _STRUCT_BYTES = 24  # of `Comparable` and `Other`
 _TYPES: dict[str, np.dtype[Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from copy import copy
 from itertools import pairwise
 from typing import Any
@@ -113,11 +114,13 @@ class NearFinder:
         weighing: How pairs of channels are weighed.
 
     Attributes:
+        core: The library.
         channel: Number of each point's channel, from 0.
         share: 1 by the number of points of this key at the time of each point: its share in the sums of pairs of channels.
         is_message: Whether each channel of the points has messages.
         is_exchange: Whether each of them has messages without direction.
         other_channel_count: Number of channels of the others.
+        section_count: Number of their keys.
 
     Raises:
         ValueError: Columns have different lengths, or the others are not in order.
@@ -143,7 +146,7 @@ class NearFinder:
         together: float,
         weighing: Weighing,
     ) -> None:
-        self._core, count, other_count = core, len(end), len(other_time)
+        self.core, count, other_count = core, len(end), len(other_time)
         own, others = (key, channel, kind), (other_key, other_channel, other_kind)
         if any(len(column) != count for column in own) or any(
             len(column) != other_count for column in others
@@ -194,8 +197,8 @@ class NearFinder:
         )
         if result := core.prepare_points(ctypes.addressof(points)):
             raise MemoryError if result < 0 else ValueError("the others are not in order of key and time")
-        self._prepared, channels = prepared, points.channel_count
-        self.other_channel_count: int = points.other_channel_count
+        channels: int = points.channel_count
+        self.other_channel_count, self.section_count = points.other_channel_count, points.section_count
         self.channel: Int64s = prepared["channel"]
         self.share: Floats = prepared["share"]
         self.is_message: Bools = prepared["is_message"][:channels]
@@ -259,7 +262,7 @@ class NearFinder:
         room, to = self._room, self._evidence
         to.scatter, to.start_count = scatter, starts
         addresses = (ctypes.addressof(one) for one in (self._points, self._search, to))
-        if self._core.weigh(*addresses):
+        if self.core.weigh(*addresses):
             raise ValueError("too many pairs of channels are to be listed")
         listed = []
         if starts:
@@ -280,6 +283,35 @@ class NearFinder:
             starts=listed,
         )
 
+    def run(
+        self,
+        function: Callable[..., int],
+        argument: ctypes.Structure,
+        tolerance: float,
+        margin: float,
+        *,
+        starts: int = 0,
+    ) -> int:
+        """Call a compiled function that searches by many lines, until there is room for the pairs of each.
+
+        Args:
+            function: Receives points, search, evidence and the argument; returns 1 without room, and goes on with the next call.
+            argument: Of the function.
+            tolerance: As for `find`.
+            margin: As for `find`.
+            starts: As for `weigh`.
+
+        Returns:
+            The function's result.
+        """
+        search, to = self._search, self._evidence
+        search.tolerance, search.margin, to.start_count = tolerance, margin, starts
+        self._last_search = ()
+        addresses = [ctypes.addressof(one) for one in (self._points, search, to, argument)]
+        while (result := function(*addresses)) == 1:
+            self._reserve_pairs(search.pairs)
+        return result
+
     def _find(self, line: tuple[float, float, float], tolerance: float, margin: float) -> None:
         """Search, if the last search was another one."""
         search = self._search
@@ -287,7 +319,7 @@ class NearFinder:
             return
         search.offset, search.rate, search.center = line
         search.tolerance, search.margin = tolerance, margin
-        while self._core.search_points(ctypes.addressof(self._points), ctypes.addressof(search)):
+        while self.core.search_points(ctypes.addressof(self._points), ctypes.addressof(search)):
             self._reserve_pairs(search.pairs)
         self._last_search = line, tolerance, margin
 

@@ -43,6 +43,18 @@ def order_rows(group: Int64s, values: Int64s) -> Int64s:
     return np.argsort(combine_keys(group, values), kind="stable")
 
 
+def order_unsorted_rows(group: Int64s, values: Int64s) -> Int64s:
+    """Sort rows as `order_rows`; several times as fast where they are far from sorted: numpy compares many at a time, but then is not stable.
+
+    >>> order_unsorted_rows(np.array([1, 0, 1]), np.array([5, 9, 3]))
+    array([1, 2, 0])
+    """
+    keys, bits = combine_keys(group, values), max(len(group) - 1, 0).bit_length()
+    if len(keys) and max(int(keys.max()), -int(keys.min())) >= _HALF_OF_INT64 >> bits:
+        return np.argsort(keys, kind="stable")
+    return np.sort((keys << bits) + np.arange(len(keys))) & ((1 << bits) - 1)
+
+
 def sort_stable(values: Floats) -> Int64s:
     """Sort rows by value, stable: `np.argsort(values, kind="stable")`.
 

@@ -12,6 +12,7 @@ from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.core_arguments import find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
+_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 
 
@@ -20,17 +21,17 @@ class _Arguments(ctypes.Structure):
 
     _fields_ = (
         ("count", _COUNT),
-        *((name, _POINTER) for name in ("end", "expected", "channel", "low", "high")),
+        *((name, _POINTER) for name in ("end", "expected", "channel", "rank", "low", "high")),
         *((name, _POINTER) for name in ("times", "other_channel")),
         ("other_channel_count", _COUNT),
         *((name, _NUMBER) for name in ("half_width", "width", "drift")),
         ("sufficient", _COUNT),
         ("near", _NUMBER),
-        *((name, _POINTER) for name in ("time", "offset", "weight", "link")),
+        *((name, _POINTER) for name in ("time", "offset", "weight", "time_rank", "link")),
         ("votes", _COUNT),
         *((name, _POINTER) for name in ("half", "bounds")),
         ("halves", _COUNT),
-        *((name, _POINTER) for name in ("sums", "raw", "voter", "other", "inside")),
+        *((name, _POINTER) for name in ("sums", "inside")),
     )
 
 
@@ -39,6 +40,7 @@ class CollectedVotes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: Time of the voter.
+        time_rank: Rank of this time among those of all voters, from 0; equal for equal times.
         offset: Time of the other minus this.
         weight: 1 by the number of votes of the voter.
         link: Channel of the voter times the number of channels of the others plus that of the other.
@@ -48,6 +50,7 @@ class CollectedVotes(Struct, frozen=True, kw_only=True):
     """
 
     time: Floats
+    time_rank: Int64s
     offset: Floats
     weight: Floats
     link: Int64s
@@ -92,7 +95,7 @@ def collect_votes(
         near: Votes this close to the expected time are collected as well, with all others of their half.
 
     Returns:
-        The votes; None where offsets are too far apart to be counted by halves of windows.
+        The votes; None where they are too many, or offsets are too far apart to be counted by halves of windows.
 
     Raises:
         ValueError: Columns have different lengths, or a window is not among the others.
@@ -104,6 +107,8 @@ def collect_votes(
     if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0 or sufficient < 1:
         raise ValueError("a window is not among the others, has no width, or none suffices")
     rows = int((high - low).sum())
+    if max(len(end), len(times), rows) >= _MOST_ROWS:
+        return None
     held: dict[str, Any] = {
         name: np.ascontiguousarray(values, dtype=of)
         for of, columns in (
@@ -112,10 +117,9 @@ def collect_votes(
         )
         for name, values in columns.items()
     }
-    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums", "raw")}
-    held |= {
-        name: np.empty(rows + 1, dtype=np.int64) for name in ("link", "half", "bounds", "voter", "other")
-    }
+    held["rank"] = np.unique(held["end"], return_inverse=True)[1]
+    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums")}
+    held |= {name: np.empty(rows + 1, dtype=np.int64) for name in ("time_rank", "link", "half", "bounds")}
     held["inside"] = np.empty(len(end), dtype=np.int64)
     arguments = _Arguments(
         count=len(end),
@@ -135,6 +139,7 @@ def collect_votes(
     votes, halves = slice(arguments.votes), slice(arguments.halves)
     return CollectedVotes(
         time=held["time"][votes],
+        time_rank=held["time_rank"][votes],
         offset=held["offset"][votes],
         weight=held["weight"][votes],
         link=held["link"][votes],

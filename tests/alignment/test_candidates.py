@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment import near
+from nsys_pp.alignment import candidates
 from nsys_pp.alignment.candidates import find_candidates
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
@@ -64,6 +64,6 @@ def test_several_threads_find_the_same_candidates(seed: int, scatter_ns: float |
     one, several = (
         find_candidates(events, reference, Line(), 1e8, scatter_ns, threads=threads) for threads in (1, 3)
     )
-    with patch.object(near, "_MANY_EVENTS", 0):
+    with patch.object(candidates, "LINES", 1_000_000):
         assert find_candidates(events, reference, Line(), 1e8, scatter_ns, threads=3) == one == several
     assert abs(one[0].line.offset_ns - 3e6) < 20_000
