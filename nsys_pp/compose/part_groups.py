@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.part_copies import copy_part, settle_options
@@ -113,6 +114,7 @@ def extract_group(
             output=output,
             names=names,
             options=options,
+            asked=asked,
             force=force,
             nsys=batch.nsys,
             scratch=scratch,
@@ -135,6 +137,7 @@ def _extract_member(
     output: Path,
     names: Mapping[Path, str],
     options: PartOptions,
+    asked: Mapping[str, Any],
     *,
     force: bool,
     nsys: str | None,
@@ -146,8 +149,8 @@ def _extract_member(
     if kept is not None:
         return _Member(extracted=kept, stored=target)
     stored = _name_new(scratch, output)
-    part = make_part(path, stored, options, nsys=nsys, scratch=scratch, named=output)
-    return _Member(extracted=describe_part(path, target, part, is_new=True), stored=stored)
+    made = make_part(path, stored, options, asked, nsys=nsys, scratch=scratch, named=output)
+    return _Member(extracted=replace(made, output=target), stored=stored)
 
 
 def _copy_member(

@@ -528,6 +528,11 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
         tmp_path / "x.sqlite", session=Session(), ranges=[{"start": 0, "end": 9, "name": "a"}]
     )
     with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
-        nsys_pp.extract(report, tmp_path / "x.nspart")
+        nsys_pp.extract(report, tmp_path / "x.nspart", detail="kernels")
+    (tmp_path / "bare").mkdir()
+    bare = write_report(tmp_path / "bare" / "x.sqlite", session=Session())
+    with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
+        nsys_pp.extract(bare, tmp_path / "x.nspart")
+    shutil.rmtree(bare.parent)
     assert list(tmp_path.iterdir()) == [report]
     assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1
