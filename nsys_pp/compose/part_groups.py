@@ -21,8 +21,8 @@ from nsys_pp.errors import OutputError
 from nsys_pp.frames.part import SUFFIX, PartOptions
 from nsys_pp.read import is_part
 from nsys_pp.read.frame_archives import DAMAGES
+from nsys_pp.read.part_damage import damaged_error
 from nsys_pp.read.part_groups import is_like_part, list_group, open_part_file
-from nsys_pp.read.parts import damaged_error
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.part_groups import write_group
 from nsys_pp.write.spool import make_scratch

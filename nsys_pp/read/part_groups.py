@@ -52,7 +52,7 @@ def list_group(path: Path) -> list[Path] | None:
 def is_like_part(path: Path) -> bool:
     """Return whether a file begins like a part or a group of parts, even if the rest is damaged."""
     try:
-        with _open_stored(path) as file:
+        with open_stored(path) as file:
             name = _read_first_name(file)
     except (OSError, NsysPPError, *DAMAGES):
         return False
@@ -68,7 +68,7 @@ def open_part_file(path: Path) -> Iterator[IO[bytes]]:
         ValueError, KeyError or another of `DAMAGES`: The group is damaged, or has no such part.
         ReportError: It is a pipe or a device.
     """
-    with _open_stored(path) as file:
+    with open_stored(path) as file:
         # the end of a cut group is the end of one of its parts, which would be read in place of all
         if _read_first_name(file).endswith(SUFFIX.encode()):
             raise ValueError("a group, not a part")
@@ -77,7 +77,8 @@ def open_part_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _open_stored(path: Path) -> Iterator[IO[bytes]]:
+def open_stored(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, or the bytes of a part in a group; errors as in `open_part_file`."""
     group = find_group(path)
     stored = path if group is None else group
     check_regular(stored)
