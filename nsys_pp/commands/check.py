@@ -85,7 +85,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
-            if path.suffix == ".sqlite":
+            if path.suffix.lower() == ".sqlite":
                 findings += _describe_integrity(
                     check_integrity(path, time_limit_s=time_limit_s), time_limit_s
                 )

@@ -27,7 +27,7 @@ _PROGRAM_DIGITS = 8
 
 def is_unexported(path: Path) -> bool:
     """Return whether `path` is a report as nsys recorded it, to be exported before reading."""
-    return path.suffix in UNEXPORTED_SUFFIXES and not path.is_dir()
+    return path.suffix.lower() in UNEXPORTED_SUFFIXES and not path.is_dir()
 
 
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:

@@ -28,9 +28,14 @@ _IS_ENCRYPTED = 1
 _KEPT_LISTS = 16  # of members; inputs are in order of their groups
 
 
+def is_part(path: Path) -> bool:
+    """Return whether a file has the suffix of parts, in any case, as copies by way of other systems may have."""
+    return path.suffix.lower() == SUFFIX
+
+
 def find_group(path: Path) -> Path | None:
     """Return the file that a path is below, as a part in a group is; None where it is below folders alone."""
-    return next((above for above in path.parents if above.suffix == SUFFIX and above.is_file()), None)
+    return next((above for above in path.parents if is_part(above) and above.is_file()), None)
 
 
 def list_group(path: Path) -> list[Path] | None:
@@ -94,7 +99,7 @@ def open_stored(path: Path) -> Iterator[IO[bytes]]:
 
 def find_stored(path: Path) -> Path:
     """Return the file that holds an input: the group of a part in a group, else the path itself."""
-    return (find_group(path) or path) if path.suffix == SUFFIX else path
+    return (find_group(path) or path) if is_part(path) else path
 
 
 def _begins_with_part(path: Path) -> bool:

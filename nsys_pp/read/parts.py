@@ -21,7 +21,6 @@ from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
-    SUFFIX,
     Part,
     PartRecord,
 )
@@ -46,11 +45,6 @@ _DAMAGES = (
     MemoryError,
     pl.exceptions.PolarsError,
 )
-
-
-def is_part(path: Path) -> bool:
-    """Return whether a file has the suffix of parts."""
-    return path.suffix == SUFFIX
 
 
 def read_part(

@@ -44,8 +44,8 @@ def test_names_and_pairs_have_the_positions_of_a_plain_loop(names: list[int]) ->
     for at, name in enumerate(names):
         singles.setdefault(name, []).append(at)
         pairs.setdefault((names[at - 1], name) if at else (-1, -1), []).append(at)
-    first, size, at = group_grams(np.array(names))
-    groups = [at[begin : begin + count].tolist() for begin, count in zip(first, size, strict=True)]
+    first, size, positions = group_grams(np.array(names))
+    groups = [positions[begin : begin + count].tolist() for begin, count in zip(first, size, strict=True)]
     assert groups == [rows for _, rows in sorted(singles.items())] + [
         rows for _, rows in sorted(pairs.items())
     ]
