@@ -28,8 +28,8 @@ from nsys_pp.cli.interrupts import (
     is_interrupt,
 )
 from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.cli.unforeseen import is_unforeseen
-from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
+from nsys_pp.cli.unforeseen import explain_unforeseen, is_unforeseen
+from nsys_pp.errors import NsysPPError
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _report_error(error: BaseException) -> bool:
         )
         return True
     if is_unforeseen(error):
-        print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
+        print_error(*explain_unforeseen(error))
         return True
     return False
 

@@ -91,7 +91,7 @@ def list_exports(folder: Path) -> list[Path]:
 
 
 def find_newest_export(folder: Path, state: str) -> Path | None:
-    """Find the newest export of a report by its state, whichever nsys made it; `state` begins the names of its exports."""
+    """Find the newest export of a state of a report, of all versions of nsys; `state` begins the names of its exports."""
     newest = None
     for export in list_exports(folder):
         if export.name.startswith((f"{state}-", f"{state}.")):
