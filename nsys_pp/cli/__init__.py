@@ -96,7 +96,7 @@ class _MainGroup(OrderedGroup):
                 raise
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
-                    status = _report_interrupt()
+                    status = _report_interrupt(error)
                     if has_unheard_thread():
                         end_at_once(status)
                     ctx.exit(status)
@@ -110,13 +110,16 @@ class _MainGroup(OrderedGroup):
             formatter.write_dl([*_DESCRIPTIONS.items()])
 
 
-def _report_interrupt() -> int:
-    """Print the end of an interrupted program; return its exit status."""
-    if (reason := find_stop_reason()) is not None:
+def _report_interrupt(error: BaseException) -> int:
+    """Print the end of an interrupted program, unless its log of JSON has it; return its exit status."""
+    reason = find_stop_reason()
+    status, word = (1, "") if reason is not None else describe_interrupt()
+    if isinstance(error, click.exceptions.Exit) and error.exit_code == status:
+        return status
+    if reason is not None:
         print_error(reason.message, reason.hint)
-        return 1
-    status, word = describe_interrupt()
-    click.echo(word, err=True)
+    else:
+        click.echo(word, err=True)
     return status
 
 
