@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.part_copies import copy_part, settle_options
 from nsys_pp.compose.part_files import ExtractedPart, describe_part, keep_finished, make_part, read_complete
-from nsys_pp.compose.recordings import label_reports
+from nsys_pp.compose.recordings import label_files
 from nsys_pp.errors import OutputError
 from nsys_pp.frames.part import SUFFIX, PartOptions
 from nsys_pp.read import is_part
@@ -46,7 +46,7 @@ def name_members(paths: Sequence[Path]) -> dict[Path, str]:
     Raises:
         OutputError: Two names are equal.
     """
-    labels = label_reports([Path(os.path.abspath(path)) for path in paths])
+    labels = label_files([Path(os.path.abspath(path)) for path in paths])
     names: dict[str, Path] = {}
     for path, label in zip(paths, labels, strict=True):
         # names of Linux are bytes, those of a zip are texts
