@@ -28,8 +28,8 @@ from nsys_pp.cli.interrupts import (
     is_interrupt,
 )
 from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.cli.unforeseen import is_unforeseen
-from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
+from nsys_pp.cli.unforeseen import explain_unforeseen, is_unforeseen
+from nsys_pp.errors import NsysPPError
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _MainGroup(OrderedGroup):
                 raise
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
-                    status = _report_interrupt()
+                    status = _report_interrupt(error)
                     if has_unheard_thread():
                         end_at_once(status)
                     ctx.exit(status)
@@ -110,13 +110,16 @@ class _MainGroup(OrderedGroup):
             formatter.write_dl([*_DESCRIPTIONS.items()])
 
 
-def _report_interrupt() -> int:
-    """Print the end of an interrupted program; return its exit status."""
-    if (reason := find_stop_reason()) is not None:
+def _report_interrupt(error: BaseException) -> int:
+    """Print the end of an interrupted program, unless its log of JSON has it; return its exit status."""
+    reason = find_stop_reason()
+    status, word = (1, "") if reason is not None else describe_interrupt()
+    if isinstance(error, click.exceptions.Exit) and error.exit_code == status:
+        return status
+    if reason is not None:
         print_error(reason.message, reason.hint)
-        return 1
-    status, word = describe_interrupt()
-    click.echo(word, err=True)
+    else:
+        click.echo(word, err=True)
     return status
 
 
@@ -133,7 +136,7 @@ def _report_error(error: BaseException) -> bool:
         )
         return True
     if is_unforeseen(error):
-        print_error(f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
+        print_error(*explain_unforeseen(error))
         return True
     return False
 

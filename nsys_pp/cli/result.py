@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from nsys_pp.cli.interrupts import describe_interrupt, is_interrupt
+from nsys_pp.cli.interrupts import describe_interrupt, find_stop_reason, is_interrupt
 from nsys_pp.cli.log import Record, describe_outputs, log_note
-from nsys_pp.errors import REPORT_IT, NsysPPError, describe_unforeseen
+from nsys_pp.cli.unforeseen import explain_unforeseen
+from nsys_pp.errors import NsysPPError
 
 _WITHOUT_PARTS = ("extract", "info", "project")
 
@@ -37,9 +38,12 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | N
     if isinstance(error, click.ClickException):
         return error.exit_code, {"message": error.format_message(), "hint": None}
     if is_interrupt(error):
+        if (reason := find_stop_reason()) is not None:
+            return 1, {"message": reason.message, "hint": reason.hint}
         status, word = describe_interrupt()
         return status, {"message": word, "hint": None}
-    return 1, {"message": f"unforeseen {describe_unforeseen(error)}", "hint": REPORT_IT}
+    message, hint = explain_unforeseen(error)
+    return 1, {"message": message, "hint": hint}
 
 
 def save_result(

@@ -7,8 +7,9 @@ import traceback
 
 import click
 
+from nsys_pp.cli.address_space import explain_shortage
 from nsys_pp.cli.interrupts import is_interrupt
-from nsys_pp.errors import NsysPPError, UnforeseenError
+from nsys_pp.errors import REPORT_IT, NsysPPError, UnforeseenError, describe_unforeseen
 
 _CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
@@ -19,6 +20,11 @@ def is_unforeseen(error: BaseException) -> bool:
         return False
     is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
     return not is_closed_pipe and not is_interrupt(error)
+
+
+def explain_unforeseen(error: BaseException) -> tuple[str, str]:
+    """Return the message and the hint of an unforeseen error."""
+    return explain_shortage(error) or (f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
 
 
 def trace_unforeseen(error: BaseException) -> str:

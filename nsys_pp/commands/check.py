@@ -17,6 +17,7 @@ from nsys_pp.compose.row_counts import collect_row_counts
 from nsys_pp.compose.unforeseen import unforeseen_error
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.findings import FINDINGS, Finding, Severity, build_findings
+from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
@@ -69,7 +70,7 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
     batch = Batch(inputs, options)
     work = partial(_check_file, nsys=batch.nsys, time_limit_s=time_limit_s)
     checked = batch.map("checking", batch.paths, work)
-    findings = {str(path): found for path, (found, _) in checked.items()}
+    findings = {describe_path(path): found for path, (found, _) in checked.items()}
     return CheckResult(
         reports=[*checked],
         findings=build_findings(findings) if checked else FINDINGS.to_frame(),
@@ -85,7 +86,7 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # findings have the same in other words
-            if path.suffix == ".sqlite":
+            if path.suffix.lower() == ".sqlite":
                 findings += _describe_integrity(
                     check_integrity(path, time_limit_s=time_limit_s), time_limit_s
                 )

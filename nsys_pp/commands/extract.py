@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from nsys_pp.compose.part_copies import settle_options
 from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
 from nsys_pp.compose.part_groups import extract_group, is_group
 from nsys_pp.compose.row_counts import collect_row_counts
+from nsys_pp.compose.without_gpus import describe_hosts
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import SUFFIX
 from nsys_pp.frames.short_repr import ShortRepr
@@ -93,6 +95,8 @@ def extract(
         extracted, group = extract_group(batch, target, asked, force=force), target
     else:
         extracted, group = _extract_files(batch, target, asked, force=force), None
+    if hosts := [path for path, part in extracted.items() if part.is_host]:
+        warnings.warn(describe_hosts(hosts, has_rows=True), stacklevel=3)
     counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
     return ExtractResult(
         parts=list(extracted.values()), group=group, skipped=batch.skipped, row_counts=counts

@@ -26,7 +26,8 @@ from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
-from nsys_pp.read.parts import PackedFrames, damaged_error
+from nsys_pp.read.part_damage import damaged_error
+from nsys_pp.read.parts import PackedFrames
 from nsys_pp.registry import import_on_call
 from nsys_pp.write.perfetto.trace import Source, check_packed
 from nsys_pp.write.trace.drawing import sequence_id

@@ -11,17 +11,21 @@ from typing import Any
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.compose.part_copies import copy_part
-from nsys_pp.compose.report import extract_report, nothing_to_draw_error, shorten_path
+from nsys_pp.compose.report import extract_report, nothing_to_draw_error, redraw_report, shorten_path
+from nsys_pp.compose.report_view import Window
+from nsys_pp.compose.without_gpus import draw_host, is_content_open
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.fingerprint import compute_fingerprint
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
 from nsys_pp.read.part_groups import find_stored, is_like_part, list_group
+from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
-from nsys_pp.write.perfetto.trace import Sink
+from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 
 
 class ExtractedPart(Struct, frozen=True, kw_only=True):
@@ -33,6 +37,7 @@ class ExtractedPart(Struct, frozen=True, kw_only=True):
     jobs: int  # drawn in a trace in addition to the slices
     gpus: int
     is_new: bool  # else it existed, as it would be made again
+    is_host: bool = False  # made now of a report without GPU operations: its CPU ranges and calls are drawn
     row_counts: pl.DataFrame  # ROW_COUNTS
 
 
@@ -70,13 +75,12 @@ def extract_file(
 
     if scratch is None or output.is_symlink() or not is_file:
         folder = scratch or (output.parent if is_file else None)
-        part = make_part(path, output, options, nsys=nsys, scratch=folder)
-        return describe_part(path, output, part, is_new=True)
+        return make_part(path, output, options, asked, nsys=nsys, scratch=folder)
     with translate_errors(output):
         temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-        part = make_part(path, temporary, options, nsys=nsys, scratch=scratch, named=output)
+        made = make_part(path, temporary, options, asked, nsys=nsys, scratch=scratch, named=output)
         os.replace(temporary, output)
-    return describe_part(path, output, part, is_new=True)
+    return made
 
 
 def keep_finished(
@@ -93,20 +97,51 @@ def make_part(
     path: Path,
     output: Path,
     options: PartOptions,
+    asked: Mapping[str, Any],
     *,
     nsys: str | None,
     scratch: Path | None,
     named: Path | None = None,
-) -> Part:
-    """Extract a report into a file, which is replaced; errors, which name `named`, and other arguments as in `extract_file`."""
+) -> ExtractedPart:
+    """Extract a report into a file, which is replaced; errors, which name `named`, and other arguments as in `extract_file`.
+
+    Of a report without GPU operations the CPU ranges and calls are drawn, as `merge` draws them, where no other content is asked for.
+    """
+    is_host = False
 
     def make(sink: Sink) -> Part:
         part = extract_report(path, options, sink, nsys=nsys, scratch=scratch)
-        if not part.encoded.slice_count and not part.drawn_job_count:
-            raise nothing_to_draw_error(f"`{path}` has nothing to draw")
-        return part
+        if not part.encoded.slice_count and is_content_open(asked):
+            raise _WithoutGpusError(part)
+        return _check_drawn(part, path)
 
-    return write_part(output, make, force=True, named=named)
+    def make_host(sink: Sink) -> Part:
+        jobs = list_job_ranges(part.frames["jobs"])
+        drawing = redraw_report(path, draw_host(options), nsys=nsys, job_ranges=jobs, window=Window())
+        return _check_drawn(replace(part, encoded=encode_drawing(drawing, sink, is_packed=True)), path)
+
+    try:
+        part = write_part(output, make, force=True, named=named)
+    except _WithoutGpusError as found:
+        part, is_host = found.part, True
+    if is_host:
+        part = write_part(output, make_host, force=True, named=named)
+    return replace(describe_part(path, named or output, part, is_new=True), is_host=is_host)
+
+
+class _WithoutGpusError(Exception):
+    """A drawing without slices, whose blocks are not kept."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.part = part
+
+
+def _check_drawn(part: Part, path: Path) -> Part:
+    """Return the part; raise an error where nothing is drawn of it."""
+    if not part.encoded.event_count and not part.drawn_job_count:
+        raise nothing_to_draw_error(f"`{path}` has nothing to draw")
+    return part
 
 
 def describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:

@@ -11,17 +11,18 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.compose.part_copies import copy_part, settle_options
 from nsys_pp.compose.part_files import ExtractedPart, describe_part, keep_finished, make_part, read_complete
-from nsys_pp.compose.recordings import label_reports
+from nsys_pp.compose.recordings import label_files
 from nsys_pp.errors import OutputError
 from nsys_pp.frames.part import SUFFIX, PartOptions
 from nsys_pp.read import is_part
 from nsys_pp.read.frame_archives import DAMAGES
+from nsys_pp.read.part_damage import damaged_error
 from nsys_pp.read.part_groups import is_like_part, list_group, open_part_file
-from nsys_pp.read.parts import damaged_error
 from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.part_groups import write_group
 from nsys_pp.write.spool import make_scratch
@@ -45,7 +46,7 @@ def name_members(paths: Sequence[Path]) -> dict[Path, str]:
     Raises:
         OutputError: Two names are equal.
     """
-    labels = label_reports([Path(os.path.abspath(path)) for path in paths])
+    labels = label_files([Path(os.path.abspath(path)) for path in paths])
     names: dict[str, Path] = {}
     for path, label in zip(paths, labels, strict=True):
         # names of Linux are bytes, those of a zip are texts
@@ -113,6 +114,7 @@ def extract_group(
             output=output,
             names=names,
             options=options,
+            asked=asked,
             force=force,
             nsys=batch.nsys,
             scratch=scratch,
@@ -135,6 +137,7 @@ def _extract_member(
     output: Path,
     names: Mapping[Path, str],
     options: PartOptions,
+    asked: Mapping[str, Any],
     *,
     force: bool,
     nsys: str | None,
@@ -146,8 +149,8 @@ def _extract_member(
     if kept is not None:
         return _Member(extracted=kept, stored=target)
     stored = _name_new(scratch, output)
-    part = make_part(path, stored, options, nsys=nsys, scratch=scratch, named=output)
-    return _Member(extracted=describe_part(path, target, part, is_new=True), stored=stored)
+    made = make_part(path, stored, options, asked, nsys=nsys, scratch=scratch, named=output)
+    return _Member(extracted=replace(made, output=target), stored=stored)
 
 
 def _copy_member(

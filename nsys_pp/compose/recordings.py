@@ -8,15 +8,21 @@ from pathlib import Path
 
 from nsys_pp.compose.batch import Batch
 from nsys_pp.frames.part import SUFFIX
+from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
 
 
 def label_reports(paths: Sequence[Path]) -> list[str]:
+    """Label reports as in `label_files`; bytes of names that are no UTF-8 are escaped."""
+    return [describe_path(label) for label in label_files(paths)]
+
+
+def label_files(paths: Sequence[Path]) -> list[str]:
     """Label reports by file name without suffix, and by as many folders as distinguish them.
 
-    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
+    >>> label_files([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
     ['a/rank0', 'b/rank0', 'rank1']
     """
     # a group part counts as a folder of its parts

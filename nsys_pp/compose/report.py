@@ -29,6 +29,7 @@ from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.groups import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
+from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows
@@ -290,7 +291,8 @@ def _drawn_groups(options: PartOptions) -> frozenset[Group]:
 
 
 def shorten_path(path: Path) -> Path:
-    """Return the path as named, or from its `machine*` folder on: the folder names the machine."""
+    """Return the path as named, or from its `machine*` folder on: the folder names the machine; as text (`describe_path`)."""
+    path = Path(describe_path(path))
     names = path.absolute().parts
     at = [index for index, name in enumerate(names[:-1]) if name.lower().startswith("machine")]
     if not at or len(path.parts) >= len(names) - at[-1]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.part import Part
+from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.row_counts import RUN_ROW_COUNTS
 from nsys_pp.projection.ranges import Scope
@@ -36,7 +37,7 @@ def count_report_rows(
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
     """Concatenate the `ROW_COUNTS` of reports to `RUN_ROW_COUNTS`."""
-    frames = [frame.with_columns(report=pl.lit(str(path))) for path, frame in counts.items()]
+    frames = [frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items()]
     return pl.concat(frames) if frames else RUN_ROW_COUNTS.to_frame()
 
 
@@ -50,7 +51,7 @@ def collect_parts(parts: Sequence[Part], paths: Sequence[Path]) -> pl.DataFrame:
     if not parts:
         return RUN_ROW_COUNTS.to_frame()
     frame, lengths = concat_frames([part.frames for part in parts], "row_counts")
-    names = pl.Series("report", [str(path) for path in paths], dtype=pl.String)
+    names = pl.Series("report", [describe_path(path) for path in paths], dtype=pl.String)
     numbers = pl.Series([n for n, length in enumerate(lengths) for _ in range(length)], dtype=pl.UInt32)
     return frame.with_columns(names.gather(numbers))
 

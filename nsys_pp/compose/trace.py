@@ -35,8 +35,15 @@ from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.run import Run
 from nsys_pp.compose.trace_layout import PlacedDrawing, Shown, TraceLayout, count_events, count_shown
 from nsys_pp.compose.trace_pieces import Drawn
+from nsys_pp.compose.without_gpus import (
+    OF_RUN,
+    describe_hosts,
+    draw_host,
+    draw_run,
+    is_content_open,
+    is_usual,
+)
 from nsys_pp.compose.writing_progress import watch_writing
-from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import Encoded, PartOptions
 from nsys_pp.frames.training import Training
 from nsys_pp.read import inspect_report, is_part
@@ -54,9 +61,6 @@ _extract_report, _redraw_report_within, _redraw_windows = (
     import_on_call(f"nsys_pp.compose.report:{name}")
     for name in ("extract_report", "redraw_report", "redraw_windows")
 )
-# texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
-_OF_HOSTS = ("mpi", "ucx")
-_WITHOUT_GPUS = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 
 
 class TraceContent(Struct, frozen=True, kw_only=True):
@@ -166,9 +170,11 @@ class TraceBuilder:
             training = self._place_training(run, layout, by_path, window)
             by_path = early.use(by_path)
         if self._is_open(run):
-            if not count_shown([*by_path.values(), *training])[1]:
+            is_empty = not count_shown([*by_path.values(), *training])[1]
+            without = [path for path, shown in by_path.items() if not count_shown([shown])[1]]
+            if is_empty and not any(map(is_part, by_path)):
                 by_path, training = self._draw_without_gpus(run, layout, window)
-            elif without := [path for path, shown in by_path.items() if not count_shown([shown])[1]]:
+            elif without := [path for path in without if not is_part(path)]:
                 by_path |= self._draw_hosts(run, layout, window, without)
         self._check_shown(run, [*by_path.values(), *training])
         return by_path, training
@@ -253,21 +259,20 @@ class TraceBuilder:
 
     def _is_open(self, run: Run) -> bool:
         """Return whether the content of the trace is open: no level of detail, kind of data or part of the run is chosen."""
-        content = self._content
-        is_chosen = any(content.part_options.get(name) is not None for name in ("detail", "show", "flows"))
         has_parts = any(is_part(recorded.path) for recorded in run.inputs)
-        return not (is_chosen or has_parts or content.is_cut)
+        is_open = is_usual(self._options) if has_parts else is_content_open(self._content.part_options)
+        return is_open and not self._content.is_cut
 
     def _draw_without_gpus(
         self, run: Run, layout: TraceLayout, window: Window
     ) -> tuple[dict[Path, Shown], list[Shown]]:
         """Draw the rows of CPUs, and messages of MPI, where no report has GPU operations; reports are read once more."""
-        self._options = replace(self._options, detail="cpu", show=_WITHOUT_GPUS)
+        self._options = draw_run(self._options)
         shown = self._redraw(run, layout, window)
         if count_events([*shown.values()]):
             warnings.warn(
                 "no report has GPU operations: CPU ranges, calls and samples are drawn"
-                f" (`--detail cpu --show {','.join(_WITHOUT_GPUS)}`)",
+                f" (`--detail cpu --show {','.join(OF_RUN)}`)",
                 stacklevel=2,
             )
         paths = [recorded.path for recorded in run.inputs]
@@ -278,16 +283,9 @@ class TraceBuilder:
         self, run: Run, layout: TraceLayout, window: Window, paths: Sequence[Path]
     ) -> dict[Path, Shown]:
         """Draw CPU ranges and communication of reports without GPU operations, which other reports of the run have."""
-        options = replace(self._options, detail="cpu", show=_OF_HOSTS)
-        drawn = self._redraw(run, layout, window, options=options, paths=paths)
-        is_one = len(paths) == 1
-        named = f"`{paths[0]}` has" if is_one else f"{len(paths):,} reports (`{paths[0]}` and others) have"
-        what = f"{'its' if is_one else 'their'} CPU ranges, and calls of CUDA, MPI and UCX, are drawn"
-        if not count_shown([*drawn.values()])[1]:
-            what = "nothing else that a trace has by default was recorded"
-        warnings.warn(
-            f"{named} no GPU operations: {what} (`--show all` draws all else that reports hold)", stacklevel=2
-        )
+        drawn = self._redraw(run, layout, window, options=draw_host(self._options), paths=paths)
+        has_rows = count_shown([*drawn.values()])[1] > 0
+        warnings.warn(describe_hosts(paths, has_rows=has_rows), stacklevel=2)
         return drawn
 
     def _redraw(

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from nsys_pp.compose.batch import Batch
@@ -49,9 +50,10 @@ def write_division(
     own = [] if shared else [piece.shown for piece in division.pieces]
     activity = f"writing {output.name if shared else folder.name}"
     shown, *contents = watch_writing(batch.progress, activity, [division.overview.shown, *own])
-    with replace_file(output, force=force) as target:
+    # one renaming after the other: nothing that takes time is between them, since a kill there leaves a folder without its overview
+    with ExitStack() as removal, replace_file(output, force=force) as target:
         overview = _describe(division.overview, output, _write_trace(shown, target))
-        with replace_folder(folder, force=force, is_ours=is_split_folder) as new:
+        with replace_folder(folder, force=force, is_ours=is_split_folder, removal=removal) as new:
             targets = [new / name for name in names]
             if shared is None:
                 sizes = [_write_trace(reports, at) for reports, at in zip(contents, targets, strict=True)]
@@ -62,6 +64,9 @@ def write_division(
                 for piece, name, size in zip(division.pieces, names, sizes, strict=True)
             ]
             write_index(new / INDEX, overview=overview, files=files, unit=division.split)
+            if target.is_file():  # no pipe
+                with translate_errors(output):
+                    sync_file(target)
     return [overview, *files]
 
 

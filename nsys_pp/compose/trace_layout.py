@@ -19,6 +19,7 @@ from nsys_pp.compose.row_titles import Title, build_titles, format_numbers
 from nsys_pp.compose.run import Run
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
+from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.roster import Identity
 from nsys_pp.write.perfetto.trace import PlacedReport
 from nsys_pp.write.trace.activity_rows import SYSTEM
@@ -135,7 +136,7 @@ class TraceLayout:
             is_utc=clocks.is_utc,
             attributes={
                 **clocks.attributes,
-                f"{ATTRIBUTE}{self._labels[report]}": self._rows.get(str(recorded.path), ""),
+                f"{ATTRIBUTE}{self._labels[report]}": self._rows.get(describe_path(recorded.path), ""),
             },
         )
 

@@ -22,13 +22,13 @@ _FOLDER_GROWTH = 6
 
 def estimate_peak(path: Path) -> int:
     """Estimate the peak memory of processing one report, in bytes."""
-    if path.suffix == SUFFIX:
+    if path.suffix.lower() == SUFFIX:
         return BASE_BYTES
     try:
         if path.is_dir():
             size = sum(file.stat().st_size for file in path.iterdir()) * _FOLDER_GROWTH
         else:
-            size = path.stat().st_size * _GROWTH.get(path.suffix, 1)
+            size = path.stat().st_size * _GROWTH.get(path.suffix.lower(), 1)
     except OSError:  # reading it will raise the error
         size = 0
     return BASE_BYTES + BYTES_PER_BYTE * size

@@ -78,6 +78,11 @@ class Encoded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return sum(subtrack.size_bytes for subtrack in self.subtracks)
 
     @property
+    def event_count(self) -> int:
+        """Number of slices, marks and samples of counters."""
+        return sum(subtrack.rows for subtrack in self.subtracks)
+
+    @property
     def slice_count(self) -> int:
         """Number of slices in all subtracks."""
         return sum(subtrack.rows for subtrack in self.subtracks if subtrack.kind == "slices")

@@ -9,7 +9,8 @@ from nsys_pp.frames.groups import ALL_GROUPS, Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.read.find import find_reports
 from nsys_pp.read.last_file import keep_last_file
-from nsys_pp.read.parts import check_part_blocks, is_part, open_part_blocks, read_part
+from nsys_pp.read.part_groups import is_part
+from nsys_pp.read.parts import check_part_blocks, open_part_blocks, read_part
 from nsys_pp.read.readers import ReadOptions, find_reader
 
 __all__ = [

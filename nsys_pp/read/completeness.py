@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FORMAT
-from nsys_pp.read.part_groups import find_stored
-from nsys_pp.read.parts import is_part, read_part
+from nsys_pp.read.part_groups import find_stored, is_part
+from nsys_pp.read.parts import read_part
 from nsys_pp.read.readers import find_reader
 from nsys_pp.read.unreadable import unreadable_error
 

@@ -10,22 +10,30 @@ from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.read.export_cache import VARIABLE, drop_old_exports, find_cache, make_cache, protect_export
+from nsys_pp.read.export_cache import (
+    VARIABLE,
+    drop_old_exports,
+    find_cache,
+    find_newest_export,
+    make_cache,
+    protect_export,
+)
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
 _NSYS_VARIABLE = "NSYS_PP_NSYS"
+_PROGRAM_DIGITS = 8
 
 
 def is_unexported(path: Path) -> bool:
     """Return whether `path` is a report as nsys recorded it, to be exported before reading."""
-    return path.suffix in UNEXPORTED_SUFFIXES and not path.is_dir()
+    return path.suffix.lower() in UNEXPORTED_SUFFIXES and not path.is_dir()
 
 
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
-    """Export a report into the cache, unless the cache has an export of its current state.
+    """Export a report into the cache, unless the cache has an export of its current state by the same nsys.
 
-    Processes that export the same report at the same time each write their own file. The file of the first one
+    Another version of nsys exports again: its tables may differ. Without nsys, the newest export of the current state is used. Processes that export the same report at the same time each write their own file. The file of the first one
     to finish is kept and never replaced.
 
     Raises:
@@ -35,11 +43,18 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     folder = find_cache()
     # a readable name, the whole path, since many reports share a name, and the state of the report
     start = f"{report.stem}-{hashlib.sha256(os.fsencode(report.resolve())).hexdigest()[:16]}-"
-    target = folder / f"{start}{_read_state(report)}.sqlite"
+    state = f"{start}{_read_state(report)}"
+    try:
+        program = find_nsys(nsys, report)
+    except NsysNotFoundError:
+        if (newest := find_newest_export(folder, state)) is None:
+            raise
+        drop_old_exports(folder, newest)
+        return newest
+    target = folder / f"{state}-{_identify_program(program)}.sqlite"
     drop_old_exports(folder, target)
     if target.is_file():
         return target
-    program = find_nsys(nsys, report)
     try:
         make_cache()
         work = make_temporary_folder(target)
@@ -50,7 +65,7 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         finally:
             shutil.rmtree(work, ignore_errors=True)
         for other in folder.iterdir():  # exports of earlier states of the report
-            if other.name.startswith(start) and other != target:
+            if other.name.startswith(start) and not other.name.startswith(f"{state}-"):
                 other.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(
@@ -92,6 +107,14 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
     if (older := report.with_suffix(".sqlite")).is_file():
         hint += f"; or pass `{older}` itself: it is in the same folder, but older"
     raise NsysNotFoundError(f"`{report}` must be exported first, and no nsys was found", hint)
+
+
+def _identify_program(program: str) -> str:
+    """Return the identity of an installed program, without running it: another version has another path, size or time."""
+    path = Path(program).resolve()
+    status = path.stat()
+    text = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:_PROGRAM_DIGITS]
 
 
 def _read_state(report: Path) -> str:

@@ -14,7 +14,7 @@ from nsys_pp.errors import NsysPPError, ReportError
 VARIABLE = "NSYS_PP_CACHE"
 _DAYS_VARIABLE = "NSYS_PP_CACHE_DAYS"
 _DAYS = 30.0
-_EXPORT = re.compile(r".+-[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+\.sqlite", re.DOTALL)
+_EXPORT = re.compile(r".+-[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+(?:-[0-9a-f]{8})?\.sqlite", re.DOTALL)
 
 
 def find_cache() -> Path:
@@ -88,6 +88,16 @@ def list_exports(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if _EXPORT.fullmatch(path.name))
     except OSError:
         return []
+
+
+def find_newest_export(folder: Path, state: str) -> Path | None:
+    """Find the newest export of a state of a report, of all versions of nsys; `state` begins the names of its exports."""
+    newest = None
+    for export in list_exports(folder):
+        if export.name.startswith((f"{state}-", f"{state}.")):
+            with suppress(OSError):
+                newest = max(newest or (0, export), (export.stat().st_mtime_ns, export))
+    return None if newest is None else newest[1]
 
 
 def _read_days() -> float:

@@ -12,7 +12,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
-from nsys_pp.read.part_groups import find_group, find_stored, list_group
+from nsys_pp.read.part_groups import find_group, find_stored, is_part, list_group
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -38,6 +38,7 @@ def find_reports(
     A link to a report of its folder, or to another report of the same input, is this report, listed once by its own name.
     A link to no file is listed: to read it is the error. In place of a group part, its parts are listed, in its order; in
     folders, they count as parts in the folder of their group. A part in a group can be named, too.
+    Suffixes are read in any case.
 
     Args:
         inputs: Files, folders, patterns.
@@ -113,14 +114,14 @@ def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
 def _list_parts_of_groups(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield paths, and in place of each group part its parts; damaged groups remain, since to read them is the error."""
     for path in paths:
-        parts = list_group(path) if path.suffix == PART_SUFFIX or not path.exists() else None
+        parts = list_group(path) if is_part(path) or not path.exists() else None
         yield from parts or [path]
 
 
 def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
     pattern = _NSYS_PATTERN.sub("*", str(named))
-    if named.suffix in suffixes:
+    if named.suffix.lower() in suffixes:
         return _match(Path(pattern), suffixes, named=named)
     found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
     if not found:
@@ -161,7 +162,7 @@ def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     except PermissionError as error:
         raise unreadable_error(error.filename, error) from None
     if not reports:
-        if any(folder.rglob(f"*{PART_SUFFIX}")):
+        if any(map(is_part, folder.rglob("*.*"))):
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
                 "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no events of the reports are needed",
@@ -182,12 +183,12 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
                 inner = _walk(entry, suffixes)
-                if not inner and entry.suffix in suffixes:
+                if not inner and entry.suffix.lower() in suffixes:
                     warnings.warn(
                         f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
                     )
                 reports.extend(inner)
-        elif entry.suffix in suffixes:
+        elif entry.suffix.lower() in suffixes:
             reports.append(entry)
     return reports
 
@@ -203,20 +204,20 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
 
 def _find_folder(report: Path) -> Path:
     """Return the folder of a report; a part in a group counts as one in the folder of the group."""
-    group = find_group(report) if report.suffix == PART_SUFFIX else None
+    group = find_group(report) if is_part(report) else None
     return report.parent if group is None else group.parent / report.parent.relative_to(group)
 
 
 def name_origin(report: Path) -> str:
     """Return the name that an export shares with its `.nsys-rep`; nsys recipes append `_pqtdir`."""
-    if report.suffix in (*REPORT_SUFFIXES, PART_SUFFIX):
+    if report.suffix.lower() in (*REPORT_SUFFIXES, PART_SUFFIX):
         return report.name[: -len(report.suffix)]
     return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
 
 
 def _choose(same: list[Path]) -> list[Path]:
-    parts = [path for path in same if path.suffix == PART_SUFFIX]
-    reports = _choose_report([path for path in same if path.suffix != PART_SUFFIX])
+    parts = [path for path in same if is_part(path)]
+    reports = _choose_report([path for path in same if not is_part(path)])
     if not parts or not reports:
         return parts or reports
     if len({find_stored(path) for path in parts}) > 1:
@@ -231,11 +232,11 @@ def _choose_report(same: list[Path]) -> list[Path]:
     if recorded:
         exports = [path for path in exports if path.is_file() or has_session(path)]
     exports.sort(key=lambda path: (path.is_dir(), path.name))
-    if not recorded:
-        return exports[:1]
-    reported_ns = max(map(_changed_ns, recorded))
-    fresh = [path for path in exports if _changed_ns(path) >= reported_ns]
-    return (fresh or recorded)[:1]
+    if recorded:
+        reported_ns = max(map(_changed_ns, recorded))
+        exports = [path for path in exports if _changed_ns(path) >= reported_ns] or recorded
+    # names that differ in the case of their suffixes alone are of two files
+    return [path for path in exports if path.name.lower() == exports[0].name.lower()]
 
 
 def _are_linked(first: Path, second: Path) -> bool:

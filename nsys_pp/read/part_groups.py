@@ -28,9 +28,14 @@ _IS_ENCRYPTED = 1
 _KEPT_LISTS = 16  # of members; inputs are in order of their groups
 
 
+def is_part(path: Path) -> bool:
+    """Return whether a file has the suffix of parts, in any case, as copies by way of other systems may have."""
+    return path.suffix.lower() == SUFFIX
+
+
 def find_group(path: Path) -> Path | None:
     """Return the file that a path is below, as a part in a group is; None where it is below folders alone."""
-    return next((above for above in path.parents if above.suffix == SUFFIX and above.is_file()), None)
+    return next((above for above in path.parents if is_part(above) and above.is_file()), None)
 
 
 def list_group(path: Path) -> list[Path] | None:
@@ -52,7 +57,7 @@ def list_group(path: Path) -> list[Path] | None:
 def is_like_part(path: Path) -> bool:
     """Return whether a file begins like a part or a group of parts, even if the rest is damaged."""
     try:
-        with _open_stored(path) as file:
+        with open_stored(path) as file:
             name = _read_first_name(file)
     except (OSError, NsysPPError, *DAMAGES):
         return False
@@ -68,7 +73,7 @@ def open_part_file(path: Path) -> Iterator[IO[bytes]]:
         ValueError, KeyError or another of `DAMAGES`: The group is damaged, or has no such part.
         ReportError: It is a pipe or a device.
     """
-    with _open_stored(path) as file:
+    with open_stored(path) as file:
         # the end of a cut group is the end of one of its parts, which would be read in place of all
         if _read_first_name(file).endswith(SUFFIX.encode()):
             raise ValueError("a group, not a part")
@@ -77,7 +82,8 @@ def open_part_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _open_stored(path: Path) -> Iterator[IO[bytes]]:
+def open_stored(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, or the bytes of a part in a group; errors as in `open_part_file`."""
     group = find_group(path)
     stored = path if group is None else group
     check_regular(stored)
@@ -93,7 +99,7 @@ def _open_stored(path: Path) -> Iterator[IO[bytes]]:
 
 def find_stored(path: Path) -> Path:
     """Return the file that holds an input: the group of a part in a group, else the path itself."""
-    return (find_group(path) or path) if path.suffix == SUFFIX else path
+    return (find_group(path) or path) if is_part(path) else path
 
 
 def _begins_with_part(path: Path) -> bool:

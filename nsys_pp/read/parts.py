@@ -21,19 +21,18 @@ from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
-    SUFFIX,
     Part,
     PartRecord,
 )
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
+from nsys_pp.read.part_damage import EXTRACT_AGAIN, damaged_error
 from nsys_pp.read.part_groups import open_part_file
 from nsys_pp.read.unreadable import unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
 _PIECE_BYTES = 1 << 20
-_AGAIN = "extract it again from its report"
 
 
 # raised where content of a frame is not of its type, or refers to values that it lacks
@@ -46,11 +45,6 @@ _DAMAGES = (
     MemoryError,
     pl.exceptions.PolarsError,
 )
-
-
-def is_part(path: Path) -> bool:
-    """Return whether a file has the suffix of parts."""
-    return path.suffix == SUFFIX
 
 
 def read_part(
@@ -217,11 +211,6 @@ def _open(path: Path) -> Iterator[ZipFile]:
         raise damaged_error(path) from error
 
 
-def damaged_error(path: Path) -> ReportError:
-    """Return the error of a part that cannot be understood."""
-    return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", _AGAIN)
-
-
 def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     """Read the facts of a part; arguments and errors as in `read_part`."""
     if archive.getinfo(FACTS_MEMBER).file_size > _MOST_FACTS_BYTES:
@@ -231,7 +220,7 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
         raise ReportError(
             f"`{path}` was made by nsys-pp {values['made_by']} (format {values['format']});"
             f" this is nsys-pp {version}, which reads format {FORMAT}",
-            _AGAIN,
+            EXTRACT_AGAIN,
         )
     record = msgspec.convert(values, PartRecord)
     if msgspec.json.decode(msgspec.json.encode(record)) != values:

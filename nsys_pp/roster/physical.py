@@ -91,7 +91,7 @@ def _list_devices(
     columns = ("process_key", "device_id", "gpu", "name", "uuid", "bus_location", "is_recorded")
     values = (identity.devices[name].to_list() for name in columns)
     for process_key, device_id, label, name, uuid, bus, is_recorded in zip(*values, strict=True):
-        entry = visible[device_id] if device_id < len(visible) else ""
+        entry = visible[device_id] if 0 <= device_id < len(visible) else ""
         number = re.search(r"\d+", label or "")
         is_part = entry.startswith("MIG") and uuid == strip_uuid(entry)
         gpu = DeviceGpu(

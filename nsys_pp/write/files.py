@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,9 @@ def replace_file(
 
 
 @contextmanager
-def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+def replace_folder(
+    path: Path, *, force: bool, is_ours: Callable[[Path], bool], removal: ExitStack | None = None
+) -> Iterator[Path]:
     """Create a temporary folder next to `path`; rename it to `path` when the block succeeds.
 
     An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder.
@@ -100,6 +102,7 @@ def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) 
         path: The folder.
         force: Replace an existing folder.
         is_ours: Checks that a folder was written by the same command; others are never replaced.
+        removal: Removes the replaced folder when it closes, after other outputs are in place. None: removed at once.
 
     Yields:
         The folder to write to.
@@ -108,25 +111,23 @@ def replace_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) 
         OutputError: As in `check_folder`, or the system refuses to write.
     """
     check_folder(path, force=force, is_ours=is_ours)
-    with translate_errors(path):
+    with translate_errors(path), ExitStack() as own:
         scratch = make_temporary_folder(path)
+        (own if removal is None else removal).callback(shutil.rmtree, scratch, ignore_errors=True)
+        new, old = scratch / "new", scratch / "old"
+        new.mkdir()
+        yield new
+        for file in new.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                sync_file(file)
         try:
-            new, old = scratch / "new", scratch / "old"
-            new.mkdir()
-            yield new
-            for file in new.rglob("*"):
-                if file.is_file() and not file.is_symlink():
-                    sync_file(file)
-            try:
-                if path.exists():
-                    os.rename(path, old)
-                os.rename(new, path)
-            except BaseException:  # an interrupt, too: the folder below is removed
-                if old.exists() and not path.exists():
-                    os.rename(old, path)
-                raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            if path.exists():
+                os.rename(path, old)
+            os.rename(new, path)
+        except BaseException:  # an interrupt, too: the folder below is removed
+            if old.exists() and not path.exists():
+                os.rename(old, path)
+            raise
 
 
 def sync_file(path: Path) -> None:

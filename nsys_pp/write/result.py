@@ -18,4 +18,7 @@ def write_result(path: Path, facts: Mapping[str, Any]) -> None:
     """
     check_output(path, force=True)
     with replace_file(path, force=True) as target:
-        target.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        target.write_bytes(
+            text.encode("utf-8", "backslashreplace")
+        )  # `\udcff`: a byte of a name that is no UTF-8

@@ -5,6 +5,7 @@ The page is static: without scripts and without a network, in light and dark.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -106,7 +107,11 @@ def write_index(path: Path, *, overview: SplitFile, files: Sequence[SplitFile], 
     """
     name = escape(overview.path.name)
     rows = [
-        _row(overview, f"../{quote(overview.path.name)}", "overview of all ranks: steps, jobs and messages")
+        _row(
+            overview,
+            f"../{quote(os.fsencode(overview.path.name))}",
+            "overview of all ranks: steps, jobs and messages",
+        )
     ]
     rows += [_row(file, quote(file.path.name), file.title) for file in files]
     heads = ["Trace", "Machines", "Ranks", "Steps", "Slices", "Size"]

@@ -46,6 +46,12 @@ def test_a_table_of_facts_without_names_is_none(reports: list[Path], tmp_path: P
         assert call(*command, *reports).code == 0
 
 
+def test_devices_may_have_negative_numbers(reports: list[Path], tmp_path: Path) -> None:
+    edit(reports[1], "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -5")
+    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"], ["info"]):
+        assert call(*command, *reports).code == 0
+
+
 def test_column_names_need_not_be_utf8(reports: list[Path], tmp_path: Path) -> None:
     edit(reports[1], "ALTER TABLE NVTX_EVENTS ADD COLUMN columnName", "ALTER TABLE StringIds ADD columnName")
     reports[1].write_bytes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sqlite3
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
+from nsys_pp.cli import result as result_file
+from nsys_pp.errors import NsysPPError
 from tests.cli.calls import command_line, environment, run
 from tests.patience import PATIENCE_S
 
@@ -67,6 +70,34 @@ def test_an_interrupt_leaves_nothing_behind(
     assert stderr.strip() == ("Interrupted" if process.returncode == 130 else "")
     assert output.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_an_interrupt_is_one_object_in_a_log_of_json(large_report: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    line = command_line(
+        "merge", large_report, "-o", tmp_path / "run.pftrace", "--log-format", "json", "--result", result
+    )
+    process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + PATIENCE_S
+    while not _reads(large_report, tmp_path, process.pid):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode in (143, -signal.SIGALRM), stderr
+    if process.returncode == 143:
+        logged = [json.loads(text) for text in stderr.splitlines()]
+        assert [entry["message"] for entry in logged if entry["event"] == "error"] == ["Terminated"]
+        assert json.loads(result.read_text())["exit_status"] == 143
+
+
+def test_the_reason_of_a_stop_is_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the memory limit of the whole program is exceeded."""
+    reason = NsysPPError("there is not enough memory", "raise it")
+    monkeypatch.setattr(result_file, "find_stop_reason", lambda: reason)
+    described = result_file.describe_error(KeyboardInterrupt())
+    assert described == (1, {"message": reason.message, "hint": reason.hint})
 
 
 def _hear_signals() -> None:

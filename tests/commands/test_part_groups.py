@@ -144,7 +144,7 @@ def test_one_damaged_part_is_named_and_the_others_are_kept(
 def test_a_cut_group_is_one_damaged_file(kept: float, group: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.nspart"
     cut.write_bytes(group.read_bytes()[: int(group.stat().st_size * kept)])
-    assert_refused(call("pipeline", cut), f"`{cut}` is damaged, or not a part of nsys-pp")
+    assert_refused(call("pipeline", cut), f"`{cut}` is {'damaged: it has no end' if kept else 'empty'}")
     refused = call("merge", cut, "--wait-for", "4", "--wait-timeout", "0", "-o", tmp_path / "run.pftrace")
     assert_refused(refused, "0 of 4 reports are there and whole")
     assert call("pipeline", cut, group, "--keep-going").code == 3

@@ -364,19 +364,28 @@ def test_facts_of_any_depth_are_refused(part: Path, tmp_path: Path) -> None:
     assert_damaged(deep, tmp_path)
 
 
-def test_a_part_that_is_cut_or_none(part: Path, tmp_path: Path) -> None:
+def test_a_part_that_is_empty_or_cut_or_none(part: Path, tmp_path: Path) -> None:
     whole, broken = part.read_bytes(), tmp_path / "x.nspart"
-    for data in (
-        b"",
-        b"PK",
-        b"\xa5" * 5000,
-        *(whole[: len(whole) * n // 7] for n in range(1, 7)),
-        whole[:-1],
+    cut = "is damaged: it has no end, as a file that was not written or copied whole"
+    again = "copy it again, or extract it again from its report"
+    zipped = BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("some.txt", "text")
+    for data, message, hint in (
+        (b"", "is empty", again),
+        (b"PK", "is not a part of nsys-pp", "extract"),
+        (b"\xa5" * 5000, "is not a part of nsys-pp", "extract"),
+        (zipped.getvalue(), "is damaged, or not a part of nsys-pp", "extract"),
+        (REPORTS[0].read_bytes(), "is not a part of nsys-pp: it is a SQLite database", "rename it"),
+        *((whole[: len(whole) * n // 7], cut, again) for n in range(1, 7)),
+        (whole[:-1], cut, again),
     ):
         broken.write_bytes(data)
-        assert_damaged(broken, tmp_path)
-    report = Path(shutil.copy(REPORTS[0], broken))
-    assert_damaged(report, tmp_path)
+        with pytest.raises(ReportError) as refused:
+            nsys_pp.merge([broken], tmp_path / "run.pftrace")
+        assert refused.value.message == f"`{broken}` {message}"
+        assert hint in (refused.value.hint or "")
+        assert not (tmp_path / "run.pftrace").exists()
 
 
 @pytest.mark.usefixtures("reports_read_once")
@@ -396,7 +405,12 @@ def test_damage_anywhere_is_noticed(part: Path, tmp_path: Path) -> None:
             assert trace.read_bytes() == expected
             trace.unlink()
     assert len(errors) > 40  # what only summaries read is no matter here
-    assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
+    unclear = f"`{broken}` is damaged, or not a part of nsys-pp"
+    assert (
+        {unclear}
+        <= {*errors}
+        <= {unclear, f"`{broken}` is damaged: it has no end, as a file that was not written or copied whole"}
+    )
 
 
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
@@ -528,6 +542,11 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
         tmp_path / "x.sqlite", session=Session(), ranges=[{"start": 0, "end": 9, "name": "a"}]
     )
     with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
-        nsys_pp.extract(report, tmp_path / "x.nspart")
+        nsys_pp.extract(report, tmp_path / "x.nspart", detail="kernels")
+    (tmp_path / "bare").mkdir()
+    bare = write_report(tmp_path / "bare" / "x.sqlite", session=Session())
+    with pytest.raises(MissingDataError, match="has nothing to draw: no GPU operations"):
+        nsys_pp.extract(bare, tmp_path / "x.nspart")
+    shutil.rmtree(bare.parent)
     assert list(tmp_path.iterdir()) == [report]
     assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1

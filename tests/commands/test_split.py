@@ -7,7 +7,8 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +17,9 @@ import pytest
 
 import nsys_pp
 from fixtures.recording.export import Session, write_report
+from nsys_pp.compose import trace_files
 from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.write import files
 from nsys_pp.write.split_index import is_split_folder, name_files
 from tests.cli.calls import call
 from tests.importer.importer import Importer
@@ -232,6 +235,33 @@ def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     nsys_pp.merge(PIPELINE, run, split="machine", force=True)
     assert sorted(path.name for path in folder.iterdir()) == ["index.html", "node10.pftrace", "node2.pftrace"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
+
+
+def test_overview_and_folder_are_put_in_place_without_work_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is killed while it works leaves both outputs of one run, or both of the other."""
+    run, folder = tmp_path / "run.pftrace", tmp_path / "run.traces"
+    nsys_pp.merge(REPORTS, run, split="rank")
+    old = run.stat().st_ino, folder.stat().st_ino
+    seen: list[tuple[bool, bool]] = []
+    synced: set[object] = set()
+
+    def watch(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        is_repeated = work is sync and arguments[0] in synced  # nothing is left to be written
+        synced.update(arguments[:1])
+        if not is_repeated:
+            seen.append((run.stat().st_ino != old[0], folder.stat().st_ino != old[1]))
+        return work(*arguments, **options)
+
+    sync, remove = files.sync_file, shutil.rmtree
+    for module in (files, trace_files):
+        monkeypatch.setattr(module, "sync_file", partial(watch, sync))
+    monkeypatch.setattr(shutil, "rmtree", partial(watch, remove))
+    nsys_pp.merge(PIPELINE, run, split="rank", force=True)
+    assert len(seen) >= 6  # five traces, the page, and the removal
+    assert set(seen) == {(False, False), (True, True)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -86,6 +87,39 @@ def test_a_cached_export_needs_no_nsys(fake: FakeNsys, report: Path, monkeypatch
     export_report(report, nsys=fake.program)
     monkeypatch.setenv("PATH", "")
     assert read_report(report)["nvtx"].height == 1
+
+
+def test_another_nsys_exports_again(fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = export_report(report, nsys=fake.program)
+    fake.write(seconds=0.001)  # an upgrade
+    second = export_report(report, nsys=fake.program)
+    assert fake.runs == 2
+    assert first != second
+    elsewhere = Path(shutil.copy2(fake.program, fake.program.with_name("nsys-2")))
+    third = export_report(report, nsys=elsewhere)
+    assert fake.runs == 3
+    os.utime(third, ns=(1, 1))  # exports of one state are kept: two versions may be in use
+    os.utime(first, ns=(2, 2))
+    monkeypatch.setenv("NSYS_PP_CACHE_DAYS", "99999")
+    assert [export_report(report, nsys=program) for program in (fake.program, elsewhere)] == [second, third]
+    monkeypatch.setenv("PATH", "")
+    assert export_report(report) == second  # the newest
+    second.unlink()
+    assert export_report(report) == first
+    assert fake.runs == 3
+
+
+def test_an_export_without_a_version_of_nsys_is_used_where_there_is_no_nsys(
+    fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = export_report(report, nsys=fake.program)
+    old = export.rename(export.with_name(export.name.rsplit("-", 1)[0] + ".sqlite"))
+    assert export_cache.list_exports(old.parent) == [old]
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        assert export_report(report) == old
+    assert export_report(report, nsys=fake.program) == export
+    assert not old.exists()
 
 
 def test_reports_of_one_name_do_not_meet(fake: FakeNsys, report: Path, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import ReportError
-from nsys_pp.read import find_reports
+from nsys_pp.read import find_reports, is_part
+from nsys_pp.read.readers import find_reader
 
 _WHOLE = ("StringIds", "TARGET_INFO_SESSION_START_TIME")
 
@@ -28,6 +29,25 @@ def test_a_folder_is_searched_in_natural_order(tmp_path: Path) -> None:
     )
     found = [str(path.relative_to(tmp_path)) for path in find_reports([tmp_path])]
     assert found == ["a.nsys-rep", "node2/r9.sqlite", "node2/r10.sqlite", "node10/r.sqlite"]
+
+
+def test_suffixes_are_read_in_any_case(tmp_path: Path) -> None:
+    paths = _touch(tmp_path, "a.SQLITE", "b.NSYS-REP", "c.QdRep", "d.NSPART", "e.Sqlite", "e.sqlite")
+    assert find_reports([tmp_path], with_parts=True) == paths
+    assert find_reports([tmp_path]) == [path for path in paths if path.suffix != ".NSPART"]
+    assert find_reports([tmp_path / "*.NSYS-REP"]) == [paths[1]]
+    assert find_reader(paths[1]) == find_reader(tmp_path / "b.nsys-rep")
+    assert [is_part(path) for path in paths] == [False, False, False, True, False, False]
+    (export,) = _touch(tmp_path, "b.sqlite")
+    os.utime(export, ns=(9, 9))  # newer
+    assert paths[1] not in find_reports([tmp_path])
+    assert export in find_reports([tmp_path])
+
+
+def test_only_parts_in_any_case_are_no_report(tmp_path: Path) -> None:
+    _touch(tmp_path, "a.NSPART")
+    with pytest.raises(ReportError, match="holds no report, only parts"):
+        find_reports([tmp_path])
 
 
 def test_files_come_in_the_order_given(tmp_path: Path) -> None:

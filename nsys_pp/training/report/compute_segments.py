@@ -108,6 +108,7 @@ def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s) -> Segmen
     previous_end = np.full(len(group), NEVER)
     previous_end[1:] = np.where(group[1:] == group[:-1], latest_end[:-1], NEVER)
     is_first = start - PAUSE_NS > previous_end
+    is_first[:1] = True  # also where its start is near `NEVER`
     is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
     at = np.flatnonzero(is_first)
     covered = np.maximum(end - np.maximum(start, previous_end), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nsys_pp.arrays.types import Bools, Floats, Int64s
-from nsys_pp.training.report.repetition import Launches, count_names, sort_grams
+from nsys_pp.training.report.repetition import Launches, count_names, group_grams
 from nsys_pp.training.report.repetition_period import Period
 
 REGULAR = 0.05  # difference of a segment from the usual number of launches, as a share, that is none
@@ -60,9 +60,7 @@ def _choose_begin(launches: Launches, period: Period) -> Int64s:
 
 def _list_anchors(launches: Launches, period: Period) -> list[Int64s]:
     """List the positions of names and pairs of names with the most segments of the usual length."""
-    code, at = sort_grams(launches.name)
-    first = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
-    size = np.diff(np.append(first, len(code)))
+    first, size, at = group_grams(launches.name)
     is_regular = _mark_regular(np.diff(at, append=0), period.cut.size)
     is_regular[first + size - 1] = False
     regular = np.add.reduceat(is_regular, first, dtype=np.int64)

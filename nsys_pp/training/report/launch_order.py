@@ -7,7 +7,8 @@ import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, has_value, is_among, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.training.report.repetition import Launches
 
 _UPDATE = r"(?i)adam|lamb_|adagrad|momentum|sgd|optimizer|multi_tensor|multitensor"
@@ -21,7 +22,7 @@ _GRAPH = "CUDA graph"
 
 def order_launches(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame) -> Launches:
     """Order the launches of the operations of one device; arguments as in `order_operations`."""
-    return order_operations(gpu_ops, api_calls=api_calls, launches=launches)[0]
+    return _order(gpu_ops, api_calls=api_calls, launches=launches)[0]
 
 
 def order_operations(
@@ -41,19 +42,30 @@ def order_operations(
     Returns:
         Launches; by row of `gpu_ops`, the position of its launch, -1 without one.
     """
+    ordered, order, is_first = _order(gpu_ops, api_calls=api_calls, launches=launches)
+    position = np.full(len(gpu_ops), -1)
+    position[order] = np.cumsum(is_first) - 1
+    return ordered, position
+
+
+def _order(
+    gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame
+) -> tuple[Launches, Int64s, Bools]:
+    """Order the launches; also return the rows of their operations, in order, and the mask of the first of each launch."""
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     start, end = numbers(gpu_ops["start_ns"]), numbers(gpu_ops["end_ns"])
     has_calls = (call >= 0).mean() >= _LEAST_KNOWN if len(call) else False
     launch = gather_calls(api_calls["start_ns"], call) if has_calls else start
     launched = gather_calls(api_calls["end_ns"], call) if has_calls else start
-    kept = np.flatnonzero(launch != NEVER)
-    order = kept[np.lexsort((start[kept], launch[kept]))]
+    order = sort_rows(launch, start)
+    if (launch == NEVER).any():
+        order = order[launch[order] != NEVER]
     is_first = np.ones(len(order), dtype=np.bool_)
     if has_calls and len(order):  # of the operations of one call, the first
-        is_first[1:] = call[order][1:] != call[order][:-1]
-    position = np.full(len(gpu_ops), -1)
-    position[order] = np.cumsum(is_first) - 1
-    order = order[is_first]
+        call_in_order = call[order]
+        is_first[1:] = call_in_order[1:] != call_in_order[:-1]
+    rows = order
+    order = order if is_first.all() else order[is_first]
     thread = np.full(len(order), -1)
     if has_calls:
         thread = find_distinct(numbers(api_calls["thread_key"])[call[order]])[1]
@@ -82,4 +94,4 @@ def order_operations(
         is_input=text.str.contains("HtoD").to_numpy() & ~is_kernel & ~is_graph[row],
         is_graph=is_graph[row],
     )
-    return ordered, position
+    return ordered, rows, is_first

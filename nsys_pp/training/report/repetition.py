@@ -11,13 +11,16 @@ layer            |-----|-------------------------------------|-----|------------
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.training.report.name_counts import NameCounts
 
 _LEAST_COUNT = 3  # of the launches of an anchor
 _MOST_NAMES = 3  # names per launch of a segment: most names of an iteration occur in it
@@ -27,10 +30,11 @@ _NEARLY = 0.02  # difference of counts, as a share of them, that is none
 _UNSTEADY = (
     0.05  # difference of the counts of a segment from the median, as a share of its launches, that is none
 )
+_MOST_EMPTY = 8  # codes per launch
 _KEPT = 0.7  # share of the usual launches, below which a segment is of another kind
 
 
-class Launches(Struct, frozen=True, kw_only=True):
+class Launches(Struct, frozen=True, kw_only=True, dict=True):
     """Launches of a device, in order of time."""
 
     name: Int64s  # index of the name
@@ -48,6 +52,11 @@ class Launches(Struct, frozen=True, kw_only=True):
     to_host: Bools  # by index of the name: a copy to the host
     is_input: Bools  # by index of the name: a copy to the device
     is_graph: Bools  # by index of the name: a CUDA graph
+
+    @cached_property
+    def counts(self) -> NameCounts:
+        """Counts of names between positions."""
+        return NameCounts(self.name, len(self.is_update))
 
     def head(self, count: int) -> Launches:
         """Return the first launches."""
@@ -77,9 +86,7 @@ def list_candidates(name: Int64s, *, most: int | None = None) -> Iterator[Int64s
         most: Occurrences of a candidate, at most. Default: any.
     """
     names = int(name.max(initial=-1)) + 1
-    code, at = sort_grams(name)
-    first = np.flatnonzero(np.append(True, code[1:] != code[:-1]))
-    size = np.diff(np.append(first, len(code)))
+    first, size, at = group_grams(name)
     is_possible = (size >= _LEAST_COUNT) & (size * names <= _MOST_NAMES * len(name)) & (2 * size <= len(name))
     if most is not None:
         is_possible &= size <= most
@@ -96,15 +103,34 @@ def list_candidates(name: Int64s, *, most: int | None = None) -> Iterator[Int64s
         yield at[first[row] : first[row] + size[row]]
 
 
-def sort_grams(name: Int64s) -> tuple[Int64s, Int64s]:
-    """Number names and pairs of adjacent names, and sort their positions by number; a pair is at its second name."""
+def group_grams(name: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Group launches by name, then by pair of adjacent names; a pair is at its second name.
+
+    Returns:
+        First index and size of each group, by name, then by pair; positions, by group.
+    """
     names = int(name.max(initial=-1)) + 1
-    _, single = find_distinct(name)
-    _, double = find_distinct(np.append(-1, name[:-1] * names + name[1:]))
-    code = np.concatenate([single, double + names])
-    at = np.tile(np.arange(len(name)), 2)
-    order = np.argsort(code, kind="stable")
-    return code[order], at[order]
+    pair = np.append(0, name[:-1] * names + name[1:] + 1)[
+        : len(name)
+    ]  # 0: the first launch has no launch before it
+    first, size, at = _group(name, names)
+    first_of_pair, size_of_pair, at_of_pair = _group(pair, names * names + 1)
+    return (
+        np.concatenate([first, first_of_pair + len(name)]),
+        np.concatenate([size, size_of_pair]),
+        np.concatenate([at, at_of_pair]),
+    )
+
+
+def _group(code: Int64s, limit: int) -> tuple[Int64s, Int64s, Int64s]:
+    """Group rows by code, from 0 to `limit`: first index and size of each group that has rows, and rows by group."""
+    if limit > _MOST_EMPTY * len(code):  # a table by code would be mostly empty
+        code = find_distinct(code)[1]
+        limit = int(code.max(initial=-1)) + 1
+    at, before = order_by_number(code, limit)
+    size = np.diff(before)
+    used = np.flatnonzero(size)
+    return before[used], size[used], at
 
 
 def _measure_spread(at: Int64s, first: Int64s, size: Int64s) -> Floats:
@@ -119,10 +145,7 @@ def _measure_spread(at: Int64s, first: Int64s, size: Int64s) -> Floats:
 
 def count_names(launches: Launches, begin: Int64s) -> Int64s:
     """Count the launches of each segment (rows) by name (columns)."""
-    names, segments = len(launches.is_update), len(begin) - 1
-    segment = np.repeat(np.arange(segments), np.diff(begin))
-    counts = np.bincount(segment * names + launches.name[begin[0] : begin[-1]], minlength=segments * names)
-    return counts.reshape(segments, names)
+    return launches.counts.count(begin)
 
 
 def cut_at(launches: Launches, begin: Int64s, *, with_kinds: bool = False) -> Cut:

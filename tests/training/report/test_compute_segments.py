@@ -67,5 +67,12 @@ def test_stretches_are_kernels_joined_over_pauses_and_cut_at_steps(ops: list[Spa
     assert found.select("step", "start_ns", "end_ns", "compute_ns").rows() == defined(ops, steps)
 
 
+def test_an_operation_at_the_earliest_time_is_a_stretch() -> None:
+    """As damaged reports have: its pause after no operation at all cannot be computed."""
+    start = -(1 << 62) + 1
+    found = compute_segments_of([(start, 500), (2_000_000, 3_000_000)], [])
+    assert found.select("start_ns", "end_ns").rows() == [(start, 500), (2_000_000, 3_000_000)]
+
+
 def test_no_operations_no_stretches() -> None:
     assert compute_segments_of([], [(0, 1000)]).equals(COMPUTE_SEGMENTS.to_frame())
