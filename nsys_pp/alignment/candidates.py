@@ -190,6 +190,13 @@ def _rank_lines(
         pairs = (tested.pair(comparison, line, scatter) for scatter in scatters)
         return max(pairs, key=lambda pairs: pairs.evidence)
 
+    weighed = _map(weigh, comparisons, lines)
+    if scatter_ns is None and weighed:
+        best_ns = max(weighed, key=lambda pairs: pairs.evidence).sharpest_ns
+        if np.isfinite(best_ns) and widen_scatter(best_ns) > max(scatters):
+            # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter more would hardly count
+            scatters = (widen_scatter(best_ns),)
+            weighed = _map(weigh, comparisons, lines)
     candidates = [
         Candidate(
             line=line,
@@ -197,7 +204,7 @@ def _rank_lines(
             exchange_evidence=pairs.exchange_evidence,
             sharpest_ns=pairs.sharpest_ns,
         )
-        for (line, tried), pairs in zip(fitted, _map(weigh, comparisons, lines), strict=True)
+        for (line, tried), pairs in zip(fitted, weighed, strict=True)
     ]
     return _keep_apart(candidates, _SAME_NS)
 
@@ -223,7 +230,7 @@ def _keep_best(comparisons: Sequence[Comparison], lines: list[Line], count: int)
 
 
 def _expect_scatter(tested: _TestedLines, comparison: Comparison, lines: list[Line]) -> tuple[float, ...]:
-    """Return the scatters to expect: collectives of one run scatter alike, so the sharpest channel shows it."""
+    """Return the scatters to expect first: collectives of one run scatter alike, so the sharpest channel shows it."""
     sharpest_ns = min(
         (tested.pair(comparison, line, SCATTERS_NS[1]).sharpest_ns for line in lines), default=np.inf
     )
