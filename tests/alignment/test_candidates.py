@@ -69,7 +69,7 @@ def test_several_threads_find_the_same_candidates(seed: int, scatter_ns: float |
     assert abs(one[0].line.offset_ns - 3e6) < 20_000
 
 
-def _draw_comparison(seed: int, stranger_count: int) -> tuple[Events, Reference]:
+def draw_comparison(seed: int, stranger_count: int) -> tuple[Events, Reference]:
     """Draw two channels whose operations are shared and end 9 us apart, and as many strangers that match at another offset to 2 us."""
     random = np.random.default_rng(seed)
     ends = [np.sort(random.uniform(0, 1e9, 80)) for _ in range(2)]
@@ -106,8 +106,6 @@ def _list_collectives(channels: list[int], ends: list[np.ndarray]) -> Events:
 @given(st.integers(0, 2**32 - 1))
 def test_sharper_strangers_take_no_evidence_from_the_best_line(seed: int) -> None:
     """Their scatter is not that of the shared operations, which clocks that are slewed spread over some microseconds."""
-    alone, among = (
-        find_candidates(*_draw_comparison(seed, count), Line(), 1e9, None)[0] for count in (0, 40)
-    )
+    alone, among = (find_candidates(*draw_comparison(seed, count), Line(), 1e9, None)[0] for count in (0, 40))
     assert abs(among.line.offset_ns - 3e6) < 20_000
     assert among.evidence > 0.9 * alone.evidence
