@@ -101,15 +101,19 @@ def choose(
         return _choose_single(timeline, joint[0], prior) if len(joint) == 1 else None
     # candidates of other units of the machine within the error of its UTC are the same hypothesis
     rivals = [
-        (other, candidate) for other, owner, candidate, _ in scored
+        (other, candidate, joint_evidence) for other, owner, candidate, joint_evidence in scored
         if candidate is not best
         and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
     ]  # fmt: skip
     margin = max(_MARGIN, _RELATIVE_MARGIN * score)
-    close = [rival.line.distance_ns(best.line) for other, rival in rivals if other > score - margin]
+    # also those that only the other units of the machine speak against, as these do the same at the same time
+    close = [
+        rival.line.distance_ns(best.line) for other, rival, joint_evidence in rivals
+        if other > score - margin or other - joint_evidence > score - others
+    ]  # fmt: skip
     is_shared = bool(timeline.find_shared(joint[0]))
     stepped = [
-        distance_ns for _, rival in rivals
+        distance_ns for _, rival, _ in rivals
         if is_shared
         and (distance_ns := rival.line.distance_ns(best.line)) > MAX_SESSION_DIFFERENCE_NS
         and rival.evidence > best.evidence + _STEP_EVIDENCE
@@ -118,7 +122,7 @@ def choose(
     if is_shared and utc_ns > AT_UTC_NS:
         # without communicators, groups of other stages in lockstep have more evidence than the few operations that all ranks share
         close += [
-            rival.line.distance_ns(best.line) for _, rival in rivals
+            rival.line.distance_ns(best.line) for _, rival, _ in rivals
             if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= AT_UTC_NS
         ]  # fmt: skip
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
@@ -131,7 +135,7 @@ def choose(
         rivals=[
             candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
         ],
-        margin=score - max((other for other, _ in rivals), default=0.0),
+        margin=score - max((other for other, *_ in rivals), default=0.0),
         evidence=best.evidence,
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)

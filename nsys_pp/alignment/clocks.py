@@ -106,11 +106,10 @@ def align_clocks(
 
 
 def _find_end(session: Session, anchors: pl.DataFrame) -> int:
-    """Return the end of a session on its clock."""
+    """Return the end of a session on its clock, not before its last shared operation: the recorded end of some captures is."""
     last = anchors["end_ns"].max()
-    if session.capture_end_ns is not None:
-        return session.capture_end_ns
-    return last if isinstance(last, int) else session.time_shift_ns
+    ends = [end for end in (session.capture_end_ns, last) if isinstance(end, int)]
+    return max(ends, default=session.time_shift_ns)
 
 
 def _build_clock(

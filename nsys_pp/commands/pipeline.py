@@ -264,14 +264,14 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a forward or a backward"
     if options.get("infer_jobs"):
         return no_range, f"{_NAME_THEM}; `--layout` tells stages"
+    kinds = [recorded.part.facts.recorded for recorded in inputs]
+    if all(kind is not None and "ranges" not in kind for kind in kinds):
+        return f"{none} NVTX ranges", _RECORD_THEM
     hint = _NAME_THEM
     reports = [recorded.path for recorded in inputs if not is_part(recorded.path)]
     if options.get("preset") is None and reports:
         read = partial(read_report, reports[0], nsys=run.batch.nsys)
-        ranges = build_report(read(need=frozenset({"ranges"}))).ranges
-        if ranges.is_empty() and is_single:
-            return f"{none} NVTX ranges", _RECORD_THEM
-        readings = find_preset_readings(ranges)
+        readings = find_preset_readings(build_report(read(need=frozenset({"ranges"}))).ranges)
         found = find_preset_hint(build_report(read(need=SURVEY_GROUPS)), readings) if readings else None
         hint = _describe_hint(found)
     if any(len(recorded.part.frames["messages"]) for recorded in inputs):

@@ -1,4 +1,4 @@
-"""Candidates of one comparison: the same from one thread and from several."""
+"""Candidates of one comparison: the same from one thread and from several, whatever else happens to match."""
 
 from __future__ import annotations
 
@@ -67,3 +67,45 @@ def test_several_threads_find_the_same_candidates(seed: int, scatter_ns: float |
     with patch.object(candidates, "LINES", 1_000_000):
         assert find_candidates(events, reference, Line(), 1e8, scatter_ns, threads=3) == one == several
     assert abs(one[0].line.offset_ns - 3e6) < 20_000
+
+
+def draw_comparison(seed: int, stranger_count: int) -> tuple[Events, Reference]:
+    """Draw two channels whose operations are shared and end 9 us apart, and as many strangers that match at another offset to 2 us."""
+    random = np.random.default_rng(seed)
+    ends = [np.sort(random.uniform(0, 1e9, 80)) for _ in range(2)]
+    events = _list_collectives([0, 1], ends)
+    shared = [end + 3e6 + random.normal(0, 9_000.0, len(end)) for end in ends]
+    strangers = [
+        end[:stranger_count] + 203e6 + random.normal(0, 1_900.0, len(end))[:stranger_count] for end in ends
+    ]
+    others = _list_collectives([10, 11, 12, 13], [*shared, *strangers])
+    return events, build_reference(others, others.end, others.channel, np.arange(len(others)))
+
+
+def _list_collectives(channels: list[int], ends: list[np.ndarray]) -> Events:
+    """List collectives of one key without communicators, by channel."""
+    end = np.concatenate(ends)
+    zeros = np.zeros(len(end), dtype=np.int64)
+    return Events(
+        origin_ns=0,
+        domain=zeros,
+        report=zeros,
+        channel=np.repeat(channels, [len(own) for own in ends]),
+        key=zeros,
+        kind=np.full(len(end), COLLECTIVE),
+        start=end - 1e5,
+        end=end,
+        gap_before=np.concatenate([np.diff(own, prepend=np.nan) for own in ends]),
+        gap_rank=zeros + 1,
+        has_communicator=zeros,
+        rank=zeros - 1,
+        peer=zeros - 1,
+    )
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_sharper_strangers_take_no_evidence_from_the_best_line(seed: int) -> None:
+    """Their scatter is not that of the shared operations, which clocks that are slewed spread over some microseconds."""
+    alone, among = (find_candidates(*draw_comparison(seed, count), Line(), 1e9, None)[0] for count in (0, 40))
+    assert abs(among.line.offset_ns - 3e6) < 20_000
+    assert among.evidence > 0.9 * alone.evidence

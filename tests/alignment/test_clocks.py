@@ -261,6 +261,16 @@ def test_the_order_of_reports_does_not_matter() -> None:
         )
 
 
+def test_clocks_are_as_good_after_the_recorded_end_of_a_capture() -> None:
+    """Events may be later than a duration says: damaged reports, and exports whose times were shifted by hand."""
+    recording = record(CLUSTERS["a long run"])
+    early = [replace(session, capture_end_ns=session.time_shift_ns + 1) for session in recording.reports]
+    alignment = align_clocks(early, recording.anchors)
+    errors = errors_ns(alignment, recording.clocks)
+    assert (errors <= report_bounds_ns(alignment)).all()
+    assert errors.max() <= 20 * US
+
+
 def test_one_report_needs_no_clock() -> None:
     recording = record(Cluster(machines=1, gpus=1))
     alignment = align(recording)

@@ -50,6 +50,22 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
         assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
 
 
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) -> None:
+    advice = nsys_pp.pipeline([unmarked]).training.notes[0].partition(": ")[2]
+    part = tmp_path / "bare.nspart"
+    nsys_pp.extract([unmarked], part)
+    assert nsys_pp.pipeline([part]).training.notes[0] == f"`{part}` has no NVTX ranges: {advice}"
+    other = tmp_path / "other.sqlite"
+    copyfile(max(PIPELINE.rglob("*.sqlite")), other)
+    both = nsys_pp.pipeline([part, other])
+    assert not any("NVTX range" in note for note in both.training.notes)  # the other report has jobs
+    with closing(sqlite3.connect(other)) as report, report:
+        report.execute("DELETE FROM NVTX_EVENTS")
+    notes = nsys_pp.pipeline([part, other]).training.notes
+    assert notes[0] == f"none of the 2 reports has NVTX ranges: {advice}"
+
+
 def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
     with closing(sqlite3.connect(unmarked)) as report:
         spans = report.execute(

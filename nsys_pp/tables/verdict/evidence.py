@@ -45,6 +45,12 @@ class Evidence:
         return sum_lane_steps(self.training).filter("is_complete")
 
     @cached_property
+    def whole_steps(self) -> pl.DataFrame:
+        """`LANE_STEPS` whose length and causes can be compared: where the capture cuts every step, of the lanes that it does not cut there."""
+        whole = self.training.steps.filter(~pl.col("is_partial")).select("lane", "step")
+        return self.lane_steps.join(whole, on=["lane", "step"], how="semi", maintain_order="left")
+
+    @cached_property
     def spans(self) -> pl.DataFrame:
         """Length of each complete step: step, span_ns (median of its lanes, as clocks may differ); by step."""
         return self.lane_steps.group_by("step").agg(pl.col("span_ns").median()).sort("step")

@@ -2,7 +2,8 @@
 
 A step is long if it exceeds the median of the others by 5 % (10 % with fewer than six steps) and by 6 times their spread, and
 at most a quarter of the steps are. It is explained by the cause that grew most on a rank, other than waiting for ranks. Steps
-with a finding of a stall or of a slow rank that explains half of the excess are left out.
+with a finding of a stall or of a slow rank that explains half of the excess are left out. What the capture cuts is shorter, and
+is not compared.
 
 Batches of inference are as long as their requests make them, and servers wait for requests: only decodes are compared, with
 each other, and one that is long without a cause, or because it computes more, is none.
@@ -40,7 +41,7 @@ _SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
 def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find long steps, the longest first."""
     is_serving = not evidence.training.batches.is_empty()
-    spans = evidence.spans
+    spans = evidence.whole_steps.group_by("step").agg(pl.col("span_ns").median()).sort("step")
     if is_serving:
         spans = spans.join(list_decodes(evidence.training), on="step", how="semi", maintain_order="left")
     if spans.height < _LEAST_STEPS or not evidence.has_steps:
@@ -112,7 +113,7 @@ def _list_growth(evidence: Evidence, step: int, others: pl.Series) -> pl.DataFra
         others: Steps that it is compared with; itself is left out.
     """
     columns = [f"{cause}_ns" for cause in _ROOTS]
-    lanes = evidence.lane_steps.select("lane", "step", *columns)
+    lanes = evidence.whole_steps.select("lane", "step", *columns)
     compared = lanes.filter(pl.col("step") != step, pl.col("step").is_in(others.implode()))
     usual = compared.group_by("lane").agg(pl.col(columns).median())
     return (

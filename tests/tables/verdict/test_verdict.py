@@ -18,6 +18,7 @@ from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.tables.verdict.communication import find_exposed_communication
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.families import describe_families
+from nsys_pp.tables.verdict.long_steps import find_long_steps
 from nsys_pp.tables.verdict.registry import FINDERS
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
 from nsys_pp.tables.verdict.wording import format_time
@@ -99,6 +100,25 @@ def test_a_stall_has_its_step_and_length() -> None:
     assert (found.kind, found.lane, found.step) == ("host", 2, 12)
     assert found.value_ns == pytest.approx(33e6, rel=0.2)
     assert "in step 12" in found.text
+
+
+def test_a_step_that_fewer_lanes_cut_is_no_long_step() -> None:
+    """Captures begin and end at different times, and every step is cut on some lane: all of them count as complete."""
+    training = simulate_training("--steps 5 --micro-batches 4 --jitter 0.01 --dp 2")
+    cut = pl.when(step=11).then(pl.col("lane") > 0).when(step=12).then(pl.col("lane") == 0).otherwise(True)
+    steps = training.steps.with_columns(is_partial=cut).with_columns(
+        end_ns=pl.col("end_ns")
+        - pl.when("is_partial").then((pl.col("end_ns") - pl.col("start_ns")) // 3).otherwise(0)
+    )
+    assert steps["is_partial"].any()
+    spans = Evidence(replace(training, steps=steps)).spans
+    assert spans.filter(step=12)["span_ns"].item() > 1.3 * spans.filter(step=13)["span_ns"].item()
+    assert not find_long_steps(Evidence(replace(training, steps=steps)), [])
+    long = training.steps.with_columns(
+        end_ns=pl.col("end_ns") + pl.when(step=12).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
+    )
+    (found,) = find_long_steps(Evidence(replace(training, steps=long)), [])
+    assert found.step == 12
 
 
 def test_without_findings_the_first_line_is_a_sentence() -> None:
