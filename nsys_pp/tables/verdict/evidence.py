@@ -84,18 +84,22 @@ class Evidence:
     def own_compute(self) -> pl.DataFrame:
         """Own compute of each lane in complete steps, waiting not counted: lane, stage, step, micro_batch, value_ns.
 
-        One row per micro-batch; -1 is work without a number. Without forwards and backwards, all compute of a step is one row.
+        One row per micro-batch; -1 is work without a number, of steps that the capture does not cut on the lane: it would be compared
+        with more or less work of others. Without forwards and backwards, all compute of such a step is one row.
         """
-        complete = self.lane_steps.select("lane", "step")
+        complete, whole = (steps.select("lane", "step") for steps in (self.lane_steps, self.whole_steps))
         if self.has_passes:
             own = (
                 select_outermost(self.training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
                 .join(complete, on=["lane", "step"], how="semi")
                 .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
                 .agg(value_ns=pl.col("compute_ns").sum())
+                .join(whole.with_columns(is_whole=True), on=["lane", "step"], how="left")
+                .filter(pl.col("is_whole") | (pl.col("micro_batch") >= 0))
+                .drop("is_whole")
             )
         else:
-            own = self.lane_steps.select(
+            own = self.whole_steps.select(
                 "lane", "step", micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns"
             )
         return (

@@ -102,23 +102,41 @@ def test_a_stall_has_its_step_and_length() -> None:
     assert "in step 12" in found.text
 
 
+def _cut_every_step(training: Training) -> Training:
+    """Mark every step as cut on some lanes: 11 on all but one, 12 on that one, all others on all; cut ones are shorter."""
+    cut = pl.when(step=11).then(pl.col("lane") > 0).when(step=12).then(pl.col("lane") == 0).otherwise(True)
+    lost = pl.when("is_partial").then((pl.col("end_ns") - pl.col("start_ns")) // 3).otherwise(0)
+    steps = training.steps.with_columns(is_partial=cut).with_columns(end_ns=pl.col("end_ns") - lost)
+    return replace(training, steps=steps)
+
+
 def test_a_step_that_fewer_lanes_cut_is_no_long_step() -> None:
     """Captures begin and end at different times, and every step is cut on some lane: all of them count as complete."""
     training = simulate_training("--steps 5 --micro-batches 4 --jitter 0.01 --dp 2")
-    cut = pl.when(step=11).then(pl.col("lane") > 0).when(step=12).then(pl.col("lane") == 0).otherwise(True)
-    steps = training.steps.with_columns(is_partial=cut).with_columns(
-        end_ns=pl.col("end_ns")
-        - pl.when("is_partial").then((pl.col("end_ns") - pl.col("start_ns")) // 3).otherwise(0)
-    )
-    assert steps["is_partial"].any()
-    spans = Evidence(replace(training, steps=steps)).spans
-    assert spans.filter(step=12)["span_ns"].item() > 1.3 * spans.filter(step=13)["span_ns"].item()
-    assert not find_long_steps(Evidence(replace(training, steps=steps)), [])
-    long = training.steps.with_columns(
-        end_ns=pl.col("end_ns") + pl.when(step=12).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
-    )
-    (found,) = find_long_steps(Evidence(replace(training, steps=long)), [])
+    evidence = Evidence(_cut_every_step(training))
+    spans = dict(evidence.spans.iter_rows())
+    assert spans[12] > 1.3 * spans[13]
+    assert not find_long_steps(evidence, [])
+    longer = pl.when(step=12).then(pl.col("end_ns") - pl.col("start_ns")).otherwise(0)
+    steps = training.steps.with_columns(end_ns=pl.col("end_ns") + longer)
+    (found,) = find_long_steps(Evidence(replace(training, steps=steps)), [])
     assert found.step == 12
+
+
+def test_work_of_cut_steps_is_compared_by_micro_batch_alone() -> None:
+    """A capture that has more of a step than others has more work of it, too."""
+    training = simulate_training("--steps 5 --micro-batches 4 --jitter 0.01 --dp 2")
+    columns = ["lane", "step", "micro_batch"]
+    numbered = Evidence(training).own_compute.sort(columns)
+    cut = _cut_every_step(training)
+    assert Evidence(cut).own_compute.sort(columns).equals(numbered)
+    unknown = pl.lit(None, pl.Int64)
+    unnumbered = Evidence(replace(cut, jobs=cut.jobs.with_columns(micro_batch=unknown))).own_compute
+    without = Evidence(replace(cut, jobs=cut.jobs.clear())).own_compute
+    whole = cut.steps.filter(~pl.col("is_partial")).sort("lane", "step").select("lane", "step").rows()
+    assert len(whole) == len(training.lanes)
+    for own in (unnumbered, without):
+        assert own.sort("lane", "step").select("lane", "step").rows() == whole
 
 
 def test_without_findings_the_first_line_is_a_sentence() -> None:
