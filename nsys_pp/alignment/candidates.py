@@ -189,12 +189,12 @@ def _rank_lines(
     fitted = search.fit_starts(starts, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
     lines = np.concatenate([np.zeros((0, 3)), *fitted])
     scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(search, lines)
-    weights = _take_best(search.weigh_lines(lines, scatters))
+    weights = _choose_scatter(search.weigh_lines(lines, scatters))
     if scatter_ns is None and len(lines):
         best_ns = float(weights[weights[:, 0].argmax(), 2])
         if np.isfinite(best_ns) and widen_scatter(best_ns) > max(scatters):
             # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter more would hardly count
-            weights = _take_best(search.weigh_lines(lines, (widen_scatter(best_ns),)))
+            weights = _choose_scatter(search.weigh_lines(lines, (widen_scatter(best_ns),)))
     evidence, exchange, sharpest = weights.T
     evidence = evidence - np.log(np.repeat(tried, [len(of_start) for of_start in fitted]))
     rows = np.flatnonzero(evidence > 0)
@@ -209,8 +209,8 @@ def _rank_lines(
     return _keep_apart(candidates, _SAME_NS)
 
 
-def _take_best(weights: Floats) -> Floats:
-    """Take the weights of each line by the scatter with most evidence."""
+def _choose_scatter(weights: Floats) -> Floats:
+    """Choose the weights of each line by the scatter with most evidence."""
     best: Floats = weights[weights[:, :, 0].argmax(axis=0), np.arange(weights.shape[1])]
     return best
 
