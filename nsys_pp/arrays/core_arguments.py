@@ -9,15 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+_find_byte: Callable[[NDArray[Any]], ctypes.c_char] = ctypes.c_char.from_buffer  # type: ignore[assignment]
+_find_address = ctypes.addressof
+
 
 def find_address(values: NDArray[Any]) -> int:
     """Find the address of an array's first byte: `values.ctypes.data`, which takes three times as long.
 
     The caller keeps the array while it uses the address, and checks that its form is the expected one.
     """
-    flags = values.flags
-    if values.size and flags.writeable and flags.c_contiguous:  # no others have a buffer for ctypes
-        return ctypes.addressof(ctypes.c_char.from_buffer(values.data))
+    if values.flags.writeable:  # ctypes has no buffer of others
+        try:
+            return _find_address(_find_byte(values))
+        except (TypeError, ValueError):  # nor of empty ones, or with gaps
+            pass
     return values.ctypes.data
 
 
