@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nsys_pp.cli.log import log_note
 from nsys_pp.errors import NsysPPError
 
 _MIB = 1 << 20
@@ -26,6 +25,8 @@ def check_address_space() -> None:
     limited = f"the address space is limited to {limit / _MIB:,.0f} MiB (`ulimit -v`)"
     if limit < _LEAST_MIB * _MIB:
         raise NsysPPError(f"{limited}, and nsys-pp needs more than {_LEAST_MIB} MiB to start", _HINT)
+    from nsys_pp.cli.log import log_note  # loads what `--help` needs not
+
     log_note(
         f"{limited}: with less than {_USUAL_MIB:,} MiB, libraries may end the program without a word; {_HINT}"
     )

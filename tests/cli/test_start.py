@@ -72,6 +72,10 @@ def test_help_imports_no_library(words: list[str]) -> None:
     assert not modules & stages
 
 
+def test_the_list_of_commands_imports_no_options_of_one() -> None:
+    assert "msgspec" not in imported_by("--help")
+
+
 def test_a_trace_of_perfetto_imports_no_renderer_of_tables(tmp_path: Path) -> None:
     report = Path(__file__).parent.parent.parent / "fixtures" / "clocks" / "node1" / "rank0.sqlite"
     log = tmp_path / "modules"
