@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_pp.arrays.core_arguments import ArrayArgument, declare, find_address
+from nsys_pp.arrays.core_arguments import MOST_ROWS, ArrayArgument, declare, find_address
 from nsys_pp.arrays.core_lines import LineFunctions
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
 _VERSION = 18
-_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = ArrayArgument(np.int64)
@@ -367,7 +366,7 @@ def _check_windows(
         IndexError: A window holds operations that are not there, or none.
     """
     count, window_count = _count(start, end), _count(first, last)
-    if max(count, window_count) >= _MOST_ROWS:
+    if max(count, window_count) >= MOST_ROWS:
         raise IndexError("too many rows")
     if window_count and (first.min() < 0 or last.max() > count or (first >= last).any()):
         raise IndexError("a window of operations that are not there")

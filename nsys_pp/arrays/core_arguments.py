@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+MOST_ROWS = 1 << 31
+"""Compiled functions number rows by 32 bits."""
 _find_byte: Callable[[NDArray[Any]], ctypes.c_char] = ctypes.c_char.from_buffer  # type: ignore[assignment]
 _find_address = ctypes.addressof
 

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.core_arguments import find_address
+from nsys_pp.arrays.core_arguments import MOST_ROWS, find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
 _Line = ctypes.c_double * 3  # offset, rate and center
@@ -78,7 +78,7 @@ def find_line(
     count = len(times)
     if count != len(values) or not count or not len(rates):
         raise ValueError("columns of different lengths, or without points")
-    if count >= 1 << 31:
+    if count >= MOST_ROWS:
         return None
     level, ordered, keys = np.empty(count), np.empty(count, np.int64), np.empty(2 * count, np.uint64)
     order, rows, found = np.empty(count, np.uint32), np.empty(2 * count, np.uint32), np.zeros(2)

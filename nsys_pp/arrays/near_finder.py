@@ -13,11 +13,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.core_arguments import find_address
+from nsys_pp.arrays.core_arguments import MOST_ROWS, find_address
 from nsys_pp.arrays.near_arguments import EvidenceArgument, PointsArgument, SearchArgument, reserve
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
-_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _ROOM = 1024  # pairs beyond two of each point, before there is more
 
 
@@ -152,7 +151,7 @@ class NearFinder:
             len(column) != other_count for column in others
         ):
             raise ValueError("columns of different lengths")
-        if max(count, other_count) >= _MOST_ROWS:
+        if max(count, other_count) >= MOST_ROWS:
             raise ValueError("too many rows")
         self._points = points = PointsArgument(
             count=count,
@@ -349,7 +348,7 @@ class NearFinder:
 
     def _reserve_pairs(self, capacity: int) -> None:
         """Reserve room for pairs, and as many pairs of channels."""
-        if capacity >= _MOST_ROWS:
+        if capacity >= MOST_ROWS:
             raise MemoryError("too many pairs")
         self._search.capacity = capacity
         numbers = {"point": "h", "other": "h", "link": "h", "nearest": "h", "residual": "f"}

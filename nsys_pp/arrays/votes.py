@@ -9,10 +9,9 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.core_arguments import find_address
+from nsys_pp.arrays.core_arguments import MOST_ROWS, find_address
 from nsys_pp.arrays.types import Floats, Int64s
 
-_MOST_ROWS = 1 << 31  # the library numbers rows by 32 bits
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
 
 
@@ -107,7 +106,7 @@ def collect_votes(
     if not is_row or len(times) != len(other_channel) or not width > 0 or not drift >= 0 or sufficient < 1:
         raise ValueError("a window is not among the others, has no width, or none suffices")
     rows = int((high - low).sum())
-    if max(len(end), len(times), rows) >= _MOST_ROWS:
+    if max(len(end), len(times), rows) >= MOST_ROWS:
         return None
     held: dict[str, Any] = {
         name: np.ascontiguousarray(values, dtype=of)

@@ -104,6 +104,7 @@ class Spool:
         self._file = tempfile.TemporaryFile(dir=_folder_of(self._output))  # noqa: SIM115
         self._file.writelines(self._blocks)
         self._blocks.clear()
+        self._ends.clear()
         return self._file
 
     @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
 
 _LEAST_BLOCK = 4096  # launches
@@ -36,9 +37,8 @@ class NameCounts:
         block = begin // self._block
         rest = begin - block * self._block  # launches of the block before the position
         position = np.arange(len(begin)).repeat(rest)
-        row = np.arange(rest.sum()) + (block * self._block - np.cumsum(rest) + rest).repeat(rest)
         before = self._before[block]
-        before += self._count(position, self._name[row], len(begin))
+        before += self._count(position, self._name[expand_windows(begin - rest, begin)], len(begin))
         return np.diff(before, axis=0)
 
     def _count_blocks(self) -> Int64s:
