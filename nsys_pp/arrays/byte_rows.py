@@ -28,16 +28,21 @@ _LENGTHS = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
 
 
 class ByteRows(Struct, frozen=True):
-    """Rows of bytes in one buffer.
+    """Rows of bytes in one buffer, each behind the codes of its fields.
+
+    Codes are numbers as in `read_numbers`, of the form of each field: 0 null; 1 to 6 signed big-endian integers of 1, 2, 3, 4, 6
+    and 8 bytes; 7 eight bytes of another kind; 8 and 9 the integers 0 and 1; from 12 on texts of half as many bytes above 12.
 
     Attributes:
         buffer: The bytes.
-        starts: Position of each row.
-        kept: Number of its bytes that are in the buffer.
-        sizes: Number of all its bytes.
+        headers: Position of the codes of each row.
+        starts: Position of its fields, which lie one after the other; the codes end there.
+        kept: Number of the bytes of the fields that are in the buffer.
+        sizes: Number of all their bytes.
     """
 
     buffer: Bytes
+    headers: Int64s
     starts: Int64s
     kept: Int64s
     sizes: Int64s
@@ -69,23 +74,55 @@ class FieldValues(Struct, frozen=True):
     null_count: int
 
 
-def read_numbers(core: Core, buffer: Bytes, at: Int64s) -> tuple[Int64s, Int64s] | None:
-    """Read numbers of seven bits a byte, the most significant first; the ninth byte has eight.
+def read_numbers(core: Core, buffer: Bytes, at: Int64s, count: int = 1) -> tuple[Int64s, Int64s] | None:
+    """Read successive numbers of seven bits a byte, the most significant first; the ninth byte has eight.
 
     Args:
         core: The library.
         buffer: Bytes.
         at: Positions in them.
+        count: Of the numbers from each position on.
 
     Returns:
-        The numbers, and the positions after them; None where one is not in the buffer.
+        The numbers, and the positions after them, as matrices (`count`, positions); None where one is not in the buffer.
     """
     buffer, at = _contiguous(buffer), np.ascontiguousarray(at, dtype=np.int64)
-    values, ends = np.empty(len(at), np.int64), np.empty(len(at), np.int64)
-    addresses = (find_address(array) for array in (at, values, ends))
-    if core.read_numbers(len(buffer), find_address(buffer), len(at), *addresses):
+    values, ends = np.empty((count, len(at)), np.int64), np.empty((count, len(at)), np.int64)
+    addresses = find_address(values), find_address(ends)
+    if core.read_numbers(len(buffer), find_address(buffer), len(at), find_address(at), count, *addresses):
         return None
     return values, ends
+
+
+def read_runs(
+    core: Core, buffer: Bytes, starts: Int64s, counts: Int64s, base: Int64s, least: Int64s, most: int
+) -> Int64s | None:
+    """Read runs of big-endian numbers of 16 bits, and add a number to those of each run.
+
+    Args:
+        core: The library.
+        buffer: Bytes.
+        starts: Position of each run.
+        counts: Count of its numbers.
+        base: Number that is added to them.
+        least: Number that they must reach.
+        most: Number that none may exceed.
+
+    Returns:
+        The sums, run after run; None where a run is not in the buffer, or a number not within its limits.
+    """
+    columns = [np.ascontiguousarray(column, dtype=np.int64) for column in (starts, counts, base, least)]
+    if any(len(column) != len(starts) for column in columns) or counts.min(initial=0) < 0:
+        raise ValueError("runs of negative length, or other limits than runs")
+    buffer = _contiguous(buffer)
+    if counts.max(initial=0) > len(buffer):
+        return None
+    values = np.empty(int(counts.sum()), dtype=np.int64)
+    addresses = (find_address(column) for column in columns)
+    limits = most, len(values), find_address(values)
+    if core.read_runs(len(buffer), find_address(buffer), len(starts), *addresses, *limits):
+        return None
+    return values
 
 
 def read_number_rows(
@@ -117,46 +154,46 @@ def read_number_rows(
 
 
 def read_fields(
-    core: Core, rows: ByteRows, codes: NDArray[np.int32], kinds: Sequence[FieldKind]
+    core: Core, rows: ByteRows, width: int, kinds: Sequence[FieldKind]
 ) -> list[FieldValues] | None:
-    """Read the values of fields of rows, in which all fields lie one after the other.
+    """Read the values of fields of rows.
 
     Args:
         core: The library.
         rows: The rows.
-        codes: A (rows, fields) matrix of the form of each field: 0 null; 1 to 6 signed big-endian integers of 1, 2, 3, 4, 6 and 8
-            bytes; 7 eight bytes of another kind; 8 and 9 the integers 0 and 1; from 12 on texts of half as many bytes above 12.
+        width: Count of all fields of a row.
         kinds: Fields to read; positions ascend.
 
     Returns:
-        Their values; None where the fields do not fill their row, or a value is not of its kind.
+        Their values; None where a row has another number of codes, the fields do not fill it, or a value is not of its kind.
 
     Raises:
-        ValueError: Arrays have other lengths than the rows, or a kind is not one of a field.
+        ValueError: Arrays have different lengths, or a kind is not one of a field.
     """
-    count, width = codes.shape
     positions = [kind.position for kind in kinds]
     if positions != sorted(positions) or any(not 0 <= at < width for at in positions):
         raise ValueError("fields that are not there, or not in order")
     if any(kind.bits not in (0, *_INTEGER_BITS) for kind in kinds):
         raise ValueError("a field of other bits than 0, 32 and 64")
-    buffer, codes = _contiguous(rows.buffer), np.ascontiguousarray(codes, dtype=np.int32)
+    buffer, count = _contiguous(rows.buffer), len(rows.headers)
     columns = [
-        np.ascontiguousarray(column, dtype=np.int64) for column in (rows.starts, rows.kept, rows.sizes)
+        np.ascontiguousarray(column, dtype=np.int64)
+        for column in (rows.headers, rows.starts, rows.kept, rows.sizes)
     ]
     if any(len(column) != count for column in columns):
-        raise ValueError("rows of another number than their codes")
+        raise ValueError("rows of another number than their headers")
     values: list[NDArray[Any]] = [
         np.empty(count, np.int32 if kind.bits == 32 else np.int64) for kind in kinds
     ]
     others: list[NDArray[Any]] = [np.zeros(count, np.uint8 if kind.bits else np.int64) for kind in kinds]
     table = np.array(
         [
-            (kind.position, kind.bits, find_address(first), find_address(second), 0)
+            (kind.position, kind.bits, find_address(first), find_address(second), 0, 0, 0)
             for kind, first, second in zip(kinds, values, others, strict=True)
         ],
         dtype=np.int64,
-    ).reshape(-1, 5)
+    ).reshape(-1, 7)
+    codes = np.empty(width, dtype=np.int32)
     addresses = (find_address(column) for column in columns)
     fields = width, find_address(codes), len(kinds), find_address(table)
     if core.read_fields(len(buffer), find_address(buffer), count, *addresses, *fields):
@@ -171,7 +208,7 @@ def check_fields(codes: NDArray[np.int32], allowed: NDArray[np.uint8], sizes: In
     """Return whether each field of rows is of an allowed kind, and the fields fill their row.
 
     Args:
-        codes: A (rows, fields) matrix, as for `read_fields`.
+        codes: A (rows, fields) matrix, as in `ByteRows`.
         allowed: The sum of the kinds that each field may have: `NULL`, `INTEGER`, `REAL`, `BYTES`, `TEXT`.
         sizes: Bytes of the fields of each row.
 

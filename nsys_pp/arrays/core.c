@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 18; }
+API int64_t core_version(void) { return 19; }
 
 /* ---- Memory. ---- */
 
@@ -2957,19 +2957,40 @@ static inline int64_t read_number(const uint8_t *at, const uint8_t *stop, int64_
     return 0;
 }
 
-/* Read the number that begins at each position; ends: receives the positions after them. Return 1 where a position is not
-   in the `size` bytes, or a number does not end there. */
+/* Read `width` successive numbers from each position on: of the first of all rows, then of the second, ...; ends: receives the
+   positions after them. Return 1 where a position is not in the `size` bytes, or a number does not end there. */
 API int64_t core_read_numbers(
-    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *at, int64_t *values, int64_t *ends
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *at, int64_t width, int64_t *values, int64_t *ends
 ) {
     for (int64_t row = 0; row < count; row++) {
-        int64_t begin = at[row];
-        if (begin < 0 || begin >= size) return 1;
-        int64_t length = read_number(bytes + begin, bytes + size, &values[row]);
-        if (!length) return 1;
-        ends[row] = begin + length;
+        int64_t position = at[row];
+        for (int64_t place = row; place < width * count; place += count) {
+            if (position < 0 || position >= size) return 1;
+            if (bytes[position] < 0x80) values[place] = bytes[position++];
+            else {
+                int64_t length = read_number(bytes + position, bytes + size, &values[place]);
+                if (!length) return 1;
+                position += length;
+            }
+            ends[place] = position;
+        }
     }
     return 0;
+}
+
+/* Read `width` successive numbers, which fill the bytes from `at` to `end`. Return 1 where they do not, or one is too large. */
+static inline int64_t read_row(const uint8_t *at, const uint8_t *end, int64_t width, int32_t *values) {
+    for (int64_t column = 0; column < width; column++) {
+        int64_t value = 0;
+        if (at < end && *at < 0x80) value = *at++;
+        else {
+            int64_t length = read_number(at, end, &value);
+            if (!length || value < 0 || value > INT32_MAX) return 1;
+            at += length;
+        }
+        values[column] = (int32_t)value;
+    }
+    return at != end;
 }
 
 /* Read `width` successive numbers of each row, which fill `[start, stop)` of the bytes. Return 1 where they do not, where a
@@ -2978,22 +2999,32 @@ API int64_t core_read_number_rows(
     int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *stop, int64_t width,
     int32_t *values
 ) {
-    for (int64_t row = 0; row < count; row++) {
+    for (int64_t row = 0; row < count; row++, values += width) {
         if (start[row] < 0 || start[row] > stop[row] || stop[row] > size) return 1;
-        const uint8_t *at = bytes + start[row], *end = bytes + stop[row];
-        for (int64_t column = 0; column < width; column++) {
-            int64_t value = 0;
-            if (at < end && *at < 0x80) value = *at++;
-            else {
-                int64_t length = read_number(at, end, &value);
-                if (!length || value < 0 || value > INT32_MAX) return 1;
-                at += length;
-            }
-            *values++ = (int32_t)value;
-        }
-        if (at != end) return 1;
+        if (read_row(bytes + start[row], bytes + stop[row], width, values)) return 1;
     }
     return 0;
+}
+
+/* Read big-endian numbers of 16 bits, `counts[run]` from `first[run]` on, and add `base[run]` to each. Return 1 where a run is
+   not in the `size` bytes, there are other than `total` numbers, or one is not in `[least[run], most]`. */
+API int64_t core_read_runs(
+    int64_t size, const uint8_t *bytes, int64_t run_count, const int64_t *first, const int64_t *counts,
+    const int64_t *base, const int64_t *least, int64_t most, int64_t total, int64_t *values
+) {
+    for (int64_t run = 0; run < run_count; run++) {
+        int64_t length = counts[run];
+        if (length < 0 || length > total || length > size / 2) return 1;
+        if (first[run] < 0 || first[run] > size - 2 * length) return 1;
+        const uint8_t *at = bytes + first[run];
+        for (int64_t place = 0; place < length; place++, at += 2) {
+            int64_t number = (int64_t)at[0] << 8 | at[1];
+            if (number < least[run] || number > most) return 1;
+            *values++ = base[run] + number;
+        }
+        total -= length;
+    }
+    return total != 0;
 }
 
 typedef struct {
@@ -3002,7 +3033,9 @@ typedef struct {
     void *values;     /* int32_t, int64_t; of texts int64_t, their first bytes */
     void *others;     /* uint8_t, zeros that become 1 for null; of texts int64_t, their lengths */
     int64_t nulls;    /* receives their number */
-} Field; /* a row of five numbers of 64 bits */
+    int64_t code;     /* in the row before */
+    int64_t offset;   /* of its value in the row before */
+} Field; /* a row of seven numbers of 64 bits */
 
 /* Return the big-endian word of eight bytes. */
 static inline uint64_t load_word(const uint8_t *at) {
@@ -3023,46 +3056,70 @@ static inline int64_t measure_field(uint32_t code) {
     return code < 10 ? size_of[code] : code < 12 ? BEYOND : (code - 12) >> 1;
 }
 
-/* Read values of rows of fields, which lie one after the other in `[start, start + sizes)` of the bytes; only the first
-   `kept` bytes of a row are there. The bytes end with 8 that belong to no row. codes: of each field of each row, not
-   negative: 0 null, 1 to 6 integers, 8 and 9 the integers 0 and 1, from 12 on texts; 7 is eight bytes of another kind. Return
-   1 where fields do not fill their row or are not in the bytes, or a value is not of its kind. */
-API int64_t core_read_fields(
-    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *start, const int64_t *kept, const int64_t *sizes,
-    int64_t width, const int32_t *codes, int64_t field_count, Field *fields
+/* Find where the fields of a row with these codes lie; total: receives the bytes of all its fields, needed: up to the end of
+   the last of `fields`. Return 1 where a code is none, or a field is not of its kind. */
+static inline int64_t place_fields(
+    int64_t width, const int32_t *codes, int64_t field_count, Field *fields, int64_t *total, int64_t *needed
 ) {
-    for (int64_t row = 0; row < count; row++, codes += width) {
-        int64_t at = 0, column = 0;
-        if (start[row] < 0 || kept[row] < 0 || kept[row] > size - 8 || start[row] > size - 8 - kept[row]) return 1;
-        const uint8_t *begin = bytes + start[row];
+    int64_t at = 0, column = 0;
+    *needed = 0;
+    for (Field *field = fields; field < fields + field_count; field++) {
+        for (; column < field->position; column++) at += measure_field((uint32_t)codes[column]);
+        uint32_t code = (uint32_t)codes[column];
+        if (field->bits ? code > 9 || code == 7 || (field->bits == 32 && size_of[code] > 4) : code && code < 12) return 1;
+        field->code = code;
+        field->offset = at;
+        *needed = at + measure_field(code);
+    }
+    for (; column < width; column++) at += measure_field((uint32_t)codes[column]);
+    *total = at;
+    return at >= BEYOND;
+}
+
+/* Read values of rows of fields, which lie one after the other in `[start, start + sizes)` of the bytes; only the first
+   `kept` bytes of a row are there. The bytes end with 8 that belong to no row. Numbers in `[header, start)` are the codes of all
+   `width` fields: 0 null, 1 to 6 integers, 8 and 9 the integers 0 and 1, from 12 on texts; 7 is eight bytes of another kind.
+   codes: memory for those of a row. Return 1 where a header has other numbers, fields do not fill their row or are not in the
+   bytes, or a value is not of its kind. */
+API int64_t core_read_fields(
+    int64_t size, const uint8_t *bytes, int64_t count, const int64_t *header, const int64_t *start, const int64_t *kept,
+    const int64_t *sizes, int64_t width, int32_t *codes, int64_t field_count, Field *fields
+) {
+    const uint8_t *known = NULL; /* the header before: most rows have the same one, and its fields lie alike */
+    int64_t known_length = -1, total = 0, needed = 0;
+    for (int64_t row = 0; row < count; row++) {
+        if (header[row] < 0 || header[row] > start[row]) return 1;
+        if (kept[row] < 0 || kept[row] > size - 8 || start[row] > size - 8 - kept[row]) return 1;
+        const uint8_t *begin = bytes + start[row], *head = bytes + header[row];
+        int64_t length = begin - head;
+        if (length != known_length || memcmp(head, known, (size_t)length)) {
+            if (read_row(head, begin, width, codes)) return 1;
+            if (place_fields(width, codes, field_count, fields, &total, &needed)) return 1;
+            known = head, known_length = length;
+        }
+        if (needed > kept[row] || total != sizes[row]) return 1;
         for (Field *field = fields; field < fields + field_count; field++) {
-            for (; column < field->position; column++) at += measure_field((uint32_t)codes[column]);
-            uint32_t code = (uint32_t)codes[column];
-            if (at + measure_field(code) > kept[row]) return 1;
+            int64_t code = field->code;
             if (field->bits == 0) {
-                if (code && code < 12) return 1;
-                ((int64_t *)field->values)[row] = start[row] + at;
+                ((int64_t *)field->values)[row] = start[row] + field->offset;
                 ((int64_t *)field->others)[row] = code ? (code - 12) >> 1 : 0;
                 field->nulls += code < 14;
                 continue;
             }
-            if (code > 9 || code == 7) return 1;
-            int64_t value = ((int64_t)load_word(begin + at) >> shift_of[code] & mask_of[code]) | (code == 9);
+            int64_t word = (int64_t)load_word(begin + field->offset);
+            int64_t value = (word >> shift_of[code] & mask_of[code]) | (code == 9);
             if (field->bits == 64) ((int64_t *)field->values)[row] = value;
-            else if (size_of[code] > 4) return 1;
             else ((int32_t *)field->values)[row] = (int32_t)value;
             if (!code) {
                 ((uint8_t *)field->others)[row] = 1;
                 field->nulls++;
             }
         }
-        for (; column < width; column++) at += measure_field((uint32_t)codes[column]);
-        if (at != sizes[row] || at >= BEYOND) return 1;
     }
     return 0;
 }
 
-/* Check rows of fields as in `core_read_fields`, without reading their values. allowed: of each field, the sum of the kinds that
+/* Check the codes of rows of fields as in `core_read_fields`. allowed: of each field, the sum of the kinds that
    it may have: 1 null, 2 integers, 4 eight bytes of another kind, 8 bytes (even codes), 16 texts (odd codes). Return 1 where
    fields do not fill their row, or a field is of another kind. */
 API int64_t core_check_fields(

@@ -21,7 +21,7 @@ from nsys_pp.arrays.core_lines import LineFunctions
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 18
+_VERSION = 19
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = ArrayArgument(np.int64)
@@ -77,12 +77,17 @@ class Core(LineFunctions):
             library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
         )
         # of arrays that `byte_rows.py` and `frame_columns.py` check and hold
-        self.read_numbers = declare(library.core_read_numbers, count, pointer, count, *[pointer] * 3)
+        self.read_numbers = declare(
+            library.core_read_numbers, count, pointer, count, pointer, count, *[pointer] * 2
+        )
         self.read_number_rows = declare(
             library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
         )
+        self.read_runs = declare(
+            library.core_read_runs, count, pointer, count, *[pointer] * 4, count, count, pointer
+        )
         self.read_fields = declare(
-            library.core_read_fields, count, pointer, count, *[pointer] * 3, count, pointer, count, pointer
+            library.core_read_fields, count, pointer, count, *[pointer] * 4, count, pointer, count, pointer
         )
         self.check_fields = declare(library.core_check_fields, count, count, *[pointer] * 3)
         self.join_slices = declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)

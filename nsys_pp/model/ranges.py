@@ -180,7 +180,9 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
         return registered
 
     def choose(first: int, stop: int) -> pl.DataFrame:
-        names, texts = registered[first:stop], as_texts(text[first:stop]).cast(dtype)
+        names, texts = registered[first:stop], text[first:stop]
+        if texts.dtype != dtype:
+            texts = as_texts(texts).cast(dtype)
         if names.null_count() == len(names):
             return texts.alias(names.name).to_frame()
         return names.zip_with(names.is_not_null(), texts).to_frame()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from nsys_pp.arrays.byte_rows import read_numbers
+from nsys_pp.arrays.byte_rows import read_numbers, read_runs
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.core import load_core
 
@@ -136,28 +136,74 @@ def find_cells(pages: Pages, buffer: Bytes, *, is_leaf: bool) -> tuple[Ints, Int
     if not is_plain.all():
         raise UnusualPageError
     starts = np.arange(count) * pages.size
-    ends = np.cumsum(cells)
-    pointers = np.repeat(starts + first - 2 * (ends - cells), cells) + 2 * np.arange(cells.sum())
-    at = view_words(buffer, ">u2")[pointers].astype(np.int64)
-    if (at < np.repeat(content, cells)).any() or (at > pages.usable - 4).any():
-        raise UnusualPageError
-    return np.repeat(starts, cells) + at, cells
+    at = read_pointers(buffer, starts + first, cells, starts, content, pages.usable - 4)
+    return at, cells
 
 
-def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Read SQLite's variable-length integers.
+def read_pointers(buffer: Bytes, at: Ints, counts: Ints, starts: Ints, content: Ints, last: int) -> Ints:
+    """Read the pointers of pages to their cells.
 
     Args:
         buffer: Pages, with padding.
-        at: Positions within the pages.
+        at: Position of the first pointer of each page; all pointers are in the page.
+        counts: Their number.
+        starts: Position of the page.
+        content: Offset in the page of the first byte of its cells.
+        last: Offset of the last byte that may begin a cell.
+
+    Returns:
+        The positions of the cells.
+
+    Raises:
+        UnusualPageError: A pointer is to another part of the page.
+    """
+    core = load_core()
+    found = None if core is None else read_runs(core, buffer, at, counts, starts, content, last)
+    if found is not None:
+        return found
+    stops = np.cumsum(counts)
+    pointers = np.repeat(at - 2 * (stops - counts), counts) + 2 * np.arange(counts.sum())
+    offsets = view_words(buffer, ">u2")[pointers].astype(np.int64)
+    if (offsets < np.repeat(content, counts)).any() or (offsets > last).any():
+        raise UnusualPageError
+    positions: Ints = np.repeat(starts, counts) + offsets
+    return positions
+
+
+def read_varints(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Read one number at each position, as `read_successive`.
 
     Returns:
         Their values, and the positions after them.
     """
+    values, ends = read_successive(buffer, at, 1)
+    return values[0], ends[0]
+
+
+def read_successive(buffer: Bytes, at: Ints, count: int) -> tuple[Ints, Ints]:
+    """Read SQLite's variable-length integers, several that follow one another.
+
+    Args:
+        buffer: Pages, with padding.
+        at: Positions within the pages.
+        count: Of the numbers from each position on.
+
+    Returns:
+        Their values, and the positions after them: (`count`, positions).
+
+    Raises:
+        UnusualPageError: One begins behind the pages.
+    """
     core = load_core()
-    if core is not None and (found := read_numbers(core, buffer, at)) is not None:
+    if core is not None and (found := read_numbers(core, buffer, at, count)) is not None:
         return found
-    return _read_in_numpy(buffer, at)
+    values, ends = np.empty((count, at.size), np.int64), np.empty((count, at.size), np.int64)
+    for place in range(count):
+        if at.size and at.max() > buffer.size - PADDING:
+            raise UnusualPageError
+        values[place], ends[place] = _read_in_numpy(buffer, at)
+        at = ends[place]
+    return values, ends
 
 
 def _read_in_numpy(buffer: Bytes, at: Ints) -> tuple[Ints, Ints]:

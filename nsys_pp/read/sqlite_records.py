@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
@@ -18,7 +17,6 @@ from nsys_pp.arrays.byte_rows import (
     FieldValues,
     number_slices,
     read_fields,
-    read_number_rows,
 )
 from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.core import Core, load_core
@@ -33,6 +31,7 @@ from nsys_pp.read.sqlite_pages import (
     UnusualPageError,
     find_cells,
     read_pages,
+    read_successive,
     read_varints,
     view_words,
 )
@@ -64,6 +63,8 @@ class StoredRows(Struct, frozen=True):
     buffer: Bytes
     row_ids: Ints
     headers: Ints  # position of each row's header, which is the start of its payload
+    lengths: Ints  # bytes of the header
+    codes: Ints  # position of its storage classes, behind its length
     sizes: Ints  # bytes of the whole payload
     local: Ints  # bytes of the payload in the page; the rest is in overflow pages
 
@@ -97,43 +98,33 @@ def decode_rows(pages: Pages, leaves: Leaves, width: int, wanted: list[Wanted]) 
     """
     rows = _find_rows(pages, leaves)
     core = load_core()
-    if core is not None and (columns := _decode_compiled(core, rows, width, wanted)) is not None:
-        return pl.DataFrame(columns)
+    if core is not None and rows.headers.size and not (rows.lengths > rows.local).any():
+        columns = decode_values(core, rows, width, wanted)
+        if columns is not None:
+            return pl.DataFrame(columns)
     return pl.DataFrame(_decode_in_numpy(rows, width, wanted))
 
 
-def _decode_compiled(
-    core: Core, rows: StoredRows, width: int, wanted: list[Wanted]
-) -> list[pl.Series] | None:
-    """Decode the columns as `_decode_in_numpy`; None if a header or a value is not of the usual form."""
-    lengths, at = read_varints(rows.buffer, rows.headers)
-    if not lengths.size or (lengths > rows.local).any():
-        return None
-    serials = read_number_rows(core, rows.buffer, at, rows.headers + lengths, width)
-    return None if serials is None else decode_values(core, rows, lengths, serials, wanted)
-
-
 def decode_values(
-    core: Core, rows: StoredRows, lengths: Ints, serials: npt.NDArray[np.int32], wanted: Sequence[Wanted]
+    core: Core, rows: StoredRows, width: int, wanted: Sequence[Wanted]
 ) -> list[pl.Series] | None:
-    """Decode columns of rows, at least one, whose headers were read.
+    """Decode columns of rows, at least one, whose headers are in their pages.
 
     Args:
         core: The library.
         rows: The rows.
-        lengths: Bytes of each header.
-        serials: A (rows, columns) matrix of storage classes.
+        width: Number of columns of the table.
         wanted: Columns to decode.
 
     Returns:
-        As `decode_rows`; None if a value is not of the usual form.
+        As `decode_rows`; None if a header or a value is not of the usual form.
     """
-    starts = rows.headers + lengths
+    lengths = rows.lengths
     stored = [want for want in wanted if want.position is not None]
     stored.sort(key=lambda want: want.position or 0)
     kinds = [FieldKind(want.position or 0, 0 if want.is_text else want.bits) for want in stored]
-    values = ByteRows(rows.buffer, starts, rows.local - lengths, rows.sizes - lengths)
-    found = read_fields(core, values, serials, kinds)
+    starts, kept, sizes = rows.headers + lengths, rows.local - lengths, rows.sizes - lengths
+    found = read_fields(core, ByteRows(rows.buffer, rows.codes, starts, kept, sizes), width, kinds)
     if found is None:
         return None
     fields = {want.name: field for want, field in zip(stored, found, strict=True)}
@@ -193,8 +184,7 @@ def _find_rows(pages: Pages, leaves: Leaves) -> StoredRows:
     at, cells = find_cells(pages, buffer, is_leaf=True)
     if leaves.pages.size > 1 and (cells == 0).any():
         raise UnusualPageError
-    sizes, ends = read_varints(buffer, at)
-    row_ids, headers = read_varints(buffer, ends)
+    (sizes, row_ids, lengths), (_, headers, codes) = read_successive(buffer, at, 3)
     most = pages.usable - 35
     local = sizes
     if sizes.size and (sizes.max() > most or sizes.min() < 1):
@@ -213,7 +203,7 @@ def _find_rows(pages: Pages, leaves: Leaves) -> StoredRows:
         is_open = leaves.above == np.iinfo(np.int64).min
         if ((firsts <= leaves.above) & ~is_open).any() or (lasts > leaves.last).any():
             raise UnusualPageError
-    return StoredRows(buffer, row_ids, headers, sizes, local)
+    return StoredRows(buffer, row_ids, headers, lengths, codes, sizes, local)
 
 
 def _find_fields(rows: StoredRows, width: int, last: int, positions: set[int]) -> _Fields:
@@ -251,9 +241,8 @@ def _find_fields(rows: StoredRows, width: int, last: int, positions: set[int]) -
 
 
 def _take(rows: StoredRows, chosen: Ints) -> StoredRows:
-    return StoredRows(
-        rows.buffer, rows.row_ids[chosen], rows.headers[chosen], rows.sizes[chosen], rows.local[chosen]
-    )
+    columns = (rows.row_ids, rows.headers, rows.lengths, rows.codes, rows.sizes, rows.local)
+    return StoredRows(rows.buffer, *(column[chosen] for column in columns))
 
 
 def _gather_headers(buffer: Bytes, at: Ints, length: int) -> Bytes:
@@ -287,7 +276,7 @@ def _find_short(rows: StoredRows, matrix: Bytes, last: int, positions: set[int])
 
 def _find_long(rows: StoredRows, width: int, last: int, positions: set[int]) -> _Fields:
     """Find columns of rows with any header."""
-    lengths, at = read_varints(rows.buffer, rows.headers)
+    lengths, at = rows.lengths, rows.codes
     if ((lengths > rows.local) | (lengths < width + 1)).any():
         raise UnusualPageError
     header_ends = rows.headers + lengths

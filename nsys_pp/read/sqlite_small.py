@@ -29,10 +29,10 @@ from nsys_pp.read.sqlite_schema import Schema
 from nsys_pp.read.sqlite_sound import (
     Rows,
     check_pages,
+    check_values,
     find_rows,
     join_payload,
     load_file,
-    read_codes,
     read_last_ids,
     walk_trees,
 )
@@ -89,7 +89,6 @@ class SoundFile(Struct, frozen=True):
     core: Core
     buffer: Bytes
     rows: Rows
-    headers: list[tuple[Int64s, npt.NDArray[np.int32]]]  # lengths and storage classes, of each table
 
     def count_rows(self) -> dict[str, int]:
         """Count the rows of each table."""
@@ -108,20 +107,19 @@ class SoundFile(Struct, frozen=True):
         """Decode a table; None if SQLite must convert its values."""
         table = self.parsed.names.index(source.name)
         of_table = slice(self.rows.bounds[table], self.rows.bounds[table + 1])
-        columns = (self.rows.row_ids, self.rows.headers, self.rows.sizes, self.rows.local)
-        stored = StoredRows(self.buffer, *(column[of_table] for column in columns))
-        lengths, serials = self.headers[table]
-        if source.table.rows_named and len(lengths):  # other values may be secrets: they are not decoded
+        rows, width = self.rows, len(self.parsed.allowed[table])
+        of_file = (rows.row_ids, rows.headers, rows.lengths, rows.codes, rows.sizes, rows.local)
+        columns = [column[of_table] for column in of_file]
+        if source.table.rows_named and len(columns[0]):  # other values may be secrets: they are not decoded
             names = [want for want in wanted if want.name == "name"]
-            found = decode_values(self.core, stored, lengths, serials, names)
+            found = decode_values(self.core, StoredRows(self.buffer, *columns), width, names)
             if found is None:
                 return None
             kept = np.flatnonzero([name in source.table.rows_named for name in found[0].to_list()])
-            stored = StoredRows(self.buffer, *(column[of_table][kept] for column in columns))
-            lengths, serials = lengths[kept], serials[kept]
-        if not len(lengths):
+            columns = [column[kept] for column in columns]
+        if not len(columns[0]):
             return pl.DataFrame()
-        values = decode_values(self.core, stored, lengths, serials, wanted)
+        values = decode_values(self.core, StoredRows(self.buffer, *columns), width, wanted)
         if values is None:
             return None
         # absent columns become null at once
@@ -200,13 +198,11 @@ def _check_small(file: SmallFile) -> SoundFile | None:
         rows = find_rows(file.pages, file.buffer, trees, len(file.roots))
         overflow = np.array([page for of_row in rows.overflow for page in of_row], dtype=np.int64)
         check_pages(file.pages, file.catalog_pages, trees.visited, overflow)
-        headers = [
-            read_codes(core, file.buffer, rows, table, allowed)
-            for table, allowed in enumerate(parsed.allowed)
-        ]
+        for table, allowed in enumerate(parsed.allowed):
+            check_values(core, file.buffer, rows, table, allowed)
     except UnusualPageError:
         return None
-    return SoundFile(parsed, core, file.buffer, rows, headers)
+    return SoundFile(parsed, core, file.buffer, rows)
 
 
 def find_last_rows(file: SmallFile, names: Collection[str]) -> dict[str, int] | None:

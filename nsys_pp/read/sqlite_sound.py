@@ -24,6 +24,8 @@ from nsys_pp.read.sqlite_pages import (
     UnusualPageError,
     open_pages,
     read_pages,
+    read_pointers,
+    read_successive,
     read_varints,
     view_words,
 )
@@ -57,6 +59,8 @@ class Rows(Struct, frozen=True):
     bounds: list[int]  # of the rows of each table: first of each, and the number of all
     row_ids: Int64s
     headers: Int64s  # position of each row's header, which is the start of its payload
+    lengths: Int64s  # bytes of the header
+    codes: Int64s  # position of its storage classes, behind its length
     sizes: Int64s  # bytes of the whole payload
     local: Int64s  # bytes of the payload in the page; the rest is in overflow pages
     overflow: list[list[int]]  # overflow pages of each row that has some, in order of rows
@@ -142,8 +146,7 @@ def find_rows(pages: Pages, buffer: Bytes, trees: Trees, table_count: int) -> Ro
         UnusualPageError: A page is damaged.
     """
     at, counts = _find_cells(pages, buffer, trees.pages, _LEAF_HEADER)
-    sizes, ends = read_varints(buffer, at)
-    row_ids, headers = read_varints(buffer, ends)
+    (sizes, row_ids, lengths), (_, headers, codes) = read_successive(buffer, at, 3)
     most, least = pages.usable - 35, (pages.usable - 12) * 32 // 255 - 23
     if sizes.size and (sizes.min() < 1 or sizes.max() > buffer.size):
         raise UnusualPageError
@@ -167,7 +170,8 @@ def find_rows(pages: Pages, buffer: Bytes, trees: Trees, table_count: int) -> Ro
     overflow = [
         _follow(pages, buffer, int(headers[row] + local[row]), int(sizes[row] - local[row])) for row in long
     ]
-    return Rows([0, *np.cumsum(of_table).tolist()], row_ids, headers, sizes, local, overflow)
+    bounds = [0, *np.cumsum(of_table).tolist()]
+    return Rows(bounds, row_ids, headers, lengths, codes, sizes, local, overflow)
 
 
 def read_last_ids(pages: Pages, buffer: Bytes, roots: Int64s) -> list[int]:
@@ -212,10 +216,8 @@ def check_pages(pages: Pages, *groups: Int64s) -> None:
         raise UnusualPageError
 
 
-def read_codes(
-    core: Core, buffer: Bytes, rows: Rows, table: int, allowed: npt.NDArray[np.uint8]
-) -> tuple[Int64s, npt.NDArray[np.int32]]:
-    """Read the headers of the rows of a table, and check the kinds and the lengths of their values.
+def check_values(core: Core, buffer: Bytes, rows: Rows, table: int, allowed: npt.NDArray[np.uint8]) -> None:
+    """Check the headers of the rows of a table, and the kinds and the lengths of their values.
 
     Args:
         core: The library.
@@ -224,21 +226,17 @@ def read_codes(
         table: Number of the table.
         allowed: Kinds of the values of each column (`check_fields`).
 
-    Returns:
-        Bytes of each header, and the (rows, columns) matrix of storage classes.
-
     Raises:
         UnusualPageError: A row has other values.
     """
     of_table = slice(rows.bounds[table], rows.bounds[table + 1])
-    headers, local = rows.headers[of_table], rows.local[of_table]
-    lengths, at = read_varints(buffer, headers)
-    if (lengths > local).any():
+    lengths = rows.lengths[of_table]
+    if (lengths > rows.local[of_table]).any():
         raise UnusualPageError
-    codes = read_number_rows(core, buffer, at, headers + lengths, len(allowed))
+    stops = rows.headers[of_table] + lengths
+    codes = read_number_rows(core, buffer, rows.codes[of_table], stops, len(allowed))
     if codes is None or not check_fields(codes, allowed, rows.sizes[of_table] - lengths):
         raise UnusualPageError
-    return lengths, codes
 
 
 def join_payload(pages: Pages, buffer: Bytes, rows: Rows, row: int) -> bytes:
@@ -264,14 +262,8 @@ def _find_cells(pages: Pages, buffer: Bytes, numbers: Int64s, header_bytes: int)
     starts = (numbers - 1) * pages.size
     if (heads + header_bytes + 2 * counts > content).any() or (content > starts + pages.usable).any():
         raise UnusualPageError
-    stops = np.cumsum(counts)
-    pointers = np.repeat(heads + header_bytes - 2 * (stops - counts), counts) + 2 * np.arange(counts.sum())
-    at = words[pointers] + np.repeat(starts, counts)
-    if (at < np.repeat(content, counts)).any() or (
-        at > np.repeat(starts + pages.usable - _LEAST_CELL, counts)
-    ).any():
-        raise UnusualPageError
-    return at, counts
+    first, last = heads + header_bytes, pages.usable - _LEAST_CELL
+    return read_pointers(buffer, first, counts, starts, content - starts, last), counts
 
 
 def _read_content(pages: Pages, buffer: Bytes, numbers: Int64s) -> Int64s:

@@ -8,19 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.byte_rows import ByteRows, FieldKind
-from nsys_pp.arrays.types import Int64s
 
 SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}  # bytes of an integer by its code
 Value = int | bytes | None
 
 
-def draw_rows(
-    seed: int,
-) -> tuple[ByteRows, Int64s, NDArray[np.int32], list[FieldKind], list[list[Value]]]:
-    """Draw rows of fields.
+def draw_rows(seed: int) -> tuple[ByteRows, NDArray[np.int32], list[FieldKind], list[list[Value]]]:
+    """Draw rows of fields, some of them with the codes of the row before.
 
     Returns:
-        The rows, the positions of their headers, the codes of their fields, fields to take, and the values of these by field.
+        The rows, the codes of their fields, fields to take, and the values of these by field.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     width, count = int(random.integers(1, 8)), int(random.integers(0, 12))
@@ -29,9 +26,10 @@ def draw_rows(
     codes = np.zeros((count, width), dtype=np.int32)
     values: list[list[Value]] = [[] for _ in range(width)]
     for row in range(count):
-        packed = b""
+        packed, is_repeated = b"", row > 0 and random.random() < 0.5
         for column in range(width):
-            codes[row, column], value = _draw_field(random, int(bits[column]))
+            like = int(codes[row - 1, column]) if is_repeated else None
+            codes[row, column], value = _draw_field(random, int(bits[column]), like)
             values[column].append(value)
             if isinstance(value, bytes):
                 packed += value
@@ -46,16 +44,15 @@ def draw_rows(
     buffer = np.frombuffer(bytes(data) + bytes(16), dtype=np.uint8)
     taken = [column for column in range(width) if random.random() < 0.7]
     return (
-        ByteRows(buffer, _as_array(starts), _as_array(sizes), _as_array(sizes)),
-        _as_array(headers),
+        ByteRows(buffer, *map(_as_array, (headers, starts, sizes, sizes))),
         codes,
         [FieldKind(column, int(bits[column])) for column in taken],
         [values[column] for column in taken],
     )
 
 
-def damage_rows(seed: int, rows: ByteRows, codes: NDArray[np.int32]) -> tuple[ByteRows, NDArray[np.int32]]:
-    """Replace some bytes, positions, lengths and codes by any others."""
+def damage_rows(seed: int, rows: ByteRows) -> ByteRows:
+    """Replace some bytes, positions and lengths by any others."""
     random = np.random.Generator(np.random.PCG64(seed))
 
     def change(values: NDArray[Any], most: int) -> NDArray[Any]:
@@ -66,10 +63,10 @@ def damage_rows(seed: int, rows: ByteRows, codes: NDArray[np.int32]) -> tuple[By
         return changed
 
     far = (1 << 63) - 1
-    columns = (change(column, far) for column in (rows.starts, rows.kept, rows.sizes))
+    columns = (change(column, far) for column in (rows.headers, rows.starts, rows.kept, rows.sizes))
     buffer = rows.buffer.copy()
     buffer[random.integers(0, len(buffer), 2)] = random.integers(0, 256, 2)
-    return ByteRows(buffer, *columns), change(codes, (1 << 31) - 1)
+    return ByteRows(buffer, *columns)
 
 
 def encode_number(number: int) -> bytes:
@@ -80,18 +77,20 @@ def encode_number(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _draw_field(random: np.random.Generator, bits: int) -> tuple[int, Value]:
-    if random.random() < 0.2:
+def _draw_field(random: np.random.Generator, bits: int, like: int | None) -> tuple[int, Value]:
+    """Draw the code and the value of a field; like: the code, None: any."""
+    if like == 0 or (like is None and random.random() < 0.2):
         return 0, None
     if bits == 0:
-        text = random.bytes(int(random.integers(0, 200)))
+        text = random.bytes(int(random.integers(0, 200)) if like is None else (like - 13) // 2)
         return 13 + 2 * len(text), text
-    code = int(random.choice([1, 2, 3, 4, 8, 9] if bits == 32 else [1, 2, 3, 4, 5, 6, 8, 9]))
+    codes = [1, 2, 3, 4, 8, 9] if bits == 32 else [1, 2, 3, 4, 5, 6, 8, 9]
+    code = int(random.choice(codes)) if like is None else like
     if code >= 8:
         return code, code - 8
     half = 1 << (8 * SIZES[code] - 1)
     return code, int(random.integers(-half, half - 1, endpoint=True))
 
 
-def _as_array(values: list[int]) -> Int64s:
+def _as_array(values: list[int]) -> NDArray[np.int64]:
     return np.array(values, dtype=np.int64)

@@ -8,7 +8,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from nsys_pp.arrays.byte_rows import join_slices, number_slices, read_fields, read_number_rows, read_numbers
+from nsys_pp.arrays.byte_rows import (
+    join_slices,
+    number_slices,
+    read_fields,
+    read_number_rows,
+    read_numbers,
+    read_runs,
+)
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.line_finder import find_lines, sum_sections
 from nsys_pp.arrays.near_lines import ContradictingPoints, fit_starts, list_starts, weigh_lines
@@ -68,14 +75,15 @@ def main() -> None:
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
         write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
         join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
-        rows, headers, codes, kinds, _ = draw_rows(seed)
-        for row_count in (len(codes), 0):
-            changed, changed_codes = damage_rows(seed, rows, codes)
-            read_fields(core, rows, codes, kinds)
-            read_fields(core, changed, changed_codes, kinds)
-            read_numbers(core, changed.buffer, changed.starts[:row_count])
-            read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
-            read_number_rows(core, changed.buffer, headers, changed.starts, codes.shape[1])
+        rows, codes, kinds, _ = draw_rows(seed)
+        changed, width = damage_rows(seed, rows), codes.shape[1]
+        for count in (1, 3):
+            read_numbers(core, changed.buffer, changed.starts, count)
+        for some in (rows, changed):
+            read_fields(core, some, width, kinds)
+            read_number_rows(core, some.buffer, some.headers, some.starts, width)
+            counts = some.kept.clip(0)
+            read_runs(core, some.buffer, some.starts, counts, counts, counts * 0, 1 << 15)
         join_slices(core, rows.buffer, rows.starts, rows.kept)
         number_slices(core, rows.buffer, rows.starts, rows.kept)
         with suppress(ValueError):  # a slice that is not in the buffer

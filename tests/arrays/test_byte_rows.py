@@ -23,6 +23,7 @@ from nsys_pp.arrays.byte_rows import (
     read_fields,
     read_number_rows,
     read_numbers,
+    read_runs,
 )
 from nsys_pp.arrays.core import Core, load_core
 from tests.arrays.byte_rows import Value, damage_rows, draw_rows, encode_number
@@ -47,11 +48,11 @@ def list_values(rows: ByteRows, kind: FieldKind, field: FieldValues) -> list[Val
 @given(st.integers(0, 2**32 - 1))
 def test_values_are_those_that_were_written(seed: int) -> None:
     core = find_core()
-    rows, headers, codes, kinds, values = draw_rows(seed)
-    read = read_number_rows(core, rows.buffer, headers, rows.starts, codes.shape[1])
+    rows, codes, kinds, values = draw_rows(seed)
+    read = read_number_rows(core, rows.buffer, rows.headers, rows.starts, codes.shape[1])
     assert read is not None
     assert read.tolist() == codes.tolist()
-    taken = read_fields(core, rows, codes, kinds)
+    taken = read_fields(core, rows, codes.shape[1], kinds)
     assert taken is not None
     for kind, field, expected in zip(kinds, taken, values, strict=True):
         found = list_values(rows, kind, field)
@@ -107,7 +108,7 @@ def find_size(code: int) -> int:
 @pytest.mark.parametrize("is_compiled", [False, True])
 @given(st.integers(0, 2**32 - 1))
 def test_fields_are_checked_as_defined(is_compiled: bool, seed: int) -> None:
-    rows, _, codes, _, _ = draw_rows(seed)
+    rows, codes, _, _ = draw_rows(seed)
     chance = np.random.Generator(np.random.PCG64(seed))
     kinds = [NULL | INTEGER | REAL | BYTES | TEXT, NULL | INTEGER | TEXT, NULL | INTEGER]
     allowed = chance.choice(kinds, codes.shape[1]).astype(np.uint8)
@@ -134,31 +135,35 @@ def test_fields_are_checked_as_defined(is_compiled: bool, seed: int) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_damaged_rows_are_refused_or_within_the_bytes(seed: int) -> None:
-    rows, _, codes, kinds, _ = draw_rows(seed)
-    changed, changed_codes = damage_rows(seed, rows, codes)
-    taken = read_fields(find_core(), changed, changed_codes, kinds) or []
+    rows, codes, kinds, _ = draw_rows(seed)
+    changed = damage_rows(seed, rows)
+    taken = read_fields(find_core(), changed, codes.shape[1], kinds) or []
     for kind, field in zip(kinds, taken, strict=bool(taken)):
         if kind.bits == 0 and len(field.values):
             assert field.values.min() >= 0
             assert (field.values + field.others).max() <= len(rows.buffer)
 
 
-@given(st.lists(st.integers(0, 2**56 - 1), max_size=9))
-def test_numbers_are_read_at_positions(numbers: list[int]) -> None:
+@given(st.lists(st.integers(0, 2**56 - 1), min_size=3, max_size=9))
+def test_successive_numbers_are_read_at_positions(numbers: list[int]) -> None:
     encoded = [encode_number(number) for number in numbers]
-    ends = np.cumsum([len(data) for data in encoded], dtype=np.int64)
+    ends = np.cumsum([0, *(len(data) for data in encoded)], dtype=np.int64)
     buffer = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    at = np.append(np.zeros(1, np.int64), ends)[:-1] if numbers else ends
-    found = read_numbers(find_core(), buffer, at)
-    assert found is not None
-    assert found[0].tolist() == numbers
-    assert found[1].tolist() == ends.tolist()
+    for count in (1, 2, 3):
+        found = read_numbers(find_core(), buffer, ends[:-count], count)
+        assert found is not None
+        expected = [numbers[place : len(numbers) - count + 1 + place] for place in range(count)]
+        assert found[0].tolist() == expected
+        assert found[1].tolist() == [
+            ends[place + 1 : len(ends) - count + 1 + place].tolist() for place in range(count)
+        ]
+        assert read_numbers(find_core(), buffer, ends[:-count], count + 1) is None
 
 
 def test_the_ninth_byte_of_a_number_has_eight_bits() -> None:
     found = read_numbers(find_core(), np.full(9, 255, dtype=np.uint8), np.array([0]))
     assert found is not None
-    assert (found[0].tolist(), found[1].tolist()) == ([-1], [9])
+    assert (found[0].tolist(), found[1].tolist()) == ([[-1]], [[9]])
 
 
 @pytest.mark.parametrize(("data", "at"), [(b"\x81", 0), (b"\x01", 1), (b"\x01", -1), (b"", 0)])
@@ -167,41 +172,71 @@ def test_numbers_beyond_the_bytes_are_refused(data: bytes, at: int) -> None:
     assert read_numbers(find_core(), buffer, np.array([at])) is None
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_runs_of_numbers_are_within_their_limits(seed: int) -> None:
+    random = np.random.Generator(np.random.PCG64(seed))
+    numbers = random.integers(0, 1 << 16, 12)
+    buffer = np.concatenate([numbers >> 8, numbers & 0xFF]).reshape(2, -1).T.astype(np.uint8).ravel()
+    starts, counts, base = random.integers(-1, 9, 3), random.integers(0, 5, 3), random.integers(-9, 9, 3)
+    starts, least, most = 2 * starts, random.choice([0, 0, 0, 9_000], 3), int(random.choice([65_535, 60_000]))
+    found = read_runs(find_core(), buffer, starts, counts, base, least, most)
+    is_within = bool((starts >= 0).all()) and bool((starts + 2 * counts <= len(buffer)).all())
+    runs = [numbers[at // 2 : at // 2 + count] for at, count in zip(starts, counts, strict=True)]
+    is_within = is_within and all(
+        bool((run >= low).all() and (run <= most).all()) for run, low in zip(runs, least, strict=True)
+    )
+    expected = [run + added for run, added in zip(runs, base, strict=True)]
+    assert (None if found is None else found.tolist()) == (
+        np.concatenate(expected).tolist() if is_within else None
+    )
+
+
+def write_row(code: int, size: int, *, repeats: int = 1) -> ByteRows:
+    """Write rows of one field."""
+    header = encode_number(code)
+    row = header + bytes(size)
+    starts = np.arange(repeats) * len(row)
+    sizes = np.full(repeats, size)
+    buffer = np.frombuffer(row * repeats + bytes(16), dtype=np.uint8)
+    return ByteRows(buffer, starts, starts + len(header), sizes, sizes)
+
+
 @pytest.mark.parametrize(
     ("code", "bits"), [(7, 64), (10, 64), (11, 64), (13, 64), (5, 32), (6, 32), (1, 0), (9, 0), (10, 0)]
 )
 def test_values_of_another_kind_are_refused(code: int, bits: int) -> None:
-    sizes = {7: 8, 5: 6, 6: 8, 1: 1}
-    length = np.array([sizes.get(code, 0)])
-    rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([0]), length, length)
-    codes = np.array([[code]], dtype=np.int32)
-    assert read_fields(find_core(), rows, codes, [FieldKind(0, bits)]) is None
-    assert (read_fields(find_core(), rows, codes, []) is None) == (code in (10, 11))
+    rows = write_row(code, {7: 8, 5: 6, 6: 8, 1: 1}.get(code, 0))
+    assert read_fields(find_core(), rows, 1, [FieldKind(0, bits)]) is None
+    assert (read_fields(find_core(), rows, 1, []) is None) == (code in (10, 11))
 
 
 def test_fields_that_do_not_fill_their_row_are_refused() -> None:
-    core = find_core()
-    two = np.array([2])
-    rows = ByteRows(np.zeros(32, dtype=np.uint8), np.array([3]), two, two)
-    codes, kinds = np.array([[1, 1]], dtype=np.int32), [FieldKind(1, 64)]
-    assert read_fields(core, rows, codes, kinds) is not None
-    assert read_fields(core, replace(rows, kept=two - 1), codes, kinds) is None
-    assert read_fields(core, replace(rows, sizes=two + 1), codes, kinds) is None
-    assert read_fields(core, replace(rows, starts=np.array([31])), codes, kinds) is None
-    assert read_number_rows(core, rows.buffer, two, two + 3, 2) is None
+    core, kinds = find_core(), [FieldKind(0, 64)]
+    rows = write_row(4, 4, repeats=2)
+    assert read_fields(core, rows, 1, kinds) is not None
+    for change in (np.array([1, 0]), np.array([0, 1])):  # also of a row with the codes of the row before
+        assert read_fields(core, replace(rows, kept=rows.kept - change), 1, kinds) is None
+        assert read_fields(core, replace(rows, sizes=rows.sizes + change), 1, kinds) is None
+        assert read_fields(core, replace(rows, starts=rows.starts + 40 * change), 1, kinds) is None
+        assert read_fields(core, replace(rows, headers=rows.headers - 40 * change), 1, kinds) is None
+        assert read_fields(core, replace(rows, headers=rows.headers + 4 * change), 1, kinds) is None
+    assert read_fields(core, rows, 2, kinds) is None
+    assert read_number_rows(core, rows.buffer, rows.headers, rows.starts + 1, 1) is None
 
 
 def test_wrong_arguments_do_not_reach_it() -> None:
     core, one = find_core(), np.array([1])
-    rows = ByteRows(np.zeros(32, dtype=np.uint8), one, one, one)
-    codes = np.array([[1]], dtype=np.int32)
+    rows = ByteRows(np.zeros(32, dtype=np.uint8), one, one, one, one)
     for kinds in ([FieldKind(1, 64)], [FieldKind(-1, 64)], [FieldKind(0, 16)]):
         with pytest.raises(ValueError, match="field"):
-            read_fields(core, rows, codes, kinds)
+            read_fields(core, rows, 1, kinds)
     with pytest.raises(ValueError, match="rows of another number"):
-        read_fields(core, replace(rows, kept=np.array([1, 1])), codes, [])
+        read_fields(core, replace(rows, kept=np.array([1, 1])), 1, [])
     with pytest.raises(ValueError, match="rows with other stops"):
         read_number_rows(core, rows.buffer, one, np.array([1, 1]), 1)
+    for counts in (np.array([-1]), np.array([1, 1])):
+        with pytest.raises(ValueError, match="runs"):
+            read_runs(core, rows.buffer, one, counts, one, one, 1)
     for starts, lengths in ((one, np.array([32])), (one, np.array([-1])), (np.array([-1]), one)):
         with pytest.raises(ValueError, match="a slice"):
             join_slices(core, rows.buffer, starts, lengths)
