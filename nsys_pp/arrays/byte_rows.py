@@ -97,7 +97,7 @@ def read_numbers(core: Core, buffer: Bytes, at: Int64s, count: int = 1) -> tuple
 def read_runs(
     core: Core, buffer: Bytes, starts: Int64s, counts: Int64s, base: Int64s, least: Int64s, most: int
 ) -> Int64s | None:
-    """Read runs of big-endian numbers of 16 bits, and add a number to those of each run.
+    """Read runs of big-endian numbers of 16 bits, and add a number to each of a run.
 
     Args:
         core: The library.
