@@ -10,8 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.nulls import has_masks, mark_nulls
+from nsys_pp.arrays.types import Bools
+
 Codes = NDArray[np.unsignedinteger[Any]]
-_MOST_ROWS = 50_000  # of more, the copy takes longer than the query
+_MOST_BYTES = 200_000  # of more, the copy takes longer than the query
 _CODES = pl.all().to_physical()
 _CATEGORIES = pl.Categorical()  # of all columns with names; others may have codes of another type
 
@@ -35,16 +38,30 @@ def copy_codes(column: pl.Series, dtype: pl.DataType) -> Codes | None:
     >>> copy_codes(pl.Series(["second", "first"], dtype=order), order).tolist()
     [1, 0]
     """
-    if not _has_address() or column.null_count() or not 0 < len(column) <= _MOST_ROWS:
+    return None if column.null_count() else _copy_any(column, dtype, 0)
+
+
+def split_codes(column: pl.Series, dtype: pl.DataType) -> tuple[Codes, Bools] | None:
+    """Copy the codes of a column of categories with nulls, any code for null, and mark its nulls; None as for `copy_codes`."""
+    null_count = column.null_count()
+    if not 0 < null_count < len(column) or not has_masks():
+        return None
+    codes = _copy_any(column, dtype, -(-len(column) // 8))
+    return None if codes is None else (codes, mark_nulls(column))
+
+
+def _copy_any(column: pl.Series, dtype: pl.DataType, mask_bytes: int) -> Codes | None:
+    if not _has_address() or not len(column):
         return None
     if isinstance(dtype, pl.Enum):
-        return _copy(column, _find_enum_type(len(dtype.categories)))
-    return _copy(column, np.dtype(np.uint32)) if dtype == _CATEGORIES else None
+        return _copy(column, _find_enum_type(len(dtype.categories)), mask_bytes)
+    return _copy(column, np.dtype(np.uint32), mask_bytes) if dtype == _CATEGORIES else None
 
 
-def _copy(column: pl.Series, dtype: np.dtype[Any]) -> Codes | None:
+def _copy(column: pl.Series, dtype: np.dtype[Any], mask_bytes: int = 0) -> Codes | None:
     size = len(column) * dtype.itemsize
-    if column.estimated_size() != size:  # its codes are of another type, or not its only values
+    # else its codes are of another type, or not its only values; a mask that begins inside a byte is queried
+    if size > _MOST_BYTES or column.estimated_size() != size + mask_bytes:
         return None
     # the values of the one chunk, to which polars joins several, from the first row on
     return np.frombuffer(ctypes.string_at(column._s.as_single_ptr(), size), dtype)

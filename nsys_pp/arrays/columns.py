@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.codes import copy_codes, query_codes
+from nsys_pp.arrays.codes import copy_codes, query_codes, split_codes
+from nsys_pp.arrays.nulls import has_masks, is_marked, mark_nulls, set_nulls, split_values, view_values
 from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.series import build_column, gather_frame, gather_values
 from nsys_pp.arrays.types import Bools, Int64s
@@ -34,8 +35,8 @@ _Value = TypeVar("_Value", bound=np.generic)
 
 def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     """Return the values of a column of integers, or the codes of a column of categories; `null` for null."""
-    if series.n_chunks() == 1 and not series.null_count() and series.dtype == pl.Int64:
-        values: Int64s = series.to_numpy()  # the memory of the column itself
+    values = None if series.null_count() else view_values(series)
+    if values is not None and values.dtype == np.int64:
         return values
     if not has_blocks(len(series)):
         return _numbers(series, null)
@@ -43,19 +44,23 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
 
 
 def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
-    dtype = series.dtype
+    dtype, null_count = series.dtype, series.null_count()
+    if null_count and null_count == len(series):
+        return np.full(null_count, null, dtype=np.int64)
     if not dtype.is_integer():
-        if dtype == pl.Boolean and not series.null_count():
+        if dtype == pl.Boolean and not null_count:
             return series.to_numpy().astype(np.int64)
         codes = copy_codes(series, dtype)
         if codes is not None:
             return codes.astype(np.int64)
+        split = split_codes(series, dtype)
+        if split is not None:
+            return _fill(*split, null)
         series = query_codes(series)
-    null_count = series.null_count()
     if not null_count:
         return series.to_numpy().astype(np.int64, copy=False)
-    if null_count == len(series):
-        return np.full(null_count, null, dtype=np.int64)
+    if has_masks() and series.dtype.is_integer() and series.dtype != pl.UInt64:  # some of these are no Int64
+        return _fill(*split_values(series), null)
     if len(series) < _FEW_ROWS and series.dtype.is_integer():
         floats = series.to_numpy()  # nulls are NaN; a query takes longer for few rows
         is_null = np.isnan(floats)
@@ -66,6 +71,14 @@ def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
             return values
     series = series.cast(pl.Int64)
     return series.set(series.is_null(), int(null)).to_numpy()
+
+
+def _fill(values: npt.NDArray[Any], is_null: Bools | None, null: int | np.int64) -> Int64s:
+    """Return the values as integers, `null` for null."""
+    filled = values.astype(np.int64)
+    if is_null is not None:
+        np.putmask(filled, is_null, null)
+    return filled
 
 
 def subtract(column: pl.Series, other: pl.Series) -> pl.Series:
@@ -85,7 +98,17 @@ def as_numbers(
     series = build_column(name, values)
     if dtype is not pl.Int64:
         series = series.cast(dtype, strict=False)
-    return series.set(build_column("", is_null), None) if is_null.any() else series
+    return clear_values(series, is_null) if is_null.any() else series
+
+
+def clear_values(series: pl.Series, is_null: Bools) -> pl.Series:
+    """Replace the values of a mask by null.
+
+    >>> clear_values(pl.Series([5, 7]), np.array([True, False])).to_list()
+    [None, 7]
+    """
+    mask = build_column("", is_null)
+    return set_nulls(series, mask) if has_masks() else series.set(mask, None)
 
 
 def whole_numbers(series: pl.Series) -> Int64s:
@@ -108,15 +131,16 @@ def has_value(column: pl.Series) -> Bools:
     null_count = column.null_count()
     if null_count in (0, len(column)):
         return np.full(len(column), null_count == 0)
-    is_few = len(column) < _FEW_ROWS and column.dtype.is_integer()  # a query takes longer; nulls are NaN
-    mask: Bools = ~np.isnan(column.to_numpy()) if is_few else column.is_not_null().to_numpy()
+    if is_marked(column.dtype):  # a query takes longer
+        return ~mark_nulls(column)
+    mask: Bools = column.is_not_null().to_numpy()
     return mask
 
 
 def split_nulls(series: pl.Series) -> tuple[npt.NDArray[Any], Bools | None]:
     """Return the values of a column of numbers or booleans, any value for null, and the mask of the others; None: all.
 
-    Without a query where the values are exact as floats, which have NaN for null.
+    Without a query where polars has masks, or the values are exact as floats, which have NaN for null.
     """
     null_count = series.null_count()
     if not null_count:
@@ -125,6 +149,9 @@ def split_nulls(series: pl.Series) -> tuple[npt.NDArray[Any], Bools | None]:
         return np.zeros(len(series), np.float64 if series.dtype.is_float() else np.int64), np.zeros(
             len(series), np.bool_
         )
+    if has_masks():
+        values, is_null = split_values(series)
+        return values, None if is_null is None else ~is_null
     values = (series.cast(pl.UInt8) if series.dtype == pl.Boolean else series).to_numpy()
     is_null = np.isnan(values)
     is_exact = int(is_null.sum()) == null_count  # of floats, NaN is a value, too
@@ -248,7 +275,7 @@ def _gather(frame: pl.DataFrame, row: pl.Series) -> pl.DataFrame:
 def _build_indices(row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Build indices of the type that polars gathers by; any other takes a query."""
     index, is_absent = build_column("", row.astype(np.uint32)), row < 0
-    return index.set(build_column("", is_absent), None) if is_absent.any() else index
+    return clear_values(index, is_absent) if is_absent.any() else index
 
 
 def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]:

@@ -32,7 +32,7 @@ def count_report_rows(
         scope: Launches that counted.
     """
     projected = count_projected(report.ranges, report.gpu_ops, launches, projections, scope)
-    return pl.concat([report.row_counts, projected])
+    return report.row_counts.vstack(projected)
 
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 import polars as pl
 
-from nsys_pp.frames.columns import select_columns
+from nsys_pp.frames.columns import build_nulls, select_columns
 from nsys_pp.frames.names import NAME, StoredName
 
 _FEW_ROWS = 50_000
@@ -33,11 +33,6 @@ class Schema(pl.Schema):
     @cached_property
     def _empty(self) -> pl.DataFrame:  # polars' own way takes four times as long
         return pl.DataFrame().hstack([_empty_column(dtype).alias(name) for name, dtype in self.items()])
-
-
-@cache
-def _null_column(dtype: pl.DataType) -> pl.Series:
-    return pl.Series([None], dtype=dtype)
 
 
 @cache
@@ -126,11 +121,7 @@ def conform_part(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     [(None, 1)]
     """
     columns = {*frame.columns}
-    absent = [
-        _null_column(dtype).new_from_index(0, frame.height).alias(name)
-        for name, dtype in schema.items()
-        if name not in columns
-    ]
+    absent = [build_nulls(name, dtype, frame.height) for name, dtype in schema.items() if name not in columns]
     return conform(frame.hstack(absent), schema)
 
 

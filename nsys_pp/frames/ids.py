@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 _TID_MASK = 0xFF_FFFF
+_PROCESS_BITS = pl.Series([~_TID_MASK])  # polars builds this column for each number
 _PID_MASK = 0xFF_FFFF << 24
 _HOST_BITS, _VM_BITS, _PID_BITS = 56, 48, 24
 _MACHINE_FOLDER = "machine"
@@ -33,7 +34,7 @@ def process_key(thread_key: Keys) -> Keys:
     >>> pl.select(process_key(pl.lit(281_546_145_665_171))).item()
     281546145660928
     """
-    return thread_key & ~_TID_MASK
+    return thread_key & (_PROCESS_BITS if isinstance(thread_key, pl.Series) else ~_TID_MASK)
 
 
 def pid(key: Keys) -> Keys:
@@ -93,7 +94,8 @@ def list_process_keys(parts: pl.DataFrame) -> pl.Series:
         for column, absent in ((parts["host"], 0), (parts["vm"], 1), (parts["pid"], 0))
     )
     signed_host = np.where(host >= 128, host - 256, host)  # as in `build_process_key`
-    key = pl.Series("process_key", (signed_host << _HOST_BITS) + (vm << _VM_BITS) + (pid << _PID_BITS))
+    keys = (signed_host << _HOST_BITS) + (vm << _VM_BITS) + (pid << _PID_BITS)
+    key = pl.Series("process_key", keys.tolist(), dtype=pl.Int64)  # of few rows
     return key.set(parts["pid"].is_null(), None) if parts["pid"].null_count() else key
 
 

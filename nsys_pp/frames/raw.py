@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 from msgspec import Struct, field
 
+from nsys_pp.frames.columns import filter_rows
 from nsys_pp.frames.conform import Schema, build_schema
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.raw_on_request import COLUMNS_ON_REQUEST
@@ -264,7 +265,7 @@ class RawReport(Struct, frozen=True, kw_only=True):
         count = len(passes) - int(passes.sum() or 0)
         if count:
             frame = self.frames[table]
-            self.frames[table] = frame.filter(passes)
+            self.frames[table] = filter_rows(frame, passes)
             if "table" in frame.columns:
                 for name, rows in frame["table"].filter(~passes.fill_null(value=False)).value_counts().rows():
                     self.tally.leave_out(name, reason, rows)

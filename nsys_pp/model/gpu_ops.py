@@ -46,6 +46,7 @@ _KERNEL_DETAILS = (
     *("name_id", "full_name_id", "registers", "static_shared", "dynamic_shared"),
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
 )
+_COMMA = pl.Series([","])  # polars builds this column for each text
 
 
 def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
@@ -139,9 +140,7 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     }
     details = build_frame(column.alias(name) for name, column in columns.items())
     if "details" in raw.groups:
-        details = details.hstack(
-            kernels.select(grid=_format_dimensions("grid"), block=_format_dimensions("block"))
-        )
+        details = details.hstack([_format_dimensions(kernels, prefix) for prefix in ("grid", "block")])
     return details
 
 
@@ -180,6 +179,7 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
     return pl.Series([name], dtype=NAME).new_from_index(0, ops.height)
 
 
-def _format_dimensions(prefix: str) -> pl.Expr:
-    """Format `x,y,z`."""
-    return pl.concat_str([f"{prefix}_{axis}" for axis in "xyz"], separator=",").cast(NAME)
+def _format_dimensions(kernels: pl.DataFrame, prefix: str) -> pl.Series:
+    """Format `x,y,z` (column `prefix`); null where a dimension is."""
+    x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
+    return (x + _COMMA + y + _COMMA + z).cast(NAME).alias(prefix)

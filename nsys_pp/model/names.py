@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import index_column, numbers
+from nsys_pp.arrays.columns import clear_values, index_column, numbers
 from nsys_pp.arrays.names import list_texts, strip_texts
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.series import build_column, gather_values
 from nsys_pp.arrays.stored_texts import build_names
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.report import NAME
 
 _BLOCK_ROWS = 32_768
@@ -38,7 +39,7 @@ def resolve(
     if strings["id"].has_nulls():
         strings = strings.drop_nulls("id")
     if ids.null_count() == len(ids) or strings.is_empty():
-        return pl.Series(ids.name, [None], dtype=dtype).new_from_index(0, len(ids))
+        return build_nulls(ids.name, dtype, len(ids))
     if not strings["id"].is_sorted():
         strings = strings.sort("id", maintain_order=True)
     count = strings.height
@@ -54,7 +55,7 @@ def resolve(
     def gather(first: int, stop: int) -> pl.DataFrame:
         index = build_column("", position[at[first:stop]])
         if is_used[count]:
-            index = index.set(build_column("", at[first:stop] == count), None)
+            index = clear_values(index, at[first:stop] == count)
         return gather_values(words, index).alias(ids.name).to_frame()
 
     return build_blocks(len(at), gather).to_series()

@@ -13,9 +13,9 @@ from nsys_pp.model.names import resolve
 
 def build_overheads(raw: RawReport) -> pl.DataFrame:
     """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`); empty unless they were read."""
-    rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
-    if rows.is_empty():
+    if raw["overheads"].is_empty() and raw["cuda_overheads"].is_empty():
         return OVERHEADS.to_frame()
+    rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
     is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
     name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
     return (

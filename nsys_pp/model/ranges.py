@@ -13,6 +13,7 @@ from nsys_pp.arrays.columns import (
     as_numbers,
     fill_null,
     gather,
+    has_value,
     index_column,
     index_rows,
     is_among,
@@ -27,7 +28,7 @@ from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.stored_texts import find_store
-from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NO_NAME, StoredName
@@ -159,7 +160,7 @@ def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFram
 
 def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFrame:
     """Add a column of nulls, which needs no memory."""
-    return events.hstack([pl.Series(name, [None], dtype).new_from_index(0, events.height)])
+    return events.hstack([build_nulls(name, dtype, events.height)])
 
 
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
@@ -185,7 +186,7 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
             texts = as_texts(texts).cast(dtype)
         if names.null_count() == len(names):
             return texts.alias(names.name).to_frame()
-        return names.zip_with(names.is_not_null(), texts).to_frame()
+        return names.zip_with(build_column("", has_value(names)), texts).to_frame()
 
     return build_blocks(len(text), choose).to_series()
 

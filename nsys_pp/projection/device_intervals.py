@@ -16,7 +16,7 @@ from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame, select_columns
+from nsys_pp.frames.columns import build_frame, build_nulls, select_columns
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.calls_inside import CallsInside
@@ -188,7 +188,12 @@ def project_onto_targets(
             _name_scopes(windows),
         ]
         target = {"device_id": device_id, "stream_id": stream_id}
-        constants = [pl.Series(name, [value], PROJECTED[name]) for name, value in target.items()]
+        constants = [
+            build_nulls(name, PROJECTED[name], 1)
+            if value is None
+            else build_column(name, np.array([value], dtype=np.int64), PROJECTED[name])
+            for name, value in target.items()
+        ]
         projected = add_constants(build_frame(columns), constants)
         parts.append(select_columns(projected, (name for name in PROJECTED if name in projected.columns)))
     return parts

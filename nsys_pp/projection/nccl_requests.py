@@ -17,6 +17,7 @@ from nsys_pp.arrays.names import extract_texts, is_matched, list_names, with_nam
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
 
 _REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
@@ -103,7 +104,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     requests = requests.hstack([call.alias("call")])
     if nccl_calls.is_empty():
         nothing = [
-            pl.Series(name, [None], NCCL_CALLS[name]).new_from_index(0, len(requests))
+            build_nulls(name, NCCL_CALLS[name], len(requests))
             for name in ("communicator", "rank", "peer", "size_bytes")
         ]
         requests = requests.hstack(nothing)[_COLUMNS]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import has_value, index_rows, is_among, keep_rows
+from nsys_pp.arrays.columns import clear_values, has_value, index_rows, is_among, keep_rows
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.scratch import drop_pages, move_columns
@@ -319,9 +319,7 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     if not crosses.any():
         range_id, *nested = columns
         parent, depths = find_parents(*nested)
-        return build_column("", range_id[parent]).set(build_column("", parent < 0), None), depths.astype(
-            np.int32
-        )
+        return clear_values(build_column("", range_id[parent]), parent < 0), depths.astype(np.int32)
     rows = np.flatnonzero(~crosses)
     range_id, *nested = (column[rows] for column in columns)
     parent, nested_depth = find_parents(*nested)
@@ -331,4 +329,4 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     parent_id[rows] = np.where(parent >= 0, range_id[parent], -1)
     is_root = np.ones(len(ranges), dtype=bool)
     is_root[rows] = parent < 0
-    return build_column("", parent_id).set(build_column("", is_root), None), depth
+    return clear_values(build_column("", parent_id), is_root), depth

@@ -54,7 +54,7 @@ def test_numbers_are_equal_without_addresses(parts: list[list[int]], count: int,
 def test_columns_with_nulls_of_many_rows_or_of_other_types_are_not_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(codes, "_MOST_ROWS", 2)
+    monkeypatch.setattr(codes, "_MOST_BYTES", 2)
     dtype = pl.Enum(["a"])
     for values in (["a", None], ["a"] * 3):
         column = pl.Series(values, dtype=dtype)

@@ -11,7 +11,7 @@ from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.training import JOBS
@@ -62,7 +62,7 @@ def build_jobs(
         *_gather(projections, _MEASURED, ran),
         *_gather(compute, _COMPUTED, computed),
         as_numbers("device_id", device_id, dtype=pl.Int32),
-        pl.Series("step", [None], dtype=pl.Int64).new_from_index(0, len(job)),
+        build_nulls("step", pl.Int64(), len(job)),
     ]
     jobs = build_frame(columns)
     delays = _find_delays(jobs, ops)

@@ -22,6 +22,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
 from nsys_pp.training.report.jobs import find_step_rows
@@ -91,7 +92,7 @@ def find_messages(
         as_numbers("launch_ns", launched_ops.launch[ops[op]]),
         gather(_VERBS, verb).alias("verb"),
         gather(_SOURCES, source).alias("source"),
-        pl.Series("step", [None], dtype=pl.Int64).new_from_index(0, len(op)),
+        build_nulls("step", pl.Int64(), len(op)),
     ]
     return conform(pl.concat(parts, how="horizontal").hstack(columns), MESSAGES)
 

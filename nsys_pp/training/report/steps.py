@@ -22,7 +22,7 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
 from nsys_pp.training.report.devices import find_device_numbers, number_devices, repeat_devices
@@ -234,8 +234,7 @@ def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], device: Int64
     for at, number in enumerate(repetitions):
         row[device == number] = at
     if not found:
-        columns = (pl.Series(name, [None], dtype=STEPS[name]) for name in ("confidence", "reason"))
-        return [column.new_from_index(0, len(row)) for column in columns]
+        return [build_nulls(name, STEPS[name], len(row)) for name in ("confidence", "reason")]
     confidence = pl.Series("confidence", [each.confidence for each in found], dtype=pl.Float64)
     reason = pl.Series("reason", [each.reason for each in found], dtype=pl.String)
     return [gather(column, row) for column in (confidence, reason)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import add_constants, gather, index_rows, numbers
+from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.names import fill_names
 from nsys_pp.arrays.order import sort_rows
@@ -19,7 +20,7 @@ from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.names import NO_NAME
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.report import OP_KIND
@@ -68,7 +69,7 @@ def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series
         "first_operation": projections["first_op"],
         "last_operation": projections["last_op"],
         "scope": projections["scope"].cast(pl.Categorical()),
-        "is_open": projections["is_open"].set(~projections["is_open"], None),
+        "is_open": clear_values(projections["is_open"], ~projections["is_open"].to_numpy()),
         "range_id": projections["range_id"],
     }
     slices = build_frame(column.alias(name) for name, column in columns.items())
@@ -80,7 +81,7 @@ def _measure_busy(projections: pl.DataFrame) -> pl.Series:
     busy, start, end = (projections[name].to_numpy() for name in ("busy_ns", "gpu_start_ns", "gpu_end_ns"))
     has_length = end > start
     percent = build_column("", np.round(100 * busy / np.where(has_length, end - start, 1), 1))
-    return percent if has_length.all() else percent.set(build_column("", ~has_length), None)
+    return percent if has_length.all() else clear_values(percent, ~has_length)
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
@@ -88,11 +89,17 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
     return build_blocks(len(gpu_ops), lambda first, stop: _operation_slices(gpu_ops[first:stop], op_details))
 
 
+@cache
+def _list_colors() -> pl.Series:
+    """List the color of each kind of operation, and of communication at last."""
+    colors = [*map(_KIND_COLORS.get, OP_KIND.categories.to_list()), "communication"]
+    return pl.Series("color", colors, dtype=pl.Categorical())
+
+
 def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
-    kinds = OP_KIND.categories.to_list()
-    colors = pl.Series("color", [*map(_KIND_COLORS.get, kinds), "communication"], dtype=pl.Categorical())
+    colors = _list_colors()
     color = numbers(gpu_ops["kind"])
-    color[gpu_ops["is_communication"].to_numpy()] = len(kinds)
+    color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
     slices = [
         *(gpu_ops[name] for name in ("start_ns", "end_ns")),
         *(_named(gpu_ops["name"]), gather(colors, color)),
@@ -235,11 +242,15 @@ def _named(names: pl.Series) -> pl.Series:
 def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series:
     """Return the kind of the job of each range, as its color; null where it is none."""
     if job_ranges.is_empty() or ranges.is_empty():
-        return pl.Series([None], dtype=pl.Categorical()).new_from_index(0, len(ranges))
+        return build_nulls("", pl.Categorical(), len(ranges))
     row = find_rows(numbers(job_ranges["range_id"]), numbers(ranges["range_id"]))
-    kinds = pl.Series(JOB_KINDS, dtype=pl.Categorical())
     code = np.where(row < 0, -1, numbers(job_ranges["kind"])[row])
-    return gather(kinds, code)
+    return gather(_list_job_colors(), code)
+
+
+@cache
+def _list_job_colors() -> pl.Series:
+    return pl.Series(JOB_KINDS, dtype=pl.Categorical())
 
 
 def _no_color() -> pl.Expr:

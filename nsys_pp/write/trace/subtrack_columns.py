@@ -15,14 +15,14 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.codes import copy_codes
+from nsys_pp.arrays.codes import copy_codes, split_codes
 from nsys_pp.arrays.columns import split_nulls
 from nsys_pp.arrays.names import Texts, split_texts
 from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.write.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
-from nsys_pp.write.trace.strings import WORDS, Strings, Words, number_columns, number_words
+from nsys_pp.write.trace.strings import NULL, WORDS, Strings, Words, number_columns, number_words
 from nsys_pp.write.trace.tree import subtrack_rows
 
 _PRESENT = "\0present "  # not the name of any column
@@ -74,7 +74,7 @@ class Source:
         if column not in self._words:
             words, codes = self.frame.get_column(column), None
             if column not in self._prepared.columns:
-                codes = copy_codes(words, words.dtype)
+                codes = _copy_words(words)
                 if codes is None:  # one query for all columns
                     self._prepared = self.frame.select(_number_words(self.frame))
             if codes is None:
@@ -85,6 +85,16 @@ class Source:
     def has_values(self, column: str) -> bool:
         """Return whether a column has a value in any row."""
         return self.null_count[column] < self.frame.height
+
+
+def _copy_words(words: pl.Series) -> NDArray[np.unsignedinteger[Any]] | None:
+    """Copy the codes of a column of strings, `NULL` for null; None where they must be queried."""
+    dtype = words.dtype
+    codes = copy_codes(words, dtype)
+    if codes is not None or (split := split_codes(words, dtype)) is None:
+        return codes
+    codes, is_null = split
+    return np.where(is_null, np.uint32(NULL), codes)
 
 
 class SubtrackColumns(Struct, frozen=True, kw_only=True):

@@ -113,13 +113,13 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
     Returns:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
     """
-    tracks: dict[Path, Track] = {}
-    subtracks: list[Subtrack] = []
-    devices = view.report.devices
-    if devices.height > 1:
+    tracks, subtracks = dict[Path, Track](), list[Subtrack]()
+    of_gpus = [view.report.devices]
+    if view.report.devices.height != 1:
         number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
-        devices = devices.sort(number, "gpu", "process_key", "device_id")
-    for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
+        devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
+        of_gpus = devices.partition_by("gpu", maintain_order=True)
+    for rank, gpu in enumerate(of_gpus):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
         _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
         if len(subtracks) > MOST_SUBTRACKS:

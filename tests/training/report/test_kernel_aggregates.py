@@ -112,3 +112,8 @@ def test_sums_equal_their_definition(
         for key, times in expected.items()
     }
     assert found.height == len(expected)
+    texts = {
+        text: pl.col(name).cast(pl.String) for name, text in (("name", "text"), ("full_name", "full_text"))
+    }
+    by = ["process_key", "device_id", "step", "text", "is_communication", "full_text", "job_kind", "kind"]
+    assert found.equals(found.with_columns(**texts).sort(*by, nulls_last=True).select(found.columns))
