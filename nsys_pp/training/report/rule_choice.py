@@ -253,21 +253,31 @@ def _list_matching(names: Sequence[str | None], patterns: Sequence[str]) -> froz
 def _keep_signed(distinct: frozenset[str]) -> list[Preset]:
     """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
     names = pl.DataFrame({"name": list(distinct)}, schema={"name": pl.String})
-    signs = _build_sign_queries()
-    fits = names.select(query for _, query in signs).row(0)
-    signed = {preset for (preset, _), is_complete in zip(signs, fits, strict=True) if is_complete}
-    return [preset for preset in list_presets() if preset.name in signed]
+    has_part = names.select(_build_part_queries()).row(0, named=True)
+    likely = [preset for preset in list_presets() if has_part.get(preset.name)]
+    # of these presets alone: all have more patterns than polars keeps compiled
+    fits = names.select(_build_sign_query(preset.name) for preset in likely).row(0) if likely else ()
+    return [preset for preset, is_signed in zip(likely, fits, strict=True) if is_signed]
 
 
 @cache
-def _build_sign_queries() -> list[tuple[str, pl.Expr]]:
-    """Build the query of each sign, with the name of its preset."""
-    queries: list[tuple[str, pl.Expr]] = []
-    for preset in list_presets():
-        least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
-        for sign in preset.signs:
-            parts = [contains(anchor_pattern(part)) for part in sign]
-            has_all = pl.all_horizontal(part.any() for part in parts)
-            is_complete = has_all & (pl.any_horizontal(parts).sum() >= least)
-            queries.append((preset.name, is_complete.alias(str(len(queries)))))
-    return queries
+def _build_part_queries() -> list[pl.Expr]:
+    """Build the query of each preset whether a part of a sign matches a name."""
+    return [
+        contains(join_patterns([part for sign in preset.signs for part in sign])).any().alias(preset.name)
+        for preset in list_presets()
+        if preset.signs
+    ]
+
+
+@cache
+def _build_sign_query(name: str) -> pl.Expr:
+    """Build the query whether a preset has a complete sign."""
+    preset = load_preset(name)
+    least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
+    complete: list[pl.Expr] = []
+    for sign in preset.signs:
+        parts = [contains(anchor_pattern(part)) for part in sign]
+        has_all = pl.all_horizontal(part.any() for part in parts)
+        complete.append(has_all & (pl.any_horizontal(parts).sum() >= least))
+    return pl.any_horizontal(complete).alias(name)

@@ -6,15 +6,15 @@ that joins all rules first removes names without a match. The reports of a run h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import gather_rows, has_value, is_among
+from nsys_pp.arrays.columns import gather_rows, has_value, index_rows, is_among
 from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.batches import BATCH_COUNTS
@@ -32,9 +32,6 @@ from nsys_pp.training.report.presets import (
     join_patterns,
 )
 from nsys_pp.training.report.range_names import Key, Keys, RangeNames
-
-if TYPE_CHECKING:
-    from functools import _lru_cache_wrapper
 
 NAMED_JOBS = build_schema(
     {  # ranges that are jobs; in order of range_id
@@ -62,7 +59,7 @@ _CACHE_SIZE = 64  # results of each function; stages of a run may have different
 MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _NameKeys: TypeAlias = "frozenset[Key]"
-_Parser: TypeAlias = "_lru_cache_wrapper[_Parsed]"
+_Parse: TypeAlias = "Callable[[_NameKeys, tuple[str, ...], tuple[Rule, ...]], _Parsed]"
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -163,15 +160,51 @@ class _Parsed(Struct, frozen=True):
     kinds: frozenset[str]  # of jobs
 
 
+class _Parser:
+    """Function that parses names, with its results: of sets of names, and of all names, since ranks of one run have most in common.
+
+    Args:
+        parse: The function; each name is parsed alone.
+    """
+
+    def __init__(self, parse: _Parse) -> None:
+        self.parse = parse
+        self.parse_cached = lru_cache(_CACHE_SIZE)(self._parse_fresh)
+        self._parsed: dict[tuple[tuple[str, ...], tuple[Rule, ...]], tuple[_NameKeys, _Parsed]] = {}
+
+    def _parse_fresh(self, names: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
+        before, parsed = self._parsed.get((keys, rules), (None, None))
+        if before is None or parsed is None or len(before) > MOST_NAMES:
+            before, parsed = names, self.parse(names, keys, rules)
+        elif fresh := names - before:
+            before, parsed = before | fresh, _join_parsed([parsed, self.parse(fresh, keys, rules)])
+        if len(self._parsed) > _CACHE_SIZE:
+            self._parsed.clear()
+        self._parsed[keys, rules] = before, parsed
+        return parsed if parsed.row_of.keys() <= names else _select_names(parsed, names)
+
+
+def _select_names(parsed: _Parsed, names: _NameKeys) -> _Parsed:
+    """Select the values of some names."""
+    chosen = [name for name in names if name in parsed.row_of]
+    values = index_rows(parsed.values, np.array([parsed.row_of[name] for name in chosen], dtype=np.int64))
+    row_of = {name: row for row, name in enumerate(chosen)}
+    return _Parsed(values=values, row_of=row_of, kinds=_list_kinds(values))
+
+
+def _list_kinds(values: pl.DataFrame) -> frozenset[str]:
+    return frozenset(values["kind"].to_list()) if "kind" in values.columns else frozenset()
+
+
 def _parse(names: RangeNames, rules: tuple[Rule, ...], parser: _Parser) -> tuple[Keys, _Parsed]:
     """Parse the distinct names of ranges."""
     columns = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
     keys = names.list_keys(columns)
     if not rules:
-        return keys, parser(frozenset(), columns, rules)
+        return keys, parser.parse_cached(frozenset(), columns, rules)
     if len(keys) <= MOST_NAMES:
-        return keys, parser(keys.distinct, columns, rules)
-    return keys, _join_parsed([parser.__wrapped__(frozenset(part), columns, rules) for part in keys.split()])
+        return keys, parser.parse_cached(keys.distinct, columns, rules)
+    return keys, _join_parsed([parser.parse(frozenset(part), columns, rules) for part in keys.split()])
 
 
 def _join_parsed(parts: Sequence[_Parsed]) -> _Parsed:
@@ -213,11 +246,11 @@ def _index(parsed: pl.DataFrame, keys: tuple[str, ...]) -> _Parsed:
     return _Parsed(
         values=parsed.drop(keys),
         row_of={name: row for row, name in enumerate(names)},
-        kinds=frozenset(parsed["kind"].to_list()) if "kind" in parsed.columns else frozenset(),
+        kinds=_list_kinds(parsed),
     )
 
 
-@lru_cache(_CACHE_SIZE)
+@_Parser
 def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
     """Parse job names: kind, direction, numbers, role; names without a matching rule are left out."""
     matched = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
@@ -238,13 +271,13 @@ def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[R
     return _index(parsed, keys)
 
 
-@lru_cache(_CACHE_SIZE)
+@_Parser
 def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
     """Find the rules of names; names without a matching rule are left out."""
     return _index(_match_names(name_keys, keys, rules, groups=()), keys)
 
 
-@lru_cache(_CACHE_SIZE)
+@_Parser
 def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
     """Parse step names: step, batch, counts; names without a matching rule are left out."""
     matched = _match_names(name_keys, keys, rules, groups=STEP_NUMBERS)
@@ -270,9 +303,10 @@ def _match_names(
     wanted = pl.DataFrame(list(name_keys), schema=dict.fromkeys(keys, pl.String), orient="row").filter(
         is_wanted
     )
+    tried = () if wanted.is_empty() else rules
     first = pl.coalesce(
         pl.lit(None, pl.UInt32),
-        *(pl.when(matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(rules)),
+        *(pl.when(matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(tried)),
     )
     ruled = wanted.with_columns(rule=first).drop_nulls("rule")
     parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
