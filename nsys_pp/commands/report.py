@@ -17,10 +17,10 @@ from nsys_pp.compose.batch import Batch, Skipped
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
 from nsys_pp.compose.recordings import label_reports
+from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.model.data_warnings import REPORT
 from nsys_pp.model.recorded_kinds import list_missing_of
 from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.registry import TABLES

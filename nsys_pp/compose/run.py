@@ -28,9 +28,9 @@ from nsys_pp.compose.progress import report_progress
 from nsys_pp.compose.row_counts import collect_parts
 from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
 from nsys_pp.compose.unforeseen import unforeseen_error
+from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
-from nsys_pp.model.data_warnings import REPORT
 from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.layout import Layout

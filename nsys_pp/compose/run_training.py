@@ -18,9 +18,9 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.clock_relations import describe_groups
 from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.data_warnings import pick_losses
 from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
 from nsys_pp.frames.training import SCHEDULED_KINDS, Loss, Training
-from nsys_pp.model.data_warnings import pick_losses
 from nsys_pp.read.parts import concat_frames
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.ideal import build_ideal

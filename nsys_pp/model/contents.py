@@ -10,9 +10,10 @@ from msgspec import Struct
 
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.report import Report
 from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.data_warnings import REPORT, find_data_warnings
+from nsys_pp.model.data_warnings import find_data_warnings
 from nsys_pp.model.recorded_kinds import list_missing, list_recorded
 
 GPUS = build_schema(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.frames.data_warnings import LOSS, REPORT
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, Report
 from nsys_pp.model.diagnostics import list_losses
 from nsys_pp.units import format_duration
 
-REPORT = "{report}"
-"""Place of the name of the report in the sentences of `find_data_warnings`."""
-_LOSS = f"nsys says of {REPORT}: "
 _LEAST_SHARE = 0.01  # of the operations of a GPU
 _LEAST_HELD = 0.02  # of the time of launching threads
 
@@ -31,18 +27,9 @@ def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunche
     Returns:
         Sentences with `REPORT` in place of the name of the report. Empty without a reason.
     """
-    losses = [f"{_LOSS}{text}" for text in list_losses(report.diagnostics)]
+    losses = [f"{LOSS}{text}" for text in list_losses(report.diagnostics)]
     unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
     return [*losses, *unlaunched, *_find_early_devices(report, launches), *_find_overhead(report, launches)]
-
-
-def pick_losses(sentences: Iterable[str]) -> list[str]:
-    """Pick the messages of nsys on lost events from the sentences of `find_data_warnings`.
-
-    >>> pick_losses(["nsys says of {report}: Not all CUDA events might have been collected.", "other"])
-    ['Not all CUDA events might have been collected.']
-    """
-    return [text.removeprefix(_LOSS) for text in sentences if text.startswith(_LOSS)]
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
