@@ -9,6 +9,7 @@ share buffers; that is a guess.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -54,6 +55,9 @@ def _describe(evidence: Evidence, times: pl.DataFrame, column: str, *, is_guess:
         column: Column of `OVERHEAD_SUMS` by which the overhead is named.
         is_guess: The effect of the overhead on launches is inferred.
     """
+    most: Any = times["value_ns"].max()
+    if not most or most < 0:
+        return None
     spans = evidence.lane_steps.select("lane", "step", "span_ns")
     worst = (
         times.join(spans, on=["lane", "step"])

@@ -45,6 +45,8 @@ def choose_pairs(candidates: pl.DataFrame, lanes: pl.DataFrame, *, has_others: b
     scored = scored.with_columns(pl.when(is_whole).then("contrast").otherwise(-np.inf).alias("contrast"))
     certain = drop_unlike(_choose_clear(scored))
     rest = _drop_chosen(scored, certain)
+    if rest.is_empty():  # as usual: distances decide between no pairs
+        return certain.select(*_SIDES, is_doubtful=pl.lit(value=False))
     likeliest = scored.filter(pl.col("score") == pl.col("score").max().over("near"), pl.col("score") >= CLEAR)
     # without evidence, only the order of stages implies a distance
     samples = ((certain, _REGULAR), (likeliest, _REGULAR), (scored.drop_nulls("stages"), _STRUCTURAL))
@@ -115,6 +117,8 @@ def _choose_clear(scored: pl.DataFrame) -> pl.DataFrame:
             break
         chosen.append(clear.select(scored.columns))
         rest = _drop_chosen(rest, clear)
+        if rest.is_empty():
+            break
         rivals = rivals.join(rest.select("pair"), on="pair", how="semi")
         rivals = rivals.join(rest.select("pair"), left_on="rival", right_on="pair", how="semi")
     return pl.concat(chosen)
@@ -169,6 +173,6 @@ def _keep_all(scored: pl.DataFrame, certain: pl.DataFrame | None = None) -> pl.D
 
 
 def _drop_chosen(scored: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    for side in _SIDES:
+    for side in _SIDES if len(chosen) and len(scored) else ():
         scored = scored.join(chosen.select(side).unique(), on=side, how="anti", maintain_order="left")
     return scored

@@ -11,7 +11,7 @@ from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.clock_relations import relative_bound
-from nsys_pp.frames.columns import select_columns
+from nsys_pp.frames.columns import build_frame, select_columns
 
 MAX_BOUND_NS = 250_000
 """Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
@@ -32,12 +32,15 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         events: Collectives by end: stream, lane, name, communicator, end_ns, clock, bound_ns, clock_set.
         captured: lane, first_ns, last_ns: span of the capture of each lane.
     """
-    recorded = _list_streams(events).filter(pl.col("communicator").is_not_null())
-    pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
-    same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
-        "stream", other="stream_of_other"
-    )
-    unrecorded = events.filter(pl.col("communicator").is_null())
+    nothing = events["stream"].clear()
+    unrecorded, same_communicator = events, build_frame([nothing, nothing.alias("other")])
+    if events["communicator"].count():
+        recorded = _list_streams(events).filter(pl.col("communicator").is_not_null())
+        pairs = recorded.join(recorded, on=["communicator", "name"], suffix="_of_other")
+        same_communicator = pairs.filter(pl.col("lane") != pl.col("lane_of_other")).select(
+            "stream", other="stream_of_other"
+        )
+        unrecorded = events.filter(pl.col("communicator").is_null())
     if unrecorded.is_empty():
         return same_communicator
     most = _count_common(unrecorded, captured)
@@ -61,6 +64,8 @@ def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
     is_near = relative_bound("_of_other") <= MAX_BOUND_NS
     is_near &= pl.col("clock_set") == pl.col("clock_set_of_other")
     pairs = clocks.join(clocks, on="name", suffix="_of_other").filter(~is_near)
+    if pairs.is_empty():
+        return build_frame([events["stream"].clear(), pl.Series("is_hidden", [], pl.Boolean)])
     hidden = streams.join(pairs.select("name", *_CLOCKS).unique(), on=["name", *_CLOCKS], nulls_equal=True)
     return hidden.select("stream", is_hidden=pl.lit(value=True)).unique()
 

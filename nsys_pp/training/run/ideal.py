@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, index_rows, is_among, whole_numbers
+from nsys_pp.arrays.columns import are_among, find_distinct, index_rows, is_among, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
@@ -151,14 +154,13 @@ def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s
     """Find the dependencies of each node, at most three (`len(nodes)`: none), and the mask of nodes with all known."""
     numbers = ["backward_micro_batch", "micro_batch"]
     virtual_stages_of = ["backward_virtual_stage", "virtual_stage"]
-    ids = nodes.select(
-        pl.col("run", *numbers, *virtual_stages_of).fill_null(-1), pl.col("kind").cast(pl.String)
-    )
-    stride = 1 + max(int(ids[name].to_numpy().max()) for name in numbers)
-    last = max(virtual_stages - 1, *(int(ids[name].to_numpy().max()) for name in virtual_stages_of))
-    forward = _list_work(ids, {"forward": "", "forward_backward": ""}, stride=stride, last=last)
-    backward = _list_work(ids, {"backward": "", "forward_backward": "backward_"}, stride=stride, last=last)
-    weight = _list_work(ids, {"weight_gradient": ""}, stride=stride, last=last)
+    ids = {name: whole_numbers(nodes[name]) for name in ("run", *numbers, *virtual_stages_of)}
+    stride = 1 + max(int(ids[name].max()) for name in numbers)
+    last = max(virtual_stages - 1, *(int(ids[name].max()) for name in virtual_stages_of))
+    list_work = partial(_list_work, ids, nodes["kind"], stride=stride, last=last)
+    forward = list_work({"forward": "", "forward_backward": ""})
+    backward = list_work({"backward": "", "forward_backward": "backward_"})
+    weight = list_work({"weight_gradient": ""})
     needs = np.full((len(nodes), 3), len(nodes))
     is_known = np.ones(len(nodes), np.bool_)
     for work in (forward, backward, weight):
@@ -174,18 +176,21 @@ def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s
     return needs, is_known
 
 
-def _list_work(ids: pl.DataFrame, kinds: dict[str, str], *, stride: int, last: int) -> _Work:
-    """List the nodes of several kinds; `kinds` maps each kind to the prefix of its id columns."""
-    parts = [
-        ids.with_row_index("node")
-        .filter(kind=kind)
-        .select("node", "run", virtual=f"{prefix}virtual_stage", number=f"{prefix}micro_batch")
-        for kind, prefix in kinds.items()
-    ]
-    node, run, virtual, number = (each.to_numpy() for each in pl.concat(parts).cast(pl.Int64).get_columns())
+def _list_work(
+    ids: Mapping[str, Int64s], kind: pl.Series, kinds: Mapping[str, str], *, stride: int, last: int
+) -> _Work:
+    """List the nodes of several kinds; `kinds` maps each kind to the prefix of its ids."""
+    nodes = [np.flatnonzero(is_own) for is_own in are_among(kind, *([name] for name in kinds))]
+    virtual, number = (
+        np.concatenate(
+            [ids[f"{prefix}{name}"][own] for own, prefix in zip(nodes, kinds.values(), strict=True)]
+        )
+        for name in ("virtual_stage", "micro_batch")
+    )
+    node = np.concatenate(nodes)
     return _Work(
         node=node,
-        key=(run * (last + 2) + virtual) * stride + number,
+        key=(ids["run"][node] * (last + 2) + virtual) * stride + number,
         virtual=virtual,
         is_known=(virtual >= 0) & (number >= 0),
     )

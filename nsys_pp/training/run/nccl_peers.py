@@ -23,6 +23,8 @@ def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame
     assumed to be its stage, or its position among the lanes of the communicator, provided that this makes peers mutual:
     if lane A has messages with lane B, then B has messages with A.
     """
+    if not messages["communicator"].count() or not messages["peer"].count():
+        return PEERS.to_frame()
     requested = messages.filter(pl.col("communicator").is_not_null(), pl.col("peer").is_not_null())
     if requested.is_empty():
         return PEERS.to_frame()

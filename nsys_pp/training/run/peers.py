@@ -6,6 +6,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import keep_rows, whole_numbers
 from nsys_pp.arrays.members import mark_members
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import extend_schema
 from nsys_pp.training.run.assignment import choose_pairs
 from nsys_pp.training.run.lane_pairs import measure_jobs, score_candidates
@@ -56,17 +57,19 @@ def find_peers(
         by_nccl = pl.concat([by_nccl, _find_only_peers(located, by_nccl, lanes)])
     rest = _omit(located, by_nccl)
     job_times = measure_jobs(jobs)
-    by_route = _find_route_peers(rest, lanes, job_times, topology)
-    unrouted = _omit(rest, by_route).filter(_is_mixed(rest, topology))
-    partners = pl.concat(
-        [
-            rest.select("row", "lane").join(by_route, on="row").select("lane", "peer_lane").unique(),
-            _list_forced(lanes, topology),
-        ]
-    )
-    mixed = find_mixed_peers(unrouted, rest, partners.unique(), job_times, lanes, topology)
+    forced = _list_forced(lanes, topology)
+    by_route = _find_route_peers(rest, lanes, job_times, topology, forced)
+    peers = pl.concat([by_nccl, by_route])
+    unrouted = _omit(rest, by_route)
+    if len(unrouted):
+        unrouted = unrouted.filter(_is_mixed(rest, topology))
+    if unrouted.is_empty():
+        return located.join(peers, on="row", how="left", maintain_order="left")
+    routed = rest.select("row", "lane").join(by_route, on="row").select("lane", "peer_lane").unique()
+    partners = pl.concat([routed, forced]).unique()
+    mixed = find_mixed_peers(unrouted, rest, partners, job_times, lanes, topology)
     by_end = mixed.with_columns(peer_source=pl.lit(ENDS))
-    peers = pl.concat([by_nccl, by_route, by_end.select(by_nccl.columns)])
+    peers = pl.concat([peers, by_end.select(by_nccl.columns)])
     # messages of a mixed route are found one by one: those that are missing shift the positions of others
     is_mixed = pl.col("row").is_in(mixed["row"].implode())
     return located.join(peers, on="row", how="left", maintain_order="left").with_columns(
@@ -106,6 +109,8 @@ def _is_mixed(messages: pl.DataFrame, topology: Topology) -> pl.Expr:
 def _list_forced(lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
     """List the lanes that must exchange all messages: lane, peer_lane, of the same slice and neighbouring stages."""
     forced = lanes.filter(_is_forced(lanes) & pl.lit(topology.stages > 1)).select("lane", "stage", *SLICE)
+    if forced.is_empty():
+        return build_frame([forced["lane"], forced["lane"].alias("peer_lane")])
     pairs = forced.join(forced, on=SLICE, nulls_equal=True, suffix="_of_peer")
     apart = (pl.col("stage") - pl.col("stage_of_peer")).abs()
     is_next = (apart == 1) | ((apart == topology.stages - 1) & pl.lit(not topology.is_line))
@@ -113,18 +118,24 @@ def _list_forced(lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
 
 
 def _find_route_peers(
-    messages: pl.DataFrame, lanes: pl.DataFrame, job_times: pl.DataFrame, topology: Topology
+    messages: pl.DataFrame,
+    lanes: pl.DataFrame,
+    job_times: pl.DataFrame,
+    topology: Topology,
+    forced: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the peers of routes: between stages or, where these are unknown, along the model."""
+    """Find the peers of routes: between stages or, where these are unknown, along the model; `forced` is from `_list_forced`."""
     with_stage = topology.stages > 1
-    forced = _list_forced(lanes, topology).with_columns(is_doubtful=pl.lit(False))
-    candidates = list_candidates(messages, topology).join(
-        forced.select(near_lane=pl.col("lane").cast(pl.Int64)).unique(),
-        on="near_lane",
-        how="anti",
-        maintain_order="left",
-    )
-    candidates = candidates.drop("candidate").with_row_index("candidate")
+    candidates = list_candidates(messages, topology)
+    if len(forced):
+        candidates = candidates.join(
+            forced.select(near_lane=pl.col("lane").cast(pl.Int64)).unique(),
+            on="near_lane",
+            how="anti",
+            maintain_order="left",
+        )
+        candidates = candidates.drop("candidate").with_row_index("candidate")
+    forced = forced.with_columns(is_doubtful=pl.lit(False))
     chosen = choose_pairs(score_candidates(messages, candidates, job_times), lanes)
     routes = candidates.join(chosen, on=["near", "far"])
     if with_stage:

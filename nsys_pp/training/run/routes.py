@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 from msgspec import Struct
 
@@ -54,6 +56,9 @@ def list_topologies(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFr
         return [UNKNOWN]
     stages = lanes.select("lane", "stage")
     for frame in (jobs, messages):
+        last_stage: Any = frame["virtual_stage"].max()
+        if last_stage is None or last_stage < count:
+            continue
         second = (
             frame[["lane", "virtual_stage"]].filter(pl.col("virtual_stage") >= count).join(stages, on="lane")
         )

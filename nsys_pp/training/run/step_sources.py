@@ -15,6 +15,8 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     Returns:
         A sentence per source, with the first lane if there are several; none if ranges or jobs are the source.
     """
+    if not steps["reason"].count():
+        return []
     reasons = _find_first(steps.filter(pl.col("reason").is_not_null()), lanes)
     return [
         _describe(own, is_several=len(lanes) > 1)
@@ -32,6 +34,8 @@ def describe_phases(phases: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     Returns:
         A sentence per reason, with the first lane if there are several; none without phases.
     """
+    if phases.is_empty():
+        return []
     reasons = _find_first(phases, lanes)
     return [
         f"phases{_name_lanes(own, is_several=len(lanes) > 1)} are inferred, with a confidence of "
