@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import polars as pl
 
@@ -14,7 +14,11 @@ _PROCESS = ("report", "process_key")
 
 
 def list_processes(
-    roster: pl.DataFrame, lanes: pl.DataFrame, reports: Sequence[Mapping[str, pl.DataFrame]]
+    roster: pl.DataFrame,
+    lanes: pl.DataFrame,
+    reports: Sequence[Mapping[str, pl.DataFrame]],
+    *,
+    first: Sequence[int] | None = None,
 ) -> pl.DataFrame:
     """List the GPU processes in the order of lanes, then the processes that used no GPU.
 
@@ -22,13 +26,15 @@ def list_processes(
         roster: `ROSTER`.
         lanes: `LANES`.
         reports: `AGGREGATE_FRAMES` of each report.
+        first: Report whose processes each report continues, as a later capture of them; None: each has its own.
 
     Returns:
         `SUMMARY_PROCESSES`.
     """
+    first = range(len(reports)) if first is None else first
     processes = pl.concat(
         frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
-        for number, frames in enumerate(reports)
+        for number, frames in zip(first, reports, strict=True)
         for name in ("host_times", "op_aggregates")
     ).unique()
     machines = roster.group_by("report", maintain_order=True).agg(pl.col("machine").first())
@@ -58,7 +64,11 @@ def list_processes(
 
 
 def concatenate_frames(
-    reports: Sequence[Mapping[str, pl.DataFrame]], processes: pl.DataFrame, numbers: pl.DataFrame
+    reports: Sequence[Mapping[str, pl.DataFrame]],
+    processes: pl.DataFrame,
+    numbers: pl.DataFrame,
+    *,
+    join: Callable[[pl.DataFrame], pl.DataFrame] = lambda frame: frame,
 ) -> dict[str, pl.DataFrame]:
     """Concatenate the aggregates of all reports, with processes and steps numbered across the run.
 
@@ -66,6 +76,7 @@ def concatenate_frames(
         reports: `AGGREGATE_FRAMES` of each report.
         processes: `SUMMARY_PROCESSES`.
         numbers: lane, step of the report, and run_step; lanes have the same numbers as their rows of `SUMMARY_PROCESSES`.
+        join: Replaces the report and the steps of rows by those in `processes` and `numbers`, where they differ.
 
     Returns:
         The frames with `process` instead of process_key and device_id, and with the steps of the run; a step
@@ -76,9 +87,11 @@ def concatenate_frames(
     steps = numbers.select(pl.col("lane").alias("process"), "step", "run_step")
     placed = {}
     for name in AGGREGATE_FRAMES:
-        frame = pl.concat(
-            frames[name].with_columns(report=pl.lit(number, pl.UInt32))
-            for number, frames in enumerate(reports)
+        frame = join(
+            pl.concat(
+                frames[name].with_columns(report=pl.lit(number, pl.UInt32))
+                for number, frames in enumerate(reports)
+            )
         )
         if "device_id" in frame.columns:
             on_device = frame.join(at_device, on=at_device.columns[:3], how="left", maintain_order="left")

@@ -3,6 +3,7 @@
 `utc = event - shift + epoch` is the first guess (nsys records the UTC of the session's start, and the
 total shift that the exporter applied). Machines synchronised by NTP differ by up to some milliseconds,
 and two sessions of one machine by about 0.1 ms, because each reads UTC separately.
+Captures of one nsys session, however, are exact relative to each other: nsys computes their UTC from one reading.
 Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025),
 the reports of one machine are exact relative to each other and form one domain.
 """
@@ -15,6 +16,7 @@ from statistics import median_low
 from msgspec import Struct
 
 from nsys_pp.frames.report import Session
+from nsys_pp.frames.sessions import share_session
 from nsys_pp.units import NS_PER_S
 
 # Start of sessions on a clock that is not UTC. Events may precede their session, and a trace has no
@@ -56,10 +58,13 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     epochs = [session.utc_epoch_ns for session in sessions if session.utc_epoch_ns is not None and use_utc]
     start_ns = min(epochs, default=START_WITHOUT_UTC_NS)
     groups: list[list[int]] = []
+    of_machine: dict[str, list[list[int]]] = {}
     for row, session in enumerate(sessions):
-        group = next((group for group in groups if _share_clock(sessions[group[0]], session)), None)
+        own = of_machine.setdefault(session.machine, [])
+        group = next((group for group in own if _fits([sessions[at] for at in group], session)), None)
         if group is None:
             groups.append([row])
+            own.append(groups[-1])
         else:
             group.append(row)
     base_ns = [0] * len(sessions)
@@ -91,8 +96,13 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
 
 
-def _share_clock(session: Session, other: Session) -> bool:
-    if session.machine != other.machine or session.system_clock_ns is None or other.system_clock_ns is None:
+def _fits(group: Sequence[Session], session: Session) -> bool:
+    """Return whether a report shares the clock of a group of its machine."""
+    return _share_system_clock(group[0], session) or all(share_session(one, session) for one in group)
+
+
+def _share_system_clock(session: Session, other: Session) -> bool:
+    if session.system_clock_ns is None or other.system_clock_ns is None:
         return False
     if session.utc_epoch_ns is None or other.utc_epoch_ns is None:
         return False  # containers may have system clocks of their own

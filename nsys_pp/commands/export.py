@@ -79,8 +79,10 @@ def export_jobs(
     )
     run = result.run
     sources = (
-        ExportSource(path=recorded.path, report=report, clock=clock)
-        for report, (recorded, clock) in enumerate(zip(run.inputs, run.clocks.clocks, strict=True))
+        ExportSource(path=recorded.path, report=report, clock=clock, window_ns=window)
+        for recorded, report, clock, window in zip(
+            run.inputs, run.captures.first, run.clocks.clocks, run.capture_windows, strict=True
+        )
     )
     export_options = ExportOptions(
         force=force,

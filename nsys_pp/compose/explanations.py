@@ -31,7 +31,8 @@ def _read_hosts(run: Run, training: Training, lanes: Collection[int]) -> pl.Data
     own = training.lanes.filter(pl.col("lane").is_in(list(lanes)))
     recorded = [
         report
-        for report in own["report"].unique().to_list()
+        for first in own["report"].unique().to_list()
+        for report in run.captures.list_reports(first)
         if not {*_OF_HOSTS}.isdisjoint(run.inputs[report].part.facts.recorded or ())
     ]
     if not recorded:

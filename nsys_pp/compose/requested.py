@@ -77,13 +77,14 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     read = run.batch.map("reading hosts", list(frames), work, frames)
     parts = [HOST_TIMES.to_frame()]
     numbered = number_run(run.inputs, run.roster, run.clocks)
-    kept = training.steps.select("lane", "step")
+    captures, kept = run.captures, training.steps.select("lane", "step")
     for report, recorded in wanted.items():
         hosts = _read_part_hosts(recorded.path) if is_part(recorded.path) else read.get(recorded.path)
         if hosts is None or hosts.is_empty():
             continue
-        lanes = numbered.lanes.filter(report=report).select("lane", "process_key", "device_id")
-        placed = hosts.join(lanes, on=["process_key", "device_id"])
+        located = captures.join(hosts.with_columns(report=pl.lit(report, pl.UInt32)))
+        lanes = numbered.lanes.select("lane", "report", "process_key", "device_id")
+        placed = located.join(lanes, on=["report", "process_key", "device_id"]).drop("report")
         renumbered = renumber_steps(placed, numbered.numbers)
         parts.append(renumbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)

@@ -133,14 +133,23 @@ def _list_lanes(run: Run, training: Training) -> list[tuple[int, LaneTimes]]:
     names = ("lane", "process_key", "device_id", "gpu", "bus")
     return [
         (
-            row["report"],
+            report,
             LaneTimes(
                 **{name: row[name] for name in names},
-                measured=measured.get((row["lane"],), MEASURED_TIMES.to_frame()),
+                measured=_select(
+                    measured.get((row["lane"],), MEASURED_TIMES.to_frame()), run.capture_windows[report]
+                ),
             ),
         )
         for row in lanes.iter_rows(named=True)
+        for report in run.captures.list_reports(row["report"])
     ]
+
+
+def _select(measured: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
+    """Select the intervals that start in the window of a capture."""
+    since, until = window
+    return measured.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until))
 
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:

@@ -11,6 +11,7 @@ from typing import Literal
 import polars as pl
 
 from nsys_pp.compose.batch import Batch, Skipped
+from nsys_pp.compose.captures import Captures
 from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.inputs import Input, drop_repeated
 from nsys_pp.compose.odd_inputs import leave_out_odd
@@ -26,7 +27,7 @@ from nsys_pp.compose.options import (
 )
 from nsys_pp.compose.progress import report_progress
 from nsys_pp.compose.row_counts import collect_parts
-from nsys_pp.compose.run_training import NumberedSteps, find_training, number_run
+from nsys_pp.compose.run_training import NumberedSteps, find_run_captures, find_training, number_run
 from nsys_pp.compose.unforeseen import unforeseen_error
 from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.roster import Identity
@@ -153,12 +154,30 @@ class Run:
         """Lanes and steps of all reports, without the rest of the training."""
         return self._joint.numbered_steps
 
+    @property
+    def captures(self) -> Captures:
+        """Reports that are captures of one nsys session: their processes have a lane each, with the first report."""
+        return self._joint.captures
+
+    @cached_property
+    def capture_windows(self) -> list[tuple[int, int]]:
+        """Start and end of the time of each report among the captures of its session, on the trace's clock."""
+        sessions = (recorded.identity.session for recorded in self.inputs)
+        starts = [
+            session.time_shift_ns + int(clock.offset_ns[0])
+            for session, clock in zip(sessions, self.clocks.clocks, strict=True)
+        ]
+        return self.captures.list_windows(starts)
+
     @cached_property
     def staged_roster(self) -> pl.DataFrame:
         """`roster` with the stages of the training's lanes where it has none."""
-        keys = ["report", "process_key", "device_id"]
-        stages = self.training.lanes.select(*keys, "stage", "stage_source")
-        roster = self.roster.join(stages, on=keys, how="left", maintain_order="left", suffix="_of_lane")
+        keys = ["process_key", "device_id"]
+        first = pl.Series("first", self.captures.first, dtype=pl.UInt32)
+        stages = self.training.lanes.select(*keys, "stage", "stage_source", first="report")
+        roster = self.roster.with_columns(first=first.gather(self.roster["report"])).join(
+            stages, on=["first", *keys], how="left", maintain_order="left", suffix="_of_lane"
+        )
         filled = [pl.coalesce(name, f"{name}_of_lane").alias(name) for name in ("stage", "stage_source")]
         return roster.with_columns(filled).select(self.roster.columns)
 
@@ -189,6 +208,10 @@ class _Joint:
     def clocks(self) -> Clocks:
         run = self._run
         return align_inputs(self.inputs, self.roster, mode=run._clock, offsets_ns=run._offsets_ns)
+
+    @cached_property
+    def captures(self) -> Captures:
+        return find_run_captures(self.inputs, self.roster)
 
     @cached_property
     def training(self) -> Training:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import fill_null, keep_rows, numbers, set_column, whole_numbers
 from nsys_pp.arrays.series import build_column
+from nsys_pp.compose.captures import Captures, find_captures
 from nsys_pp.compose.clocks import Clocks
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.options import StepWindow
@@ -72,6 +73,7 @@ class NumberedSteps(Struct, frozen=True, kw_only=True):
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     numbers: pl.DataFrame  # STEP_NUMBERS
+    captures: Captures
     notes: list[str]
 
 
@@ -97,9 +99,10 @@ def find_training(
     Raises:
         NsysPPError: `steps` contains none of the steps.
     """
-    frames = _gather(inputs, clocks, GATHERED_FRAMES)
+    captures = find_run_captures(inputs, roster)
+    frames = _gather(inputs, clocks, GATHERED_FRAMES, captures)
     frames["jobs"], is_inferred = _choose_jobs(frames["jobs"], infer_jobs=infer_jobs)
-    lanes, notes = _find_lanes(roster, clocks, frames)
+    lanes, notes = _find_lanes(roster, clocks, frames, captures)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
     by_lane |= {name: renumber_steps(by_lane[name], numbers) for name in _BY_STEP}
@@ -107,6 +110,7 @@ def find_training(
     if steps is not None:
         run_steps, by_lane = _filter_steps(run_steps, by_lane, steps)
     jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
+    jobs = captures.restore_ids(jobs)
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
     if is_inferred:
         jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
@@ -141,7 +145,7 @@ def find_training(
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
-        losses=_list_losses(inputs),
+        losses=_list_losses(inputs, captures),
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
         zero_ns=clocks.zero_ns,
@@ -159,12 +163,21 @@ def find_training(
 
 def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) -> NumberedSteps:
     """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
-    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"))
+    captures = find_run_captures(inputs, roster)
+    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
     frames["jobs"], _ = _choose_jobs(frames["jobs"], infer_jobs=False)
-    lanes, notes = _find_lanes(roster, clocks, frames)
+    lanes, notes = _find_lanes(roster, clocks, frames, captures)
     steps = _assign_lanes("steps", frames["steps"], lanes)
     numbers = number_steps(steps)
-    return NumberedSteps(lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, notes=notes)
+    return NumberedSteps(
+        lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, captures=captures, notes=notes
+    )
+
+
+def find_run_captures(inputs: Sequence[Input], roster: pl.DataFrame) -> Captures:
+    """Find the reports that are captures of one nsys session; arguments as in `find_training`."""
+    machines = dict(roster.select("report", "machine").iter_rows())
+    return find_captures(inputs, [machines.get(report, "") for report in range(len(inputs))])
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
@@ -212,7 +225,7 @@ def _choose_jobs(jobs: pl.DataFrame, *, infer_jobs: bool) -> tuple[pl.DataFrame,
 
 
 def _find_lanes(
-    roster: pl.DataFrame, clocks: Clocks, frames: Mapping[str, pl.DataFrame]
+    roster: pl.DataFrame, clocks: Clocks, frames: Mapping[str, pl.DataFrame], captures: Captures
 ) -> tuple[pl.DataFrame, list[str]]:
     """List the lanes (`LANES`), with notes on their stages."""
     bounds = (
@@ -221,6 +234,8 @@ def _find_lanes(
         .explode("report")
     )
     roster = roster.join(bounds, on="report", how="left", maintain_order="left")
+    first = [report for report, of in enumerate(captures.first) if of == report]
+    roster = roster.filter(pl.col("report").is_in(first))
     return build_lanes(
         conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"], frames["messages"]
     )
@@ -246,15 +261,17 @@ def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
     return conform(by_lane, LANE_FRAMES[name])
 
 
-def _gather(inputs: Sequence[Input], clocks: Clocks, names: Iterable[str]) -> dict[str, pl.DataFrame]:
-    """Concatenate the frames of all reports on the trace's clock, with a column `report`."""
+def _gather(
+    inputs: Sequence[Input], clocks: Clocks, names: Iterable[str], captures: Captures
+) -> dict[str, pl.DataFrame]:
+    """Concatenate the frames of all reports on the trace's clock, with a column `report`; captures of a session are joined."""
     gathered = {}
     for name in names:
         frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
         report = build_column("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
         for column in _TIMES[name]:
             frame = set_column(frame, _move(frame[column], sizes, clocks.clocks))
-        gathered[name] = conform(frame.hstack([report]), GATHERED_FRAMES[name])
+        gathered[name] = conform(captures.join(frame.hstack([report])), GATHERED_FRAMES[name])
     return gathered
 
 
@@ -327,10 +344,10 @@ def _note_presets(presets: Sequence[str]) -> list[str]:
     return [f"reports name their jobs by different presets ({counts}): `--preset` says which is right"]
 
 
-def _list_losses(inputs: Sequence[Input]) -> tuple[Loss, ...]:
+def _list_losses(inputs: Sequence[Input], captures: Captures) -> tuple[Loss, ...]:
     """List the messages of nsys on lost events, by report."""
     return tuple(
-        Loss(report=number, text=text)
+        Loss(report=captures.first[number], text=text)
         for number, recorded in enumerate(inputs)
         for text in pick_losses(recorded.part.facts.data_warnings)
     )

@@ -171,7 +171,7 @@ _COLUMNS: Mapping[str, _Columns] = {
         "name": pl.String,
     },
     "session": {"utc_epoch": pl.Int64, "system_clock": pl.Int64},
-    "capture": {"duration": pl.Int64},
+    "capture": {"duration": pl.Int64, "session_start": pl.Int64},
     "ranks": {"thread": pl.Int64, "rank": pl.Int64},  # of MPI
     "mpi_messages": {**_MPI_CALL, "peer": pl.Int64, "tag": pl.Int64, "bytes": pl.Int64, "request": pl.Int64},
     "mpi_collectives": {**_MPI_CALL, "bytes": pl.Int64, "received_bytes": pl.Int64},

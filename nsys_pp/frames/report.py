@@ -337,6 +337,9 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     machine_source: str  # "hostname", "hardware id", "folder" or "file name"
     utc_epoch_ns: int | None = None  # UTC at the start of the session
     system_clock_ns: int | None = None  # CLOCK_MONOTONIC at the start of the session
+    # UTC at 0 of the clock by which nsys records the starts of captures: equal, to some nanoseconds, in all captures of one
+    # nsys session; two sessions read UTC separately
+    origin_ns: int | None = None
     time_shift_ns: int = 0
     capture_end_ns: int | None = None  # end of the valid window, on the report's clock
     graph_mode: str | None = None  # "Graph" or "Node", where recorded

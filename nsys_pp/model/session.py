@@ -27,6 +27,7 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
     machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
     shift = _as_int(facts.get("time_shift_ns")) or 0
     duration = raw["capture"]["duration"].max()
+    epoch, start = _first(raw["session"]["utc_epoch"]), _first(raw["capture"]["session_start"])
     rank, rank_source = only_rank(ranks)
     return Session(
         nsys_version=facts.get("nsys_version"),
@@ -37,16 +38,25 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         hardware_id=hardware_id,
         machine=machine,
         machine_source=machine_source,
-        utc_epoch_ns=_first(raw["session"]["utc_epoch"]),
+        utc_epoch_ns=epoch,
         system_clock_ns=_first(raw["session"]["system_clock"]),
+        # the exporter shifts events and the start, neither the epoch nor the duration
+        origin_ns=_subtract(epoch, start, shift),
         time_shift_ns=shift,
-        # the exporter shifts events, not the duration
         capture_end_ns=duration + shift if isinstance(duration, int) else None,
         graph_mode=facts.get("graph_mode"),
         launcher=launcher,
         rank=rank,
         rank_source=rank_source,
     )
+
+
+def _subtract(epoch: int | None, start: int | None, shift: int) -> int | None:
+    """Return the UTC of the origin of nsys' clock; None where it is unknown, or no time."""
+    if epoch is None or start is None:
+        return None
+    origin = epoch - (start - shift)
+    return origin if abs(origin) < _MOST_SHIFT_NS else None
 
 
 def read_launcher(raw: RawReport) -> dict[str, str]:

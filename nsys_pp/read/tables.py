@@ -303,7 +303,7 @@ TABLES = (
         ("TARGET_INFO_SESSION_START_TIME",),
         {"utc_epoch": _c("utcEpochNs"), "system_clock": _c("systemClockNs")},
     ),
-    Table("capture", ("ANALYSIS_DETAILS",), _same("duration")),
+    Table("capture", ("ANALYSIS_DETAILS",), {**_same("duration"), "session_start": _c("startTime")}),
     Table("ranks", ("MPI_RANKS",), {"thread": _c("globalTid"), "rank": _c("rank")}),
     Table(
         "mpi_messages",

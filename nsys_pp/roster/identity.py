@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity, ProcessDevice
 from nsys_pp.roster.coordinates import find_coordinates
 
@@ -56,13 +56,6 @@ def find_repeated(identities: Sequence[Identity]) -> list[tuple[int, int]]:
         if earlier != index:
             pairs.append((index, earlier))
     return pairs
-
-
-def capture_window(session: Session) -> tuple[int, int] | None:
-    """Return the start and the end of a capture in UTC, in ns; None where one is unknown."""
-    if session.utc_epoch_ns is None or session.capture_end_ns is None:
-        return None
-    return session.utc_epoch_ns, session.utc_epoch_ns + session.capture_end_ns - session.time_shift_ns
 
 
 def gpu_processes(identity: Identity) -> list[int]:

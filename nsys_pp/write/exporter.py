@@ -20,13 +20,15 @@ class ExportSource(Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The report.
-        report: Its number in `LANES.report`.
+        report: Its number in `LANES.report`; of a later capture of an nsys session, that of the first one.
         clock: Maps its times onto those of the training.
+        window_ns: Start and end of its time in the training; other captures of the session have the rest.
     """
 
     path: Path
     report: int
     clock: Clock
+    window_ns: tuple[int, int]
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):

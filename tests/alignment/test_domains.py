@@ -13,13 +13,19 @@ shifts = st.integers(-(10**18), 2 * 10**18)
 
 
 def make_session(
-    epoch: int | None, shift: int = 0, *, machine: str = "node1", system: int | None = None
+    epoch: int | None,
+    shift: int = 0,
+    *,
+    machine: str = "node1",
+    system: int | None = None,
+    origin: int | None = None,
 ) -> Session:
     return Session(
         machine=machine,
         machine_source="hostname",
         utc_epoch_ns=epoch,
         system_clock_ns=system,
+        origin_ns=origin,
         time_shift_ns=shift,
         capture_end_ns=10**9 + shift,
     )
@@ -83,3 +89,18 @@ def test_containers_with_clocks_of_their_own_are_not_one_clock_by_chance() -> No
     """Their system clocks differ from UTC by amounts that happen to be 0.3 s apart."""
     sessions = [make_session(10**18, system=40 * 10**9), make_session(10**18, system=40 * 10**9 + 3 * 10**8)]
     assert len(guess_clocks(sessions).domains) == 2
+
+
+def test_captures_of_one_session_share_its_clock() -> None:
+    """Origins as of three captures by nsys 2024.2, the second exported with a shift; then another session, and another machine."""
+    sessions = [
+        make_session(1795663238315963744, origin=1795663238024160581),
+        make_session(1795663239771542010, 77, origin=1795663238024160581),
+        make_session(1795663241088291648, origin=1795663238024160576),
+        make_session(1795663242088291648, origin=1795663238024260581),
+        make_session(1795663238315963744, machine="node2", origin=1795663238024160581),
+        make_session(1795663238315963744, origin=1795663238024160581),  # at the time of the first one
+    ]
+    guess = guess_clocks(sessions)
+    assert guess.domain_of == [0, 0, 0, 1, 2, 3]
+    assert guess.base_ns[1] + 77 - guess.base_ns[0] == 1795663239771542010 - 1795663238315963744

@@ -345,7 +345,30 @@ def test_times_of_the_session(tmp_path: Path) -> None:
     ).session
     assert session.utc_epoch_ns == 1_700_000_000_000_000_001
     assert (session.system_clock_ns, session.capture_end_ns, session.time_shift_ns) == (5, 1000, 0)
+    assert session.origin_ns == 1_700_000_000_000_000_001 - 3
     assert session.graph_mode == "Node"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "start", "shift", "expected"),
+    [
+        (10**18, 10**9, 0, 10**18 - 10**9),
+        (10**18, 10**9 + 7, 7, 10**18 - 10**9),  # the exporter shifts the start, not the epoch
+        (10**18, None, 0, None),
+        (None, 10**9, 0, None),
+        (1 << 62, -(1 << 62), 0, None),  # damaged
+    ],
+)
+def test_origin_of_the_session(
+    tmp_path: Path, epoch: int | None, start: int | None, shift: int, expected: int | None
+) -> None:
+    session = _report(
+        tmp_path,
+        TARGET_INFO_SESSION_START_TIME=[{"utcEpochNs": epoch}],
+        ANALYSIS_DETAILS=[{"duration": 1000, "startTime": start}],
+        META_DATA_EXPORT=[{"name": "EXPORT_CONFIG_TIME_SHIFT", "value": str(shift)}],
+    ).session
+    assert session.origin_ns == expected
 
 
 @pytest.mark.parametrize(

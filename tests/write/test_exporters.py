@@ -57,7 +57,10 @@ def test_suffixes_select_one_format() -> None:
 @pytest.mark.parametrize("exporter", EXPORTERS.values(), ids=lambda exporter: exporter.name)
 def test_all_formats_write_into_a_new_place(tmp_path: Path, exporter: Exporter) -> None:
     source = ExportSource(
-        path=PIPELINE / "node2" / "rank0.sqlite", report=2, clock=Clock.fixed(TRAINING.zero_ns)
+        path=PIPELINE / "node2" / "rank0.sqlite",
+        report=2,
+        clock=Clock.fixed(TRAINING.zero_ns),
+        window_ns=(0, 1 << 62),
     )
     output = tmp_path / f"run{exporter.suffixes[0]}" if exporter.suffixes else tmp_path / "run"
     exporter.check(output, [source.path], False)

@@ -26,7 +26,7 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Number the steps of each lane consistently over the run.
 
     Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the consecutive
-    steps of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
+    steps of each capture of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
     consists of the numbered steps of all lanes or, where no step is numbered, of the steps of the lane with the most
     steps; then the first step of any lane is number 0.
 
@@ -99,13 +99,13 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
 
 def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     """Number the steps of each lane as the reference steps with the greatest overlap in time."""
-    lane, start, end = (steps[name].to_numpy() for name in ("lane", "start_ns", "end_ns"))
+    start, end = (steps[name].to_numpy() for name in ("start_ns", "end_ns"))
     since, until = reference["start_ns"].to_numpy(), reference["end_ns"].to_numpy()
-    _, begin, group = np.unique(lane, return_index=True, return_inverse=True)
-    position = np.arange(len(lane)) - begin[group]
+    begin, group = _number_stretches(steps)
+    position = np.arange(len(start)) - begin[group]
     first = np.searchsorted(np.maximum.accumulate(until), start, side="right")
     last = np.maximum(np.searchsorted(since, end), first)
-    mine, other = np.repeat(np.arange(len(lane)), last - first), expand_windows(first, last)
+    mine, other = np.repeat(np.arange(len(start)), last - first), expand_windows(first, last)
     overlap = np.minimum(end[mine], until[other]) - np.maximum(start[mine], since[other])
     shift = np.searchsorted(since, start[begin])  # for lanes without overlap: by their start
     best = (
@@ -118,6 +118,18 @@ def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     )
     shift[best["group"].to_numpy()] = best["shift"].to_numpy()
     return _extrapolate(reference["step"].to_numpy(), shift[group] + position)
+
+
+def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Number the stretches of consecutive steps: a lane, or of a lane with several captures each, where their steps are counted.
+
+    Returns:
+        Row of the first step of each stretch, and the stretch of each step.
+    """
+    lane, step, is_numbered = (steps[name].to_numpy() for name in ("lane", "step", "is_numbered"))
+    is_apart = ~(is_numbered[1:] | is_numbered[:-1]) & (np.diff(step) != 1)
+    begins = np.append(True, (lane[1:] != lane[:-1]) | is_apart)[: len(lane)]
+    return np.flatnonzero(begins), np.cumsum(begins) - 1
 
 
 def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:

@@ -40,7 +40,11 @@ def export_step_tasks(training: Training, folder: Path | None, options: ExportOp
 def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
     """Return the jobs of one report (`REPORT_JOBS`), with their times also on its own clock."""
     lanes = training.lanes.filter(pl.col("report") == source.report)
-    jobs = training.jobs.join(lanes.select("lane"), on="lane", how="semi", maintain_order="left")
+    since, until = source.window_ns
+    is_own = (pl.col("start_ns") >= since) & (pl.col("start_ns") < until)
+    jobs = training.jobs.filter(is_own).join(
+        lanes.select("lane"), on="lane", how="semi", maintain_order="left"
+    )
     on_report = (
         pl.Series(f"report_{name}", source.clock.to_report_times(jobs[name].fill_null(0).to_numpy())).set(
             jobs[name].is_null(), None

@@ -39,6 +39,22 @@ def test_captures_that_begin_in_different_steps_are_matched_by_time() -> None:
     ]  # fmt: skip
 
 
+def test_each_capture_of_a_lane_is_matched_by_time() -> None:
+    """Lane 1 begins its second capture a step later than lane 0."""
+    found = steps(
+        (0, 0, 100, 200, False),
+        (0, 1, 200, 300, False),
+        (0, 3, 1000, 1100, False),
+        (0, 4, 1100, 1200, False),
+        (1, 0, 110, 210, False),
+        (1, 1, 210, 310, False),
+        (1, 3, 1110, 1210, False),
+    )
+    assert numbers(found) == [
+        (0, 0, 0), (0, 1, 1), (0, 3, 2), (0, 4, 3), (1, 0, 0), (1, 1, 1), (1, 3, 3)
+    ]  # fmt: skip
+
+
 @settings(deadline=None, max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(-40, 40)), min_size=1, max_size=5),
