@@ -30,8 +30,13 @@ def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
     keys = ["report", "process_key"]
     items = items.join(summary.processes.select("process", *keys), on="process", maintain_order="left")
     has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("process")
+    is_timed = (is_step & ~on_gpu).any().over(keys)
+    items = items.with_columns(is_timed=is_timed, phase=pl.col("name").cast(pl.String))
     items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
-    named = add_groups(items.with_columns(phase=pl.col("name").cast(pl.String)), summary, options)
+    named = add_groups(items, summary, options)
+    # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
+    are_timed = over(pl.col("is_timed").any(), groups)
+    named = named.filter(on_gpu | pl.col("is_timed") | ~are_timed)
     rows = describe_items(named, [*groups, "phase"])
     on_gpus = named.filter(pl.col("measure") == "gpu")
     rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")

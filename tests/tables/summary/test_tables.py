@@ -145,6 +145,33 @@ def test_the_model_leaves_out_what_is_outside_of_steps() -> None:
     ]
 
 
+def test_the_model_leaves_out_phases_of_processes_whose_steps_have_no_time_on_the_cpu() -> None:
+    """Else the phases of two ranks are subtracted from the steps of one: a negative time outside of phases."""
+    summary = make_summary(
+        make_processes(2),
+        item_aggregates=[
+            _item("phase", "step", "host", [100], step=1),
+            _item("phase", "forward", "host", [50], step=1),
+            _item("phase", "jobs", "host", [50], step=1),
+            {**_item("phase", "step", "gpu", [50], step=1), "process": 1},
+            {**_item("phase", "forward", "gpu", [40], step=1), "process": 1},
+            {**_item("phase", "jobs", "gpu", [40], step=1), "process": 1},
+            {**_item("phase", "forward", "host", [1000], step=1), "process": 1},
+            {**_item("phase", "jobs", "host", [1000], step=1), "process": 1},
+        ],
+    )
+    columns = ("phase", "host_total_ns", "host_fraction", "gpu_total_ns")
+    expected = [
+        ("step", 100, 1.0, 50),
+        ("  forward", 50, 0.5, 40),
+        ("  outside phases", 50, 0.5, 10),
+    ]
+    for by in ("run", "step"):
+        assert rows_of(build("model", summary, by=by), *columns) == expected
+    of_rank = build("model", summary, by="rank").filter(pl.col("rank") == "rank 1")
+    assert rows_of(of_rank, *columns)[1] == ("  forward", 1000, None, 40)
+
+
 def test_the_model_without_steps_has_no_others() -> None:
     table = build("model", make_summary(item_aggregates=[_item("phase", "forward", "host", [30, 10])]))
     assert rows_of(table, "phase", "count", "host_mean_ns", "host_fraction") == [("  forward", 2, 20.0, None)]
