@@ -58,7 +58,8 @@ def find_host_needs(
         events: Recorded waits.
 
     Returns:
-        Row of the operation that ended last among those waited for; -1 without one.
+        Row of the operation that ended last among those waited for; -1 without one. Of those of other threads, an operation of
+        the same device counts before others.
     """
     syncs = _list_syncs(ops, events, launched_ops)
     if not len(syncs.thread):
@@ -78,6 +79,7 @@ def find_host_needs(
     api_calls = launched_ops.api_calls
     calls = np.argsort(numbers(api_calls["start_ns"]), kind="stable")
     of_call, start, end = (numbers(api_calls[name])[calls] for name in ("thread_key", "start_ns", "end_ns"))
+    of_any, of_device = np.full((2, len(rows)), -1)
     for other in others:
         theirs = syncs.select(np.flatnonzero(syncs.thread == other))
         at = find_last(process, launch, theirs.process, theirs.returned)
@@ -89,8 +91,10 @@ def find_host_needs(
         further = np.append(start, -NEVER)[find_first(np.full_like(woken, other), woken, of_call, start)]
         is_awaited = (at >= 0) & is_silent & (further > launch)
         row = np.where(is_awaited, np.append(theirs.need, -1)[at], -1)
-        need = np.where(_end(row, ops) > _end(need, ops), row, need)
-    return need
+        of_any = _keep_last(of_any, row, ops)
+        of_device = _keep_last(of_device, np.where(pick(ops.group, row, -1) == ops.group[rows], row, -1), ops)
+    # in a process with several GPUs, the threads of all of them wait at the same time
+    return _keep_last(need, np.where(of_device >= 0, of_device, of_any), ops)
 
 
 def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
@@ -134,6 +138,11 @@ def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
     is_new = running_maximum(segment, end) == end
     latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
     return syncs.select(latest)
+
+
+def _keep_last(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
+    """Return the operation of each two that ends later, the first one if both end at once."""
+    return np.where(_end(other, ops) > _end(row, ops), other, row)
 
 
 def _end(row: Int64s, ops: Operations) -> Int64s:

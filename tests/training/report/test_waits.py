@@ -331,6 +331,42 @@ def test_a_thread_that_waits_for_another_one_waits_for_its_operation(is_alone: b
     assert found == (["host", "message", "host", "idle"] if is_alone else ["host", "host", "idle"])
 
 
+def build_backward() -> Program:
+    """Build a program whose main thread waits for a message before autograd launches."""
+    program = Program(thread=AUTOGRAD)
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    program.thread = MAIN
+    program.launch(MESSAGE, RECEIVE, 500_000, [])
+    program.synchronise(RECEIVE)
+    program.thread, program.now = AUTOGRAD, program.now + 200_000
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    return program
+
+
+def test_a_thread_waits_for_the_operation_of_its_own_device() -> None:
+    """In a process with two GPUs, the threads of the second one do the same 3 us later."""
+    own, other = frames(build_backward()), frames(build_backward())
+    changes = {
+        "gpu_ops": {"op_id": 100, "device_id": 1, "context_id": 1, "correlation_id": 100, "start_ns": 3_000, "end_ns": 3_000},
+        "api_calls": {"thread_key": 10, "correlation_id": 100, "start_ns": 3_000, "end_ns": 3_000},
+        "stream_calls": {"context_id": 1, "correlation_id": 100},
+    }  # fmt: skip
+    both = {
+        name: pl.concat(
+            [
+                own[name],
+                other[name].with_columns(
+                    (pl.col(column) + by).cast(own[name].schema[column]) for column, by in added.items()
+                ),
+            ]
+        )
+        for name, added in changes.items()
+    }
+    alone = waits_of(build_backward())
+    assert "message" in alone["need"].cast(pl.String).to_list()
+    assert waits_of(build_backward(), **both).filter(device_id=0).equals(alone)
+
+
 def test_no_operations_no_waits() -> None:
     gpu_ops, api_calls, steps = GPU_OPS.to_frame(), API_CALLS.to_frame(), STEPS.to_frame()
     ops = LaunchedOps(gpu_ops=gpu_ops, api_calls=api_calls, launches=match_launches(api_calls, gpu_ops))
