@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nsys_pp.frames.report import Session
 
-# Captures of one session differ by rounding: by 5 ns where three were recorded (nsys 2024.2). Sessions differ by the time between
-# their starts, or, since the start is that of the system clock, by the error of two readings of UTC: some 0.1 ms.
+# Captures of one session differ by rounding: by up to 10 ns where some were recorded (nsys 2023.4 and 2024.2: `--capture-range-end=repeat`, and
+# `nsys start` and `stop`). Sessions differ by the time between their starts, or, where the start is that of the system clock, by the error of
+# two readings of UTC: some 0.1 ms.
 _ROUNDING_NS = 100
 
 
@@ -24,7 +25,7 @@ def share_origin(session: Session, other: Session) -> bool:
 
 
 def share_session(session: Session, other: Session) -> bool:
-    """Return whether two reports of one machine are captures of one nsys session (`--capture-range-end=repeat`).
+    """Return whether two reports of one machine are captures of one nsys session.
 
     Such captures follow each other in time.
 
