@@ -16,7 +16,8 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import index_rows, whole_numbers
 from nsys_pp.arrays.series import build_column
 from nsys_pp.compose.inputs import Input
-from nsys_pp.frames.sessions import capture_window, share_origin
+from nsys_pp.frames.report import Session
+from nsys_pp.frames.sessions import share_origin, share_session
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _EVER = 1 << 62  # no time is as large
@@ -105,22 +106,23 @@ def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
     for session in _list_sessions(inputs, machines):
         # of the captures that are joined, by the first one
         steps: dict[int, set[_Step]] = {}
-        ended: dict[int, int] = {}
+        joined: dict[int, list[Session]] = {}
         for report in sorted(session, key=lambda report: (time[report], report)):
-            keys = _list_processes(inputs[report])
+            keys, facts = _list_processes(inputs[report]), inputs[report].identity.session
             own, is_numbered = _list_steps(inputs[report])
             for earlier in steps:
                 last = max((step for *_, step in steps[earlier]), default=-_GAP)
                 added = 0 if is_numbered else last + _GAP
                 moved = {(process, device, step + added) for process, device, step in own}
                 has_all = keys and keys <= _list_processes(inputs[earlier])
-                if has_all and moved.isdisjoint(steps[earlier]) and ended[earlier] <= time[report]:
+                follows = all(share_session(other, facts) for other in joined[earlier])
+                if has_all and follows and moved.isdisjoint(steps[earlier]):
                     first[report], offset[report] = earlier, added
                     steps[earlier] |= moved
-                    ended[earlier] = _find_end(inputs[report])
+                    joined[earlier].append(facts)
                     break
             else:
-                steps[report], ended[report] = own, _find_end(inputs[report])
+                steps[report], joined[report] = own, [facts]
     placed = sorted(range(len(inputs)), key=lambda report: (first[report], time[report], report))
     place = dict(zip(placed, range(len(inputs)), strict=True))
     return Captures(first=first, order=[place[report] for report in range(len(inputs))], step_offset=offset)
@@ -142,12 +144,6 @@ def _list_sessions(inputs: Sequence[Input], machines: Sequence[str]) -> list[lis
         else:
             groups.append([report])
     return [group for group in groups if len(group) > 1]
-
-
-def _find_end(recorded: Input) -> int:
-    """Return the end of a capture in UTC; the start of the session where it is unknown."""
-    window = capture_window(recorded.identity.session)
-    return window[1] if window else recorded.identity.session.utc_epoch_ns or 0
 
 
 def _list_processes(recorded: Input) -> set[tuple[int, int]]:

@@ -23,7 +23,7 @@ class Recorded:
     start: int
     steps: tuple[int, ...] = (0, 1)
     is_numbered: bool = False
-    length: int = 1
+    length: int | None = 1
     origin: int | None = 5
     processes: tuple[int, ...] = (1,)
     machine: str = "node1"
@@ -39,7 +39,7 @@ def _build_input(one: Recorded) -> SimpleNamespace:
         machine=one.machine,
         machine_source="hostname",
         utc_epoch_ns=one.start * _S,
-        capture_end_ns=one.length * _S,
+        capture_end_ns=None if one.length is None else one.length * _S,
         origin_ns=one.origin,
     )
     devices = pl.DataFrame({"process_key": one.processes, "device_id": [0] * len(one.processes)})
@@ -74,6 +74,7 @@ def test_captures_follow_each_other_in_time_in_any_order_of_inputs() -> None:
         Recorded(start=3, processes=()),
         Recorded(start=3, steps=(11, 12), is_numbered=True),  # a step of both captures
         Recorded(start=1),  # at the same time
+        Recorded(start=3, length=None),  # of unknown length
     ],
 )
 def test_other_reports_are_no_captures_of_the_session(other: Recorded) -> None:
