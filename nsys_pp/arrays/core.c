@@ -1377,13 +1377,22 @@ static double sum_by_halves(const double *values, int64_t count) {
 typedef struct {
     double time;     /* beyond the times of the keys before: ascends */
     double own_time; /* the same without what is added */
-    int32_t channel, kind;
+    int32_t channel, row;
 } Other;
 
-/* A point with others of its key, in order of keys and times: neighbours are near neighbours of the others. */
+/* Sides of points: those that are no message of one direction, sends and receives. */
+enum { ANY, SENDS, RECEIVES, SIDES };
+
+/* Points of one side, and the others that they may be near, in order; one more is at no time. */
+typedef struct {
+    int64_t first, stop, count; /* of `comparable`; of the others */
+    Other *others;
+} Side;
+
+/* A point with others of its key, in order of sides, keys and times: neighbours are near neighbours of the others. */
 typedef struct {
     double end, base; /* base: added to predicted times before they are compared with those of the others */
-    int32_t point, kind;
+    int32_t point, side;
 } Comparable;
 
 typedef struct {
@@ -1407,14 +1416,26 @@ typedef struct {
     int64_t *channel_bounds;           /* the first of each channel, and the end; room for the points and two */
     int64_t *sections;                 /* the first of the others of each key, and the end; room for the others and one */
     Comparable *comparable;
-    Other *others;
+    Other *others; /* all, then those of sides; room for all of each side and one */
     int64_t comparable_count, channel_count, other_channel_count, section_count;
     double first, last; /* of the others */
+    Side sides[SIDES];
 } Points;
 
 typedef struct {
     int32_t mark, pair; /* the pair of the nearest point of a channel; `mark` tells the channel */
 } Owner;
+
+typedef struct {
+    int32_t row, channel; /* of the others */
+    double residual;      /* time of the other minus predicted time of the point */
+} Nearest;
+
+/* Sums of the pairs of two channels. */
+typedef struct {
+    double squares, shares;
+    int64_t count;
+} LinkSums;
 
 /* A search, with room of its own. */
 typedef struct {
@@ -1425,7 +1446,8 @@ typedef struct {
        other; `first_pair` and `pairs_of` of each point are its first pair and their number. */
     int64_t capacity, pairs, links;
     double *predicted; /* times of all points */
-    int32_t *first_pair, *pairs_of, *point, *other, *link, *nearest;
+    int32_t *first_pair, *pairs_of, *point, *other, *link;
+    Nearest *nearest;
     double *residual;
     int64_t *numbers, *pair_count; /* of pairs of channels: channel times the number of channels of the others, and other channel */
     double *squares, *shares;
@@ -1434,6 +1456,7 @@ typedef struct {
     /* Room: a number for each channel of the others, and of each of the others. Marks grow from one search to the next. */
     int32_t *best, *stamp, *touched;
     Owner *owners;
+    LinkSums *sums;
     int64_t last_mark;
 } Search;
 
@@ -1499,11 +1522,33 @@ static int prepare_others(Points *of, const int64_t *channel) {
             other->time = time[row] - of->first + (double)section * stride;
             other->own_time = time[row];
             other->channel = (int32_t)channel[row];
-            other->kind = (int32_t)of->given_other_kind[row];
+            other->row = (int32_t)row;
             of->other_total[channel[row]]++;
             if (row && !(other->time >= other[-1].time)) return 1;
         }
     return 0;
+}
+
+/* List the others of each side: a send is near no send, and a receive near no receive. */
+static void split_others(Points *of) {
+    Other *to = of->others + of->other_count;
+    *to++ = (Other){NAN, NAN, 0, 0};
+    for (int side = ANY; side < SIDES; side++) {
+        int64_t left_out = side == SENDS ? of->send : of->receive, count = 0;
+        if (side != ANY && of->sides[side].first < of->sides[side].stop) {
+            for (int64_t row = 0; row < of->other_count; row++) {
+                to[count] = of->others[row];
+                count += of->given_other_kind[row] != left_out;
+            }
+            to[count] = (Other){NAN, NAN, 0, 0};
+            of->sides[side].others = to;
+            to += count + 1;
+        } else {
+            of->sides[side].others = of->others;
+            count = of->other_count;
+        }
+        of->sides[side].count = count;
+    }
 }
 
 /* Describe the channels of the points, and order the points by them. */
@@ -1549,7 +1594,7 @@ static void share_points(Points *of, const int64_t *keys, double *times, uint32_
 /* List the points that have others of their key, in order. `times` is room for them. */
 static void list_comparable(Points *of, double *times, uint32_t *order, int64_t *words, uint32_t *rows) {
     double stride = of->last - of->first + 4 * of->beyond;
-    int64_t listed = 0, section = 0;
+    int64_t listed = 0, section = 0, counts[SIDES] = {0};
     for (int64_t point = 0; point < of->count; point++) {
         int64_t key = of->key[point], low = 0, high = of->section_count, kind = of->given_kind[point];
         if (section < high && of->other_key[of->sections[section]] == key) low = high = section;
@@ -1561,14 +1606,23 @@ static void list_comparable(Points *of, double *times, uint32_t *order, int64_t 
         if (low >= of->section_count || of->other_key[of->sections[low]] != key) continue;
         section = low;
         double base = (double)section * stride - of->first;
-        int has_side = kind == of->send || kind == of->receive;
+        int side = kind == of->send ? SENDS : kind == of->receive ? RECEIVES : ANY;
         Comparable *own = of->comparable + of->count + listed; /* in the second half, until they are ordered */
-        *own = (Comparable){of->end[point], base, (int32_t)point, has_side ? (int32_t)kind : -1};
+        *own = (Comparable){of->end[point], base, (int32_t)point, side};
         times[listed++] = of->end[point] + base;
+        counts[side]++;
     }
     of->comparable_count = listed;
     order_values(listed, times, order, words, rows);
-    for (int64_t at = 0; at < listed; at++) of->comparable[at] = of->comparable[of->count + order[at]];
+    int64_t next[SIDES] = {0, counts[ANY], counts[ANY] + counts[SENDS]};
+    for (int side = ANY; side < SIDES; side++) {
+        of->sides[side].first = next[side];
+        of->sides[side].stop = next[side] + counts[side];
+    }
+    for (int64_t at = 0; at < listed; at++) {
+        const Comparable *own = of->comparable + of->count + order[at];
+        of->comparable[next[own->side]++] = *own;
+    }
 }
 
 /* Prepare the points and others for searches. Return 1 where the others are not in order of key and time, -1 where memory is
@@ -1595,6 +1649,7 @@ API int64_t core_prepare_points(Points *of) {
         prepare_channels(of);
         share_points(of, numbers, times, order, room, rows);
         list_comparable(of, times, order, room, rows);
+        split_others(of);
     }
     release(words);
     release(rows);
@@ -1654,13 +1709,12 @@ static void predict(const Points *of, Search *to) {
 }
 
 /* Return the first of the others from which times are at least `time`; `row` is a guess that is mostly a few rows before. */
-static int64_t find_other(const Points *of, double time, int64_t row) {
-    const Other *others = of->others;
-    int64_t low = 0, high = of->other_count, step = 1, near = row + 8;
-    if (row < high && others[row].time < time) {
+static int64_t find_other(const Other *others, int64_t count, double time, int64_t row) {
+    int64_t low = 0, high = count, step = 1, near = row + 8;
+    if (others[row].time < time) {
         do row++;
-        while (row < high && row < near && others[row].time < time);
-        if (row == high || others[row].time >= time) return row;
+        while (row < near && others[row].time < time);
+        if (!(others[row].time < time)) return row;
         for (low = row + 1; row + step < high && others[row + step].time < time; step *= 2) low = row + step + 1;
         if (row + step < high) high = row + step;
     } else if (row > 0) {
@@ -1687,25 +1741,32 @@ static int32_t take_marks(const Points *of, Search *to, int64_t count) {
     return (int32_t)first;
 }
 
-/* List the nearest of the others in each of their channels, of each point, by rows, in `nearest`; return their number, which may be
-   above the capacity. */
-static int64_t list_nearest(const Points *of, Search *to) {
-    const Other *others = of->others;
-    int64_t other_count = of->other_count, capacity = to->capacity, pairs = 0, low = 0;
-    int32_t *stamp = to->stamp, *best = to->best, *seen = to->touched, *nearest = to->nearest;
+/* List the nearest of the others in each of their channels, of each point of a side, by rows, in `nearest`; return the number of
+   pairs with those before, which may be above the capacity. */
+static int64_t list_nearest(const Points *of, Search *to, const Side *side, int64_t pairs) {
+    const Other *others = side->others;
+    int64_t capacity = to->capacity, low = 0;
+    int32_t *stamp = to->stamp, *best = to->best, *seen = to->touched;
+    Nearest *nearest = to->nearest;
     double least = of->first - of->beyond, most = of->last + of->beyond, tolerance = to->tolerance;
-    int32_t mark = take_marks(of, to, of->comparable_count);
-    memset(to->first_pair, 0, (size_t)of->count * sizeof(int32_t));
-    memset(to->pairs_of, 0, (size_t)of->count * sizeof(int32_t));
-    for (int64_t number = 0; number < of->comparable_count; number++, mark++) {
+    double offset = to->offset, rate = to->rate, center = to->center;
+    int32_t mark = take_marks(of, to, side->stop - side->first);
+    for (int64_t number = side->first; number < side->stop; number++, mark++) {
         const Comparable *own = of->comparable + number;
-        double time = own->end + (to->offset + to->rate * (own->end - to->center));
+        double time = own->end + (offset + rate * (own->end - center));
         double high = within(time + tolerance, least, most) + own->base;
-        low = find_other(of, within(time - tolerance, least, most) + own->base, low);
+        low = find_other(others, side->count, within(time - tolerance, least, most) + own->base, low);
+        if (!(others[low].time <= high)) continue;
         int64_t touched = 0, first = pairs;
-        for (int64_t row = low; row < other_count && others[row].time <= high; row++) {
+        if (!(others[low + 1].time <= high)) { /* one, as mostly */
+            if (pairs++ >= capacity) continue;
+            to->first_pair[own->point] = (int32_t)first;
+            to->pairs_of[own->point] = 1;
+            nearest[first] = (Nearest){others[low].row, others[low].channel, others[low].own_time - time};
+            continue;
+        }
+        for (int64_t row = low; others[row].time <= high; row++) {
             int32_t channel = others[row].channel;
-            if (own->kind >= 0 && own->kind == others[row].kind) continue;
             if (stamp[channel] != mark) {
                 stamp[channel] = mark;
                 best[channel] = (int32_t)row;
@@ -1720,10 +1781,10 @@ static int64_t list_nearest(const Points *of, Search *to) {
         to->first_pair[own->point] = (int32_t)first;
         to->pairs_of[own->point] = (int32_t)touched;
         for (int64_t number_seen = 0; number_seen < touched; number_seen++) {
-            int32_t chosen = best[seen[number_seen]];
+            const Other *chosen = others + best[seen[number_seen]];
             int64_t at = pairs++;
-            for (; at > first && nearest[at - 1] > chosen; at--) nearest[at] = nearest[at - 1];
-            nearest[at] = chosen;
+            for (; at > first && nearest[at - 1].row > chosen->row; at--) nearest[at] = nearest[at - 1];
+            nearest[at] = (Nearest){chosen->row, chosen->channel, chosen->own_time - time};
         }
     }
     return pairs;
@@ -1745,62 +1806,89 @@ static void sort_touched(const Points *of, Search *to, int64_t touched, int32_t 
         if (to->stamp[channel] == mark) to->touched[at++] = channel;
 }
 
-/* Copy the pairs of a channel from `nearest`, from `first` on, and find the nearest of its points to each of the others; return the
-   end. `touched` receives the channels of the others, and `stamp` marks them. */
+/* Copy the pairs of a channel from `nearest`, from `first` on, sum them by channel of the others, and find the nearest of its points to
+   each of the others; return the end, which is negative where several points have one of them. `touched` receives the channels of the
+   others, `stamp` marks them, and `link` has that of each pair. */
 static int64_t own_others(const Points *of, Search *to, int64_t channel, int64_t first, int32_t mark, int64_t *touched) {
-    const Other *others = of->others;
-    int64_t pairs = first;
+    int32_t *points = to->point, *others = to->other, *links = to->link, *stamp = to->stamp;
+    double *residuals = to->residual;
+    Owner *owners = to->owners;
+    LinkSums *sums = to->sums;
+    int64_t pairs = first, is_shared = 0;
     *touched = 0;
     for (int64_t at = of->channel_bounds[channel]; at < of->channel_bounds[channel + 1]; at++) {
-        int32_t point = of->by_channel[at], *nearest = to->nearest + to->first_pair[point];
-        double predicted = to->predicted[point];
-        for (int32_t number = 0; number < to->pairs_of[point]; number++, pairs++) {
-            const Other *other = others + nearest[number];
-            Owner *owner = to->owners + nearest[number];
-            if (owner->mark != mark || distance(other->own_time, predicted) <
-                                           distance(other->own_time, to->predicted[to->point[owner->pair]]))
-                *owner = (Owner){mark, (int32_t)pairs};
-            to->point[pairs] = point;
-            to->other[pairs] = nearest[number];
-            if (to->stamp[other->channel] == mark) continue;
-            to->stamp[other->channel] = mark;
-            to->touched[(*touched)++] = other->channel;
+        int32_t point = of->by_channel[at], count = to->pairs_of[point];
+        if (!count) continue;
+        const Nearest *nearest = to->nearest + to->first_pair[point];
+        double share = of->share[point];
+        to->first_pair[point] = (int32_t)pairs;
+        for (const Nearest *stop = nearest + count; nearest < stop; nearest++, pairs++) {
+            double residual = nearest->residual;
+            Owner *owner = owners + nearest->row;
+            LinkSums *sum = sums + nearest->channel;
+            if (owner->mark != mark) *owner = (Owner){mark, (int32_t)pairs};
+            else {
+                is_shared = 1;
+                if (fabs(residual) < fabs(residuals[owner->pair])) owner->pair = (int32_t)pairs;
+            }
+            points[pairs] = point;
+            others[pairs] = nearest->row;
+            links[pairs] = nearest->channel;
+            residuals[pairs] = residual;
+            if (stamp[nearest->channel] != mark) {
+                stamp[nearest->channel] = mark;
+                to->touched[(*touched)++] = nearest->channel;
+                *sum = (LinkSums){0.0, 0.0, 0};
+            }
+            sum->count++;
+            sum->squares += residual * residual;
+            sum->shares += share;
         }
     }
-    return pairs;
+    return is_shared ? -pairs : pairs;
 }
 
-/* Keep the pairs whose point is the nearest of its channel to the other, with their distances, and sum these by pair of channels. */
+/* Keep the pairs from `first` to `stop` whose point is the nearest of its channel to the other, and sum them again; return the end. */
+static int64_t drop_shared(const Points *of, Search *to, int64_t first, int64_t stop) {
+    int64_t kept = first;
+    int32_t last = -1;
+    for (int64_t row = first; row < stop; row++) {
+        int32_t point = to->point[row], other = to->other[row], link = to->link[row];
+        double residual = to->residual[row];
+        if (point != last) to->first_pair[point] = (int32_t)kept;
+        last = point;
+        if (to->owners[other].pair != row) {
+            to->pairs_of[point]--;
+            continue;
+        }
+        to->point[kept] = point;
+        to->other[kept] = other;
+        to->residual[kept] = residual;
+        to->link[kept++] = link;
+        to->pair_count[link]++;
+        to->squares[link] += residual * residual;
+        to->shares[link] += of->share[point];
+    }
+    return kept;
+}
+
+/* Keep the pairs whose point is the nearest of its channel to the other, with sums by pair of channels. */
 static void keep_mutual(const Points *of, Search *to) {
-    const Other *others = of->others;
     int64_t kept = 0, links = 0;
-    int32_t mark = take_marks(of, to, of->channel_count), last = -1;
+    int32_t mark = take_marks(of, to, of->channel_count);
     for (int64_t channel = 0; channel < of->channel_count; channel++, mark++) {
-        int64_t touched, row = kept, stop = own_others(of, to, channel, kept, mark, &touched);
+        int64_t touched, found = own_others(of, to, channel, kept, mark, &touched), stop = found < 0 ? -found : found;
         sort_touched(of, to, touched, mark);
         for (int64_t number = 0; number < touched; number++, links++) {
+            const LinkSums *sum = to->sums + to->touched[number];
             to->best[to->touched[number]] = (int32_t)links;
             to->numbers[links] = channel * of->other_channel_count + to->touched[number];
-            to->pair_count[links] = 0;
-            to->squares[links] = to->shares[links] = 0.0;
+            to->pair_count[links] = found < 0 ? 0 : sum->count;
+            to->squares[links] = found < 0 ? 0.0 : sum->squares;
+            to->shares[links] = found < 0 ? 0.0 : sum->shares;
         }
-        for (; row < stop; row++) {
-            int32_t point = to->point[row], other = to->other[row], link = to->best[others[other].channel];
-            if (point != last) to->first_pair[point] = (int32_t)kept;
-            last = point;
-            if (to->owners[other].pair != row) {
-                to->pairs_of[point]--;
-                continue;
-            }
-            double residual = others[other].own_time - to->predicted[point];
-            to->point[kept] = point;
-            to->other[kept] = other;
-            to->residual[kept] = residual;
-            to->link[kept++] = link;
-            to->pair_count[link]++;
-            to->squares[link] += residual * residual;
-            to->shares[link] += of->share[point];
-        }
+        for (int64_t row = kept; row < stop; row++) to->link[row] = to->best[to->link[row]];
+        kept = found < 0 ? drop_shared(of, to, kept, stop) : stop;
     }
     to->pairs = kept;
     to->links = links;
@@ -1810,7 +1898,10 @@ static void keep_mutual(const Points *of, Search *to) {
    receives their number; above the capacity, nothing else is found. */
 API int64_t core_search_points(const Points *of, Search *to) {
     predict(of, to);
-    to->pairs = list_nearest(of, to);
+    memset(to->first_pair, 0, (size_t)of->count * sizeof(int32_t));
+    memset(to->pairs_of, 0, (size_t)of->count * sizeof(int32_t));
+    to->pairs = 0;
+    for (int side = ANY; side < SIDES; side++) to->pairs = list_nearest(of, to, of->sides + side, to->pairs);
     if (to->pairs > to->capacity) return 1;
     keep_mutual(of, to);
     return 0;
@@ -1973,6 +2064,7 @@ API int64_t core_weigh(const Points *points, const Search *of, Evidence *to) {
         find_starts(of, to);
         return 0;
     }
+    if (!to->chosen_count) return 0;
     for (int64_t point = 0; point < points->count; point++) {
         int64_t first = of->first_pair[point], stop = first + of->pairs_of[point];
         for (int64_t row = first; row < stop; row++) {

@@ -14,6 +14,12 @@ MOST_STARTS = 8
 """Pairs of channels that are listed with their pairs."""
 
 
+class _SideArgument(ctypes.Structure):
+    """`Side` of `core.c`."""
+
+    _fields_ = (*((name, _COUNT) for name in ("first", "stop", "count")), ("others", _POINTER))
+
+
 class PointsArgument(ctypes.Structure):
     """`Points` of `core.c`."""
 
@@ -30,6 +36,7 @@ class PointsArgument(ctypes.Structure):
         *((name, _COUNT) for name in ("comparable_count", "channel_count", "other_channel_count")),
         ("section_count", _COUNT),
         *((name, _NUMBER) for name in ("first", "last")),
+        ("sides", _SideArgument * 3),
     )
 
 
@@ -44,7 +51,7 @@ class SearchArgument(ctypes.Structure):
         *((name, _POINTER) for name in ("numbers", "pair_count", "squares", "shares")),
         *((name, _POINTER) for name in ("own_within", "others_within")),
         ("within_ns", _NUMBER),
-        *((name, _POINTER) for name in ("best", "stamp", "touched", "owners")),
+        *((name, _POINTER) for name in ("best", "stamp", "touched", "owners", "sums")),
         ("last_mark", _COUNT),
     )
 
@@ -105,7 +112,7 @@ class FitsArgument(ctypes.Structure):
 
 
 _WORD_BYTES = 8
-_STRUCT_BYTES = 24  # of `Comparable` and `Other`
+_STRUCT_BYTES = {"s": 24, "p": 16}  # of `Comparable`, `Other` and `LinkSums`, and of `Nearest`
 _TYPES: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float64),
     "i": np.dtype(np.int64),
@@ -128,14 +135,14 @@ def reserve(
         The columns but those of structures, and the room by the name "".
     """
     sizes = [
-        -(-length * (_STRUCT_BYTES if letter == "s" else _TYPES[letter].itemsize) // _WORD_BYTES)
+        -(-length * (_STRUCT_BYTES.get(letter) or _TYPES[letter].itemsize) // _WORD_BYTES)
         for letter, length in columns.values()
     ]
     room = (np.zeros if is_zero else np.empty)(sum(sizes), dtype=np.int64)
     address, at, views = room.ctypes.data, 0, {"": room}
     for (name, (letter, length)), size in zip(columns.items(), sizes, strict=True):
         setattr(to, name, address + _WORD_BYTES * at)
-        if letter != "s":
+        if letter in _TYPES:
             views[name] = room[at : at + size].view(_TYPES[letter])[:length]
         at += size
     return views

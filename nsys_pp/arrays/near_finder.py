@@ -191,7 +191,7 @@ class NearFinder:
                 "channel_bounds": ("i", count + 2),
                 "sections": ("i", other_count + 1),
                 "comparable": ("s", 2 * count),
-                "others": ("s", other_count),
+                "others": ("s", 3 * (other_count + 1)),
             },
         )
         if result := core.prepare_points(ctypes.addressof(points)):
@@ -336,6 +336,7 @@ class NearFinder:
                 "others_within": ("i", self.other_channel_count),
                 "best": ("h", self.other_channel_count),
                 "touched": ("h", self.other_channel_count),
+                "sums": ("s", self.other_channel_count),
             },
         )
         marks = {"stamp": ("h", self.other_channel_count), "owners": ("i", other_count)}
@@ -351,7 +352,7 @@ class NearFinder:
         if capacity >= MOST_ROWS:
             raise MemoryError("too many pairs")
         self._search.capacity = capacity
-        numbers = {"point": "h", "other": "h", "link": "h", "nearest": "h", "residual": "f"}
+        numbers = {"point": "h", "other": "h", "link": "h", "nearest": "p", "residual": "f"}
         sums = {"numbers": "i", "pair_count": "i", "squares": "f", "shares": "f"}
         self._pairs = reserve(
             self._search, {name: (letter, capacity) for name, letter in (numbers | sums).items()}
