@@ -55,7 +55,8 @@ class Votes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: End of the event, ns.
-        time_rank: Rank of this time, from 0; equal for equal times.
+        voter: Number of the event among all that vote.
+        voter_time: End of each of these, ns.
         offset_ns: End of the operation minus end of the event.
         weight: The votes of an event weigh 1 in total, in favour of rare pairs.
         link: Number of the pair of channels.
@@ -63,7 +64,8 @@ class Votes(Struct, frozen=True, kw_only=True):
     """
 
     time: Floats
-    time_rank: Int64s
+    voter: Int64s
+    voter_time: Floats
     offset_ns: Floats
     weight: Floats
     link: Int64s
@@ -86,17 +88,19 @@ def vote(
     """
     voters = np.flatnonzero(is_asked & (events.gap_rank <= _MAX_VOTERS))
     expected = events.end[voters] + center.at(events.end[voters])
+    keys, times, channels = reference.key, reference.times, reference.channels
     low, high = _find_windows(
-        events.key[voters], expected - half_width_ns, expected + half_width_ns, reference, reference.times
+        events.key[voters], expected - half_width_ns, expected + half_width_ns, keys, times
     )
     if (high - low).sum() > _MAX_VOTES:
-        reference = reference.select(_order_by_gap(reference))
+        rows = _order_by_gap(reference)
+        keys, times, channels = keys[rows], times[rows], channels[rows]
         with_gap = ~np.isnan(events.gap_before[voters])
         voters, expected = voters[with_gap], expected[with_gap]
         gap = events.gap_before[voters]
         tolerance = 2 * SKEW_NS + MAX_DRIFT * gap
         low, high = _find_windows(
-            events.key[voters], gap - tolerance, gap + tolerance, reference, reference.gap_before
+            events.key[voters], gap - tolerance, gap + tolerance, keys, reference.gap_before[rows]
         )
     counts = high - low
     rarest = np.argsort(counts, kind="stable")
@@ -111,8 +115,8 @@ def vote(
             channel=events.channel[voters],
             low=low,
             high=high,
-            times=reference.times,
-            other_channel=reference.channels,
+            times=times,
+            other_channel=channels,
             half_width=half_width_ns,
             width=float(4 * SKEW_NS),
             drift=MAX_DRIFT,
@@ -120,8 +124,8 @@ def vote(
             near=_EXPECTED_NS + _ROUNDING_NS,
         )
         if collected is not None:
-            return _build_votes(collected) if len(collected.offset) else None
-    return _collect_votes(events, voters, expected, low, high, reference, half_width_ns)
+            return _build_votes(collected, events.end[voters]) if len(collected.offset) else None
+    return _collect_votes(events, voters, expected, low, high, times, channels, half_width_ns)
 
 
 def _order_by_gap(reference: Reference) -> Int64s:
@@ -134,11 +138,12 @@ def _order_by_gap(reference: Reference) -> Int64s:
     )
 
 
-def _build_votes(collected: CollectedVotes) -> Votes:
+def _build_votes(collected: CollectedVotes, voter_time: Floats) -> Votes:
     halves = Halves(half=collected.half, bounds=collected.bounds, sums=collected.sums)
     return Votes(
         time=collected.time,
-        time_rank=collected.time_rank,
+        voter=collected.voter,
+        voter_time=voter_time,
         offset_ns=collected.offset,
         weight=collected.weight,
         link=collected.link,
@@ -152,41 +157,43 @@ def _collect_votes(
     expected: Floats,
     low: Int64s,
     high: Int64s,
-    reference: Reference,
+    times: Floats,
+    channels: Int64s,
     half_width_ns: float,
 ) -> Votes | None:
-    """Collect the votes of voters for operations of the reference in a window of rows each."""
+    """Collect the votes of voters for operations in a window of rows each, of these times and channels."""
     number = np.repeat(np.arange(len(voters)), high - low)
     others = expand_windows(low, high)
-    is_inside = np.abs(reference.times[others] - expected[number]) <= half_width_ns
+    is_inside = np.abs(times[others] - expected[number]) <= half_width_ns
     number, others = number[is_inside], others[is_inside]
     if not len(others):
         return None
-    offsets = reference.times[others] - events.end[voters[number]]
+    offsets = times[others] - events.end[voters[number]]
     order = sort_stable(offsets)
     number, others = number[order], others[order]
     rows = voters[number]
     time, weight = events.end[rows], 1 / np.bincount(number)[number]
     return Votes(
         time=time,
-        time_rank=np.unique(events.end[voters], return_inverse=True)[1][number],
+        voter=number,
+        voter_time=events.end[voters],
         offset_ns=offsets[order],
         weight=weight,
-        link=events.channel[rows] * (int(reference.channels.max(initial=0)) + 1) + reference.channels[others],
+        link=events.channel[rows] * (int(channels.max(initial=0)) + 1) + channels[others],
         halves=_sum_halves(time, offsets[order], weight),
     )
 
 
 def _find_windows(
-    keys: Int64s, low_values: Floats, high_values: Floats, reference: Reference, values: Floats
+    keys: Int64s, low_values: Floats, high_values: Floats, other_keys: Int64s, values: Floats
 ) -> tuple[Int64s, Int64s]:
-    """Find the rows of the reference with the same key and a value in each window; `values` ascend in each key."""
+    """Find the rows of the others with the same key and a value in each window; their keys ascend, and the values of each key."""
     low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
     for key in list_members(keys).tolist():
-        first, stop = reference.of_key(key)
+        first, stop = other_keys.searchsorted((key, key + 1)).tolist()
         chosen = keys == key
-        low[chosen] = first + np.searchsorted(values[first:stop], low_values[chosen])
-        high[chosen] = first + np.searchsorted(values[first:stop], high_values[chosen], side="right")
+        low[chosen] = first + values[first:stop].searchsorted(low_values[chosen])
+        high[chosen] = first + values[first:stop].searchsorted(high_values[chosen], side="right")
     return low, high
 
 
@@ -211,6 +218,7 @@ def list_windows(halves: Halves) -> list[Int64s]:
     ordered = _order_heaviest(weight)
     stops = bounds[ordered + 1 + is_followed[ordered]]
     windows: list[Int64s] = []
+    rows = np.arange(bounds[-1])
     taken: set[int] = set()
     for number, first, stop in zip(
         half[ordered].tolist(), bounds[ordered].tolist(), stops.tolist(), strict=True
@@ -219,7 +227,7 @@ def list_windows(halves: Halves) -> list[Int64s]:
             break
         if number not in taken and number + 1 not in taken:
             taken |= {number, number + 1}
-            windows.append(np.arange(first, stop))
+            windows.append(rows[first:stop])
     return windows
 
 
@@ -237,6 +245,8 @@ def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
     Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
     few shared ones among them has fewer votes, that agree to microseconds.
     """
+    if len(windows) <= CANDIDATES:
+        return []
     agreement = _measure_agreement(votes, windows)
     best = np.argsort(-agreement, kind="stable")[:CANDIDATES].tolist()
     return [windows[one] for one in best if one >= CANDIDATES and agreement[one] > 0]
@@ -260,12 +270,11 @@ def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64
 
 
 def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
-    """Measure how much the votes of each window agree from one to the next in time, between two channels."""
-    if not windows:
-        return np.zeros(0)
+    """Measure how much the votes of each window agree from one to the next in time, between two channels; one window or more."""
     rows, window = np.concatenate(windows), _number_windows(windows)
     link = window * (int(votes.link.max()) + 1) + votes.link[rows]
-    order = order_unsorted_rows(link, votes.time_rank[rows])
+    rank = np.unique(votes.voter_time, return_inverse=True)[1]  # equal for equal times
+    order = order_unsorted_rows(link, rank[votes.voter[rows]])
     offset_ns, link, window = votes.offset_ns[rows[order]], link[order], window[order]
     is_next = link[1:] == link[:-1]
     apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[is_next]

@@ -2088,7 +2088,7 @@ typedef struct {
     /* Of each voter: time and expected time, channel, and the rows of the others that it may vote for. */
     int64_t count;
     const double *end, *expected;
-    const int64_t *channel, *rank, *low, *high; /* rank: of its time */
+    const int64_t *channel, *low, *high;
     /* Of each of the others. */
     const double *times;
     const int64_t *other_channel;
@@ -2099,7 +2099,7 @@ typedef struct {
     double near;         /* distance from the expected time of votes that are kept as well */
     /* What is kept, by offset; room for the rows of all voters. */
     double *time, *offset, *weight;
-    int64_t *time_rank, *link, votes;
+    int64_t *voter, *link, votes;
     /* Halves of windows with such votes: number, first vote (and the end) and sum of weights. */
     int64_t *half, *bounds, halves;
     double *sums;
@@ -2257,7 +2257,7 @@ static void order_votes(Votes *of, Halves *halves) {
         for (; at < stop; at++) {
             Vote vote = halves->kept[at];
             of->time[at] = of->end[vote.voter];
-            of->time_rank[at] = of->rank[vote.voter];
+            of->voter[at] = vote.voter;
             of->offset[at] = vote.offset;
             of->weight[at] = 1.0 / (double)of->inside[vote.voter];
             of->link[at] = of->channel[vote.voter] * of->other_channel_count + of->other_channel[vote.other];

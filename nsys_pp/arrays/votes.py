@@ -20,13 +20,13 @@ class _Arguments(ctypes.Structure):
 
     _fields_ = (
         ("count", _COUNT),
-        *((name, _POINTER) for name in ("end", "expected", "channel", "rank", "low", "high")),
+        *((name, _POINTER) for name in ("end", "expected", "channel", "low", "high")),
         *((name, _POINTER) for name in ("times", "other_channel")),
         ("other_channel_count", _COUNT),
         *((name, _NUMBER) for name in ("half_width", "width", "drift")),
         ("sufficient", _COUNT),
         ("near", _NUMBER),
-        *((name, _POINTER) for name in ("time", "offset", "weight", "time_rank", "link")),
+        *((name, _POINTER) for name in ("time", "offset", "weight", "voter", "link")),
         ("votes", _COUNT),
         *((name, _POINTER) for name in ("half", "bounds")),
         ("halves", _COUNT),
@@ -39,7 +39,7 @@ class CollectedVotes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         time: Time of the voter.
-        time_rank: Rank of this time among those of all voters, from 0; equal for equal times.
+        voter: Number of the voter.
         offset: Time of the other minus this.
         weight: 1 by the number of votes of the voter.
         link: Channel of the voter times the number of channels of the others plus that of the other.
@@ -49,7 +49,7 @@ class CollectedVotes(Struct, frozen=True, kw_only=True):
     """
 
     time: Floats
-    time_rank: Int64s
+    voter: Int64s
     offset: Floats
     weight: Floats
     link: Int64s
@@ -116,9 +116,8 @@ def collect_votes(
         )
         for name, values in columns.items()
     }
-    held["rank"] = np.unique(held["end"], return_inverse=True)[1]
     held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums")}
-    held |= {name: np.empty(rows + 1, dtype=np.int64) for name in ("time_rank", "link", "half", "bounds")}
+    held |= {name: np.empty(rows + 1, dtype=np.int64) for name in ("voter", "link", "half", "bounds")}
     held["inside"] = np.empty(len(end), dtype=np.int64)
     arguments = _Arguments(
         count=len(end),
@@ -138,7 +137,7 @@ def collect_votes(
     votes, halves = slice(arguments.votes), slice(arguments.halves)
     return CollectedVotes(
         time=held["time"][votes],
-        time_rank=held["time_rank"][votes],
+        voter=held["voter"][votes],
         offset=held["offset"][votes],
         weight=held["weight"][votes],
         link=held["link"][votes],

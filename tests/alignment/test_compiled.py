@@ -293,7 +293,7 @@ def test_votes_are_those_of_numpy(seed: int) -> None:
             lambda one, windows: votes.list_expected(one, line, windows[: votes.CANDIDATES]),
         ):
             own, other = list_others(found, windows), list_others(expected, plain)
-            for name in ("time", "time_rank", "offset_ns", "weight", "link"):
+            for name in ("time", "voter", "offset_ns", "weight", "link"):
                 assert [getattr(found, name)[rows].tolist() for rows in own] == [
                     getattr(expected, name)[rows].tolist() for rows in other
                 ], name
