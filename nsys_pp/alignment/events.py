@@ -16,6 +16,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.alignment.domains import Guess
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import ANCHORS
 
@@ -66,8 +67,8 @@ class Events(Struct, frozen=True, kw_only=True):
         """Mask of the messages that did not wait for the other side."""
         return self.is_message & (self.end - self.start <= BUFFERED_NS)
 
-    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
-        """Return the events of these rows."""
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> Events:
+        """Return the events of these rows; those of a slice share the arrays."""
         return Events(
             origin_ns=self.origin_ns,
             **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "origin_ns"},
@@ -80,7 +81,7 @@ def mark_shared(values: Int64s, domain: Int64s) -> Bools:
     >>> mark_shared(np.array([7, 7, 8, 8]), np.array([0, 1, 1, 1])).tolist()
     [True, True, False, False]
     """
-    _, first, number = np.unique(values, return_index=True, return_inverse=True)
+    first, number = find_distinct(values)
     has_other = np.bincount(number, domain != domain[first][number], len(first)) > 0
     mask: Bools = has_other[number]
     return mask

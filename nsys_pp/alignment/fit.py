@@ -25,6 +25,7 @@ from nsys_pp.alignment.layout import Observations, build_layout
 from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.alignment.normal import Equations, Solver
 from nsys_pp.alignment.pair_equations import PairEquations
+from nsys_pp.arrays.columns import find_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -118,7 +119,7 @@ def fit_clocks(
         x=(time - center)[kept] / NS_PER_S,
         y=time[kept],
         clock=clock[kept],
-        operation=_dense(instance[kept]),
+        operation=find_distinct(instance[kept])[1],
         noise=noise[kept],
     )
     sigma = np.full(machines, DRIFT_SIGMA)
@@ -254,10 +255,6 @@ def _solve(solver: Solver, equations: Equations, theta: Floats) -> Floats:
         pass
     equations.damping = _LEAST_PART * max(float(values.max(initial=0.0)) for values in equations.find_own())
     return solver.solve(equations, theta)
-
-
-def _dense(numbers: Int64s) -> Int64s:
-    return np.unique(numbers, return_inverse=True)[1]
 
 
 def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s:

@@ -7,9 +7,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
-from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 
 
 class Reference(Struct, frozen=True, kw_only=True):
@@ -32,8 +33,9 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
-        is_kept = mark_members(self.key, list_members(keys))
-        return self if is_kept.all() else self.select(is_kept)
+        kept = list_members(keys)
+        first, stop = self.key.searchsorted(kept), self.key.searchsorted(kept, side="right")
+        return self if (stop - first).sum() == len(self) else self.select(expand_windows(first, stop))
 
     def of_key(self, key: int) -> tuple[int, int]:
         """Return the half-open rows of a key."""
@@ -42,6 +44,8 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     def insert(self, other: Reference) -> Reference:
         """Return the operations of both, in order."""
+        if not len(other):
+            return self
         at = np.empty(len(other), dtype=np.int64)
         for key in list_members(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
@@ -58,7 +62,9 @@ class Reference(Struct, frozen=True, kw_only=True):
         return Reference(**columns)
 
 
-def build_reference(events: Events, times: Floats, channels: Int64s, instances: Int64s) -> Reference:
+def build_reference(
+    events: Events, times: Floats, channels: Int64s, instances: Int64s, *, is_kept: Bools | None = None
+) -> Reference:
     """Build a reference from events.
 
     Args:
@@ -66,8 +72,10 @@ def build_reference(events: Events, times: Floats, channels: Int64s, instances: 
         times: Their ends on the timeline's clock.
         channels: Their channels of the timeline.
         instances: Their operations.
+        is_kept: Mask of the events that are operations; None: all are.
     """
-    order = np.lexsort((times, events.key))
+    rows = np.arange(len(events)) if is_kept is None else np.flatnonzero(is_kept)
+    order = rows[np.lexsort((times[rows], events.key[rows]))]
     return Reference(
         key=events.key[order],
         times=times[order],

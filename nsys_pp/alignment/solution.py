@@ -12,7 +12,7 @@ from nsys_pp.alignment.domains import Domain, Guess
 from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
 from nsys_pp.alignment.lines import find_quantile
-from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -209,7 +209,7 @@ def _solve_group(
     rows = shared[number_of[events.domain[shared]] >= 0]
     shared_events = events.select(rows)
     clock = number_of[shared_events.domain]
-    instance = np.unique(matches.instance[rows], return_inverse=True)[1]
+    instance = find_distinct(matches.instance[rows])[1]
     machines = [guess.domains[member].machine for member in members.tolist()]
     start = np.empty(len(shared_events))
     for member, own in zip(members.tolist(), _split(clock, len(members)), strict=True):

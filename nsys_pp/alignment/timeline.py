@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nsys_pp.alignment.events import Events, mark_shared
 from nsys_pp.alignment.evidence import pair_by_line
-from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.lines import Line, stack_lines
 from nsys_pp.alignment.near import prepare
 from nsys_pp.alignment.pairs import SCATTERS_NS, Pairs
 from nsys_pp.alignment.reference import Reference, build_reference
@@ -95,13 +95,15 @@ class Timeline(Struct):
         """Return the timeline without some domains and the operations that only these have."""
         assert self.operations is not None
         others = [other for other in self.lines if other not in omitted]
-        kept = list_members(self.instance[mark_members(self.events.domain, np.array(others))])
+        is_kept = np.zeros(len(self.instance), dtype=np.bool_)  # by operation
+        for other in others:
+            is_kept[self.instance[self.rows[other]]] = True
         return replace(
             self,
             machines={int(self.machine[other]) for other in others},
             lines={other: self.lines[other] for other in others},
             rival_distances={other: self.rival_distances[other] for other in others},
-            operations=self.operations.select(mark_members(self.operations.instances, kept)),
+            operations=self.operations.select(is_kept[self.operations.instances]),
             rows={other: self.rows[other] for other in others},
             merged=None,
         )
@@ -151,7 +153,7 @@ class Timeline(Struct):
             line: Its correction.
             scatter_ns: Scatter of the ends of one operation; None where unknown.
         """
-        events = self.events.select(rows)
+        events = self.events.select(find_range(rows))
         self.machines.add(int(self.machine[domain]))
         self.lines[domain], self.rows[domain], self.merged = line, rows, None
         # A new channel of the timeline keeps the number of its first event's channel.
@@ -169,7 +171,7 @@ class Timeline(Struct):
         self.channel[rows] = channels
         times = events.end + line.at(events.end)
         is_new = (instances == rows) & ~self._is_covered(events, channels, times)
-        new = build_reference(events.select(is_new), times[is_new], channels[is_new], rows[is_new])
+        new = build_reference(events, times, channels, rows, is_kept=is_new)
         self.operations = new if self.operations is None else self.operations.insert(new)
 
     def list_unmatched(self) -> list[int]:
@@ -194,14 +196,14 @@ class Timeline(Struct):
 
         The timeline has all collectives of that time, so these ended late on their rank, or another member did.
         """
-        covered = np.zeros(len(events), dtype=bool)
+        covered, is_collective = np.zeros(len(events), dtype=bool), ~events.is_message
         if self.operations is None:
             return covered
-        for channel in list_members(channels[~events.is_message]).tolist():
+        for channel in list_members(channels[is_collective]).tolist():
             known = self.operations.times[self.operations.channels == channel]
             if len(known):
                 covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())
-        return covered & ~events.is_message
+        return covered & is_collective
 
     def merge_operations(self) -> Events:
         """Return each operation once, at the median time of its members."""
@@ -211,12 +213,10 @@ class Timeline(Struct):
 
     def _merge_operations(self) -> Events:
         rows = np.sort(np.concatenate([*self.rows.values()]))
-        end, times = self.events.end[rows], np.empty(max(self.lines) + 1)
-        of_domain = []
-        for name in Line.__struct_fields__:
-            times[[*self.lines]] = [getattr(line, name) for line in self.lines.values()]
-            of_domain.append(times[self.events.domain[rows]])
-        offset, rate, center = of_domain
+        end, domain = self.events.end[rows], self.events.domain[rows]
+        of_domain = np.empty((3, max(self.lines) + 1))
+        of_domain[:, [*self.lines]] = stack_lines([*self.lines.values()]).T
+        offset, rate, center = (values[domain] for values in of_domain)
         times = end + (offset + rate * (end - center))
         first, number = find_distinct(self.instance[rows])
         instances = self.instance[rows[first]]
@@ -226,7 +226,20 @@ class Timeline(Struct):
             counts = np.bincount(number)
             middle = np.cumsum(counts) - counts + (counts - 1) // 2
             times = times[np.lexsort((times, number))[middle]]
-        return replace(self.events.select(instances), end=times, channel=self.channel[instances])
+        return replace(
+            self.events.select(find_range(instances)), end=times, channel=self.channel[instances]
+        )
+
+
+def find_range(rows: Int64s) -> Int64s | slice:
+    """Return ascending rows as a slice if they follow each other: their columns are then not copied.
+
+    >>> find_range(np.array([4, 5, 6])), find_range(np.array([4, 6]))
+    (slice(4, 7, None), array([4, 6]))
+    """
+    if not len(rows) or int(rows[-1]) - int(rows[0]) + 1 != len(rows):
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:

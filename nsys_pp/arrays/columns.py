@@ -287,7 +287,8 @@ def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    least, span = values.min(), int(values.max()) - int(values.min()) + 1
+    least = int(values.min())
+    span = int(values.max()) - least + 1
     if span > 8 * len(values):  # a table by value would be mostly empty
         _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
         return first, inverse

@@ -21,7 +21,8 @@ def mark_members(values: _Integers, members: _Integers) -> Bools:
     """
     if not len(values) or not len(members):
         return np.zeros(len(values), dtype=bool)
-    least, span = int(members.min()), int(members.max()) - int(members.min()) + 1
+    least = int(members.min())
+    span = int(members.max()) - least + 1
     if span > _ROOMY * (len(values) + len(members)):
         return np.isin(values, members)
     is_member = np.zeros(span + 1, dtype=bool)
@@ -40,7 +41,8 @@ def list_members(values: _Integers) -> _Integers:
     """
     if not len(values):
         return values
-    least, span = values.min(), int(values.max()) - int(values.min()) + 1
+    least = int(values.min())
+    span = int(values.max()) - least + 1
     if span > _ROOMY * len(values):
         ordered = np.sort(values)  # `np.unique` imports masked arrays, which takes some 50 ms
         distinct: _Integers = ordered[np.append(True, ordered[1:] != ordered[:-1])]

@@ -112,7 +112,7 @@ class FitsArgument(ctypes.Structure):
 
 
 _WORD_BYTES = 8
-_STRUCT_BYTES = {"s": 24, "p": 16}  # of `Comparable`, `Other` and `LinkSums`, and of `Nearest`
+_BYTES = {"f": 8, "i": 8, "h": 4, "b": 1, "s": 24, "p": 16}
 _TYPES: dict[str, np.dtype[Any]] = {
     "f": np.dtype(np.float64),
     "i": np.dtype(np.int64),
@@ -121,28 +121,32 @@ _TYPES: dict[str, np.dtype[Any]] = {
 }
 
 
-def reserve(
-    to: ctypes.Structure, columns: Mapping[str, tuple[str, int]], *, is_zero: bool = False
-) -> dict[str, npt.NDArray[Any]]:
-    """Reserve room for columns as one array, and set their addresses.
+class Room:
+    """Room for columns as one array, whose addresses a structure receives.
 
     Args:
         to: Receives the addresses.
-        columns: Type of each column, a letter of `_TYPES` or `s` for structures of 24 bytes, and its length.
+        columns: Type of each column and its length. Types are letters of `_TYPES`, `s` for structures of 24 bytes (`Comparable`, `Other` and
+            `LinkSums`), and `p` for those of 16 (`Nearest`).
         is_zero: Fill it with zeros.
-
-    Returns:
-        The columns but those of structures, and the room by the name "".
     """
-    sizes = [
-        -(-length * (_STRUCT_BYTES.get(letter) or _TYPES[letter].itemsize) // _WORD_BYTES)
-        for letter, length in columns.values()
-    ]
-    room = (np.zeros if is_zero else np.empty)(sum(sizes), dtype=np.int64)
-    address, at, views = room.ctypes.data, 0, {"": room}
-    for (name, (letter, length)), size in zip(columns.items(), sizes, strict=True):
-        setattr(to, name, address + _WORD_BYTES * at)
-        if letter in _TYPES:
-            views[name] = room[at : at + size].view(_TYPES[letter])[:length]
-        at += size
-    return views
+
+    __slots__ = ("_columns", "_words")
+
+    def __init__(
+        self, to: ctypes.Structure, columns: Mapping[str, tuple[str, int]], *, is_zero: bool = False
+    ) -> None:
+        self._columns: dict[str, tuple[int, str, int]] = {}
+        stop = 0
+        for name, (letter, length) in columns.items():
+            self._columns[name] = stop, letter, length
+            stop += -(-length * _BYTES[letter] // _WORD_BYTES)
+        self._words = np.zeros(stop, np.int64) if is_zero else np.empty(stop, np.int64)
+        address = self._words.ctypes.data
+        for name, (first, _, _) in self._columns.items():
+            setattr(to, name, address + _WORD_BYTES * first)
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column; not one of structures."""
+        first, letter, length = self._columns[name]
+        return self._words[first:].view(_TYPES[letter])[:length]

@@ -14,10 +14,20 @@ from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.core_arguments import MOST_ROWS, find_address
-from nsys_pp.arrays.near_arguments import EvidenceArgument, PointsArgument, SearchArgument, reserve
+from nsys_pp.arrays.near_arguments import EvidenceArgument, PointsArgument, Room, SearchArgument
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 
 _ROOM = 1024  # pairs beyond two of each point, before there is more
+
+# Columns with room for each pair, and their types.
+_OF_PAIRS = {
+    **{"point": "h", "other": "h", "link": "h", "nearest": "p", "residual": "f"},
+    **{"numbers": "i", "pair_count": "i", "squares": "f", "shares": "f"},
+}
+_OF_EVIDENCE = {
+    **{"point": "i", "other": "i", "of_pair": "f", "chosen": "i", "start_point": "i", "start_residual": "f"},
+    **dict.fromkeys(("sums", "product", "of_link", "weight"), "f"),
+}
 
 
 class Weighing(Struct, frozen=True, kw_only=True):
@@ -178,7 +188,7 @@ class NearFinder:
         self._columns = columns  # as long as the library has their addresses
         for name, column in zip(given, columns, strict=True):
             setattr(points, name, find_address(column))
-        prepared = reserve(
+        prepared = self._prepared = Room(
             points,
             {
                 "channel": ("i", count),
@@ -326,7 +336,7 @@ class NearFinder:
         """Reserve room for a search."""
         count, other_count = self._points.count, self._points.other_count
         self._search = SearchArgument()
-        self._held = reserve(
+        self._held = Room(
             self._search,
             {
                 "predicted": ("f", count),
@@ -340,7 +350,7 @@ class NearFinder:
             },
         )
         marks = {"stamp": ("h", self.other_channel_count), "owners": ("i", other_count)}
-        self._marks = reserve(self._search, marks, is_zero=True)
+        self._marks = Room(self._search, marks, is_zero=True)
         self._evidence = EvidenceArgument(
             **{name: getattr(self._weighing, name) for name in self._weighing.__struct_fields__}
         )
@@ -352,14 +362,7 @@ class NearFinder:
         if capacity >= MOST_ROWS:
             raise MemoryError("too many pairs")
         self._search.capacity = capacity
-        numbers = {"point": "h", "other": "h", "link": "h", "nearest": "p", "residual": "f"}
-        sums = {"numbers": "i", "pair_count": "i", "squares": "f", "shares": "f"}
-        self._pairs = reserve(
-            self._search, {name: (letter, capacity) for name, letter in (numbers | sums).items()}
-        )
-        listed = {"point": "i", "other": "i", "of_pair": "f", "chosen": "i"}
-        starts = {"start_point": "i", "start_residual": "f"}
-        weights = dict.fromkeys(("sums", "product", "of_link", "weight"), "f")
-        self._room = reserve(
-            self._evidence, {name: (letter, capacity) for name, letter in (listed | starts | weights).items()}
+        self._pairs, self._room = (
+            Room(to, {name: (letter, capacity) for name, letter in columns.items()})
+            for to, columns in ((self._search, _OF_PAIRS), (self._evidence, _OF_EVIDENCE))
         )
