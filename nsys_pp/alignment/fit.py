@@ -16,6 +16,8 @@ a second fit; the standard errors are those of the first, in which all drifts ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,7 +125,9 @@ def fit_clocks(
         noise=noise[kept],
     )
     sigma = np.full(machines, DRIFT_SIGMA)
-    fit = _fit_dense if clocks + machines <= _MAX_DENSE or not len(time) else _fit_sparse
+    fit: Callable[..., tuple[Floats, Variances]] = _fit_sparse
+    if clocks + machines <= _MAX_DENSE or not len(time):
+        fit = partial(_fit_dense, PairEquations(observed, machine, machines) if len(kept) else None)
     free, variances = fit(observed, start[kept], machine, sigma)
     drift_error = np.sqrt(np.maximum(variances.drift, 0.0))
     free_drift = free[clocks:]
@@ -148,6 +152,7 @@ def fit_clocks(
 
 
 def _fit_dense(
+    equations: PairEquations | None,
     observed: Observations,
     start: Floats,
     machine: Int64s,
@@ -161,21 +166,21 @@ def _fit_dense(
     and only then variances are known.
     """
     clocks, machines = len(machine), len(drift_sigma)
-    correction = start
+    correction, drift_of = start, clocks + machine[observed.clock]
     scale = 0.0
     theta: Any = np.zeros(clocks + machines)
     weights: Any = 1 / observed.noise**2
     matrix: Any = np.zeros((clocks + machines,) * 2)
-    if len(observed.y):
-        equations = PairEquations(observed, machine, machines)
-    for _ in range(_ROUNDS if len(observed.y) else 0):
-        weights, scale = _weigh(observed, correction, weights)
-        matrix, right = equations.build(weights)
+    total = np.bincount(observed.operation, weights)
+    for _ in range(_ROUNDS if equations else 0):
+        assert equations is not None
+        weights, scale = _weigh(observed, correction, weights, total)
+        matrix, right, total = equations.build(weights)
         matrix += _prior(clocks, drift_sigma, scale, weights.sum(), has_zero_mean=has_zero_mean)
         theta = _solve_dense(matrix, right, clocks)
-        correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
+        correction = theta[observed.clock] + theta[drift_of] * observed.x
     covariance: Floats = np.full(matrix.shape, np.inf)
-    if len(observed.y) and has_zero_mean:
+    if equations and has_zero_mean:
         covariance = scale**2 * np.asarray(np.linalg.pinv(matrix))
     diagonal = np.diagonal(covariance)
     shared = covariance[np.arange(clocks), clocks + machine]
@@ -194,10 +199,20 @@ def _solve_dense(matrix: Floats, right: Floats, clocks: int) -> Floats:
     return np.asarray(np.linalg.lstsq(matrix, right, rcond=_LEAST_PART)[0])
 
 
-def _weigh(observed: Observations, correction: Floats, weights: Floats) -> tuple[Floats, float]:
-    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale of these."""
+def _weigh(
+    observed: Observations, correction: Floats, weights: Floats, total: Floats
+) -> tuple[Floats, float]:
+    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale of these.
+
+    Args:
+        observed: The observations.
+        correction: Of each.
+        weights: Of each, for the mean.
+        total: Sum of the weights of each operation.
+    """
     level = observed.y + correction
-    residual = (level - _mean(level, observed.operation, weights)) / observed.noise
+    mean = np.bincount(observed.operation, weights * level) / total
+    residual = (level - mean[observed.operation]) / observed.noise
     scale = max(mad_sigma(residual), _FLOOR_NS)
     weights = np.asarray(1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2, dtype=np.float64)
     return weights, scale
@@ -218,10 +233,12 @@ def _fit_sparse(
     counts = np.bincount(observed.clock, minlength=clocks)
     begin = np.bincount(observed.clock, start, clocks) / np.maximum(counts, 1)
     theta[:clocks] = begin
-    correction, weights, solver = start, 1 / observed.noise**2, Solver()
+    correction, drift_of = start, clocks + machine[observed.clock]
+    weights, solver = 1 / observed.noise**2, Solver()
     equations = None
     for _ in range(_ROUNDS):
-        weights, scale = _weigh(observed, correction, weights)
+        total = np.bincount(observed.operation, weights)
+        weights, scale = _weigh(observed, correction, weights, total)
         mean = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 if has_zero_mean else 0.0
         equations = Equations(
             observed=observed,
@@ -231,7 +248,7 @@ def _fit_sparse(
             mean_weight=mean,
         )
         theta = _solve(solver, equations, theta)
-        correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
+        correction = theta[observed.clock] + theta[drift_of] * observed.x
     # parts of the clocks that share no operation keep their distance
     apart = np.bincount(layout.part, begin - theta[:clocks]) / np.bincount(layout.part)
     theta[:clocks] += apart[layout.part]
@@ -273,11 +290,6 @@ def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s
     is_kept = np.floor((number + 1) * share) > np.floor(number * share)
     chosen[instance[order[is_kept]]] = True
     return np.flatnonzero(chosen[instance])
-
-
-def _mean(values: Floats, group: Int64s, weights: Floats) -> Floats:
-    """Return the weighted mean of each value's group."""
-    return (np.bincount(group, weights * values) / np.bincount(group, weights))[group]
 
 
 def _median(values: Floats, group: Int64s) -> Floats:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nsys_pp.alignment.layout import Observations
-from nsys_pp.arrays.lever_sums import sum_levers, sum_products
+from nsys_pp.arrays.lever_sums import ProductSums, sum_levers
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Floats, Int64s
 
@@ -41,15 +41,19 @@ class PairEquations:
         is_small &= np.cumsum(np.where(is_small, self._count**2, 0)) <= _PAIRS
         small = np.flatnonzero(is_small[operation])
         first = stop - self._count
-        self._second_member = self._order[expand_windows(first[operation[small]], stop[operation[small]])]
-        self._first_member = np.repeat(self._order[small], self._count[operation[small]])
+        second_member = self._order[expand_windows(first[operation[small]], stop[operation[small]])]
+        first_member = np.repeat(self._order[small], self._count[operation[small]])
         clocks = len(machine)
-        self._pair = observed.clock[self._first_member] * clocks + observed.clock[self._second_member]
+        pair = observed.clock[first_member] * clocks + observed.clock[second_member]
+        self._products = ProductSums(
+            first_member, second_member, pair, rows=len(observed.y), entries=clocks * clocks
+        )
         self._large = np.flatnonzero(~is_small)
         self._first = first
 
-    def build(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine.
+    def build(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
+        """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine; and sum the weights of
+        each operation.
 
         Args:
             weights: Weight of each observation, more than 0.
@@ -69,14 +73,13 @@ class PairEquations:
         matrix[drift, drift] += own.square
         self._subtract_large(matrix, weights, total)
         right = np.concatenate([own.value, own.moment])
-        return matrix, np.asarray(-right, dtype=np.float64)
+        return matrix, np.asarray(-right, dtype=np.float64), total
 
     def _build_pairs(self, weights: Floats, share: Floats) -> Floats:
         """Build the entries of the pairs of members."""
-        clocks, members = len(self._machine), (self._first_member, self._second_member)
+        clocks = len(self._machine)
         offset, shared, drift = (
-            sums.reshape(clocks, clocks)
-            for sums in sum_products(*members, self._pair, weights, share, self._observed.x, clocks * clocks)
+            sums.reshape(clocks, clocks) for sums in self._products.sum(weights, share, self._observed.x)
         )
         member = np.zeros((clocks, self._machines))
         member[np.arange(clocks), self._machine] = 1.0

@@ -71,41 +71,57 @@ def sum_levers(
     return LeverSums(weight=sums[0], lever=sums[1], value=sums[2], square=of_groups[0], moment=of_groups[1])
 
 
-def sum_products(
-    first: Int64s, second: Int64s, entry: Int64s, weights: Floats, share: Floats, x: Floats, entries: int
-) -> tuple[Floats, Floats, Floats]:
-    """Sum pairs of observations by entry: -weight of the first * share of the second; this times x of the second; and times both x.
+class ProductSums:
+    """Sums over pairs of observations by entry, for any weights.
 
     Args:
         first: Row of the first observation of each pair.
         second: Row of the second.
         entry: Of each pair.
-        weights: Of each observation.
-        share: Of each observation.
-        x: Of each observation.
+        rows: Number of observations.
         entries: Number of entries.
 
     Raises:
         IndexError: A row or an entry is not there.
         ValueError: Columns have different lengths.
     """
-    _check(entry, entries, first, second)
-    for rows in (first, second):
-        _check(rows, len(weights))
-    if not len(weights) == len(share) == len(x):
-        raise ValueError("columns of different lengths")
-    core = load_core()
-    if core is None:
-        value = -weights[first] * share[second]
-        products = (value, value * x[second], value * x[first] * x[second])
-        offset, shared, drift = (_sum(entry, product, entries) for product in products)
-        return offset, shared, drift
-    sums = np.empty((3, entries))
-    numbers = [np.ascontiguousarray(column, dtype=np.int64) for column in (first, second, entry)]
-    columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (weights, share, x)]
-    addresses = (find_address(column) for column in (*numbers, *columns))
-    core.sum_products(len(entry), *addresses, entries, find_address(sums))
-    return sums[0], sums[1], sums[2]
+
+    def __init__(self, first: Int64s, second: Int64s, entry: Int64s, *, rows: int, entries: int) -> None:
+        _check(entry, entries, first, second)
+        for observations in (first, second):
+            _check(observations, rows)
+        self._numbers = [np.ascontiguousarray(column, dtype=np.int64) for column in (first, second, entry)]
+        self._rows, self._entries = rows, entries
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self._numbers[0])
+
+    def sum(self, weights: Floats, share: Floats, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Sum -weight of the first * share of the second; this times x of the second; and times both x.
+
+        Args:
+            weights: Of each observation.
+            share: Of each observation.
+            x: Of each observation.
+
+        Raises:
+            ValueError: Columns have different lengths.
+        """
+        if not len(weights) == len(share) == len(x) == self._rows:
+            raise ValueError("columns of different lengths")
+        first, second, entry = self._numbers
+        core = load_core()
+        if core is None:
+            value = -weights[first] * share[second]
+            products = (value, value * x[second], value * x[first] * x[second])
+            offset, shared, drift = (_sum(entry, product, self._entries) for product in products)
+            return offset, shared, drift
+        sums = np.empty((3, self._entries))
+        columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (weights, share, x)]
+        addresses = (find_address(column) for column in (*self._numbers, *columns))
+        core.sum_products(len(entry), *addresses, self._entries, find_address(sums))
+        return sums[0], sums[1], sums[2]
 
 
 def _sum(number: Int64s, values: Floats, numbers: int) -> Floats:

@@ -61,7 +61,7 @@ def test_equations_are_those_of_a_row_per_operation(
         patch.setattr(pair_equations, "_ROWS", rows)
         equations = PairEquations(observed, machine, machines)
         for scale in (1.0, 3.0):  # one layout serves any weights
-            matrix, right = equations.build(scale * weights)
+            matrix, right, total = equations.build(scale * weights)
             expected, expected_right, largest = define(observed, machine, scale * weights, machines)
             np.testing.assert_allclose(
                 matrix, expected, rtol=0, atol=1e-12 * max(np.abs(expected).max(), 25.0 * count)
@@ -69,6 +69,7 @@ def test_equations_are_those_of_a_row_per_operation(
             np.testing.assert_array_less(
                 np.abs(right - expected_right), 1e-12 * (largest + largest.max()) + 1e-9
             )
+            assert total.tolist() == np.bincount(observed.operation, scale * weights).tolist()
 
 
 def test_operations_with_few_and_with_many_members_are_both_there() -> None:
@@ -78,4 +79,4 @@ def test_operations_with_few_and_with_many_members_are_both_there() -> None:
         x=np.linspace(-1.0, 1.0, 32), y=np.linspace(0.0, 1e6, 32), clock=np.arange(32) % 30, operation=operation, noise=np.ones(32)
     )  # fmt: skip
     equations = PairEquations(observed, np.arange(30), 30)
-    assert (len(equations._pair), len(equations._large)) == (4, 1)
+    assert (len(equations._products), len(equations._large)) == (4, 1)

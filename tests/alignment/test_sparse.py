@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nsys_pp.alignment import fit as fits
 from nsys_pp.alignment.fit import DRIFT_SIGMA
 from nsys_pp.alignment.layout import Observations
+from nsys_pp.alignment.pair_equations import PairEquations
 from nsys_pp.alignment.sparse import cut_blocks, factorise
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -83,7 +84,8 @@ def test_fits_are_those_of_dense_matrices(
     random = np.random.default_rng(seed)
     observed, machine, start = draw(random, clocks, min(clocks, machines), clocks, operations)
     sigma = np.where(random.random(int(machine.max()) + 1) < 0.5, DRIFT_SIGMA, 1.0)
-    dense, exact = fits._fit_dense(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
+    equations = PairEquations(observed, machine, len(sigma))
+    dense, exact = fits._fit_dense(equations, observed, start, machine, sigma, has_zero_mean=has_zero_mean)
     sparse, variances = fits._fit_sparse(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
     compare(sparse, dense, clocks)
     assert variances.is_known is has_zero_mean
@@ -99,7 +101,7 @@ def test_a_long_chain_is_fitted_by_a_factor() -> None:
     random = np.random.default_rng(1)
     observed, machine, start = draw(random, 700, 100, 2, 0, wrong=0.0)
     sigma = np.full(100, DRIFT_SIGMA)
-    dense, exact = fits._fit_dense(observed, start, machine, sigma)
+    dense, exact = fits._fit_dense(PairEquations(observed, machine, 100), observed, start, machine, sigma)
     sparse, variances = fits._fit_sparse(observed, start, machine, sigma)
     compare(sparse, dense, 700)
     np.testing.assert_allclose(variances.offset, exact.offset, rtol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.lever_sums import sum_levers, sum_products
+from nsys_pp.arrays.lever_sums import ProductSums, sum_levers
 from tests.arrays.ways import use_numpy
 
 
@@ -25,7 +25,7 @@ def test_sums_are_those_of_plain_loops(seed: int, is_compiled: bool) -> None:
         if not is_compiled:
             use_numpy(patch)
         found = sum_levers(number, weights, x, values, group, groups)
-        pairs = sum_products(first, second, entry, weights, share, x, numbers)
+        pairs = ProductSums(first, second, entry, rows=int(count), entries=numbers).sum(weights, share, x)
     sums, of_groups, products = np.zeros((3, numbers)), np.zeros((2, groups)), np.zeros((3, numbers))
     for row, own in enumerate(number):
         lever = weights[row] * x[row]
@@ -48,6 +48,6 @@ def test_wrong_rows_do_not_reach_it() -> None:
         sum_levers(row, one, one, two, row, 1)
     for first, second, entry in ((row + 1, row, row), (row, row - 1, row), (row, row, row + 1)):
         with pytest.raises(IndexError):
-            sum_products(first, second, entry, one, one, one, 1)
+            ProductSums(first, second, entry, rows=1, entries=1)
     with pytest.raises(ValueError, match="columns of different lengths"):
-        sum_products(row, row, row, one, one, two, 1)
+        ProductSums(row, row, row, rows=1, entries=1).sum(one, one, two)
