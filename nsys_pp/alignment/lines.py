@@ -66,7 +66,7 @@ def mad_sigma(residuals: Floats) -> float:
     >>> mad_sigma(np.array([-1.0, 0.0, 1.0, 100.0]))
     1.4826
     """
-    return 1.4826 * _median(np.abs(residuals)) if len(residuals) else 0.0
+    return 1.4826 * find_median(np.abs(residuals)) if len(residuals) else 0.0
 
 
 def find_quantile(values: Floats, share: float) -> float:
@@ -84,7 +84,7 @@ def find_quantile(values: Floats, share: float) -> float:
     return first + apart * part if part < 0.5 else last - apart * (1 - part)  # rounded as by numpy
 
 
-def _median(values: Floats) -> float:
+def find_median(values: Floats) -> float:
     """Return the median of one value or more; several times faster than NumPy's for few values."""
     low, high = (len(values) - 1) // 2, len(values) // 2
     ordered = np.partition(values, (low, high))
@@ -106,7 +106,7 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
         values: ns.
         width: ns.
     """
-    center = _median(times)
+    center = find_median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(_MOST_RATES, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
     rates = _list_rates(count)
@@ -183,7 +183,7 @@ def _try_rates(times: Floats, values: Floats, rates: Floats, width: float, cente
         first, stop = _find_densest_window(level, width)
         if stop - first > most:
             most = stop - first
-            best_line = Line(offset_ns=_median(level[first:stop]), rate=float(rate), center_ns=center)
+            best_line = Line(offset_ns=find_median(level[first:stop]), rate=float(rate), center_ns=center)
     return best_line
 
 
@@ -219,7 +219,7 @@ def _fit_points(times: Floats, values: Floats, start: Line, floor_ns: float, noi
     center = float(np.mean(times))
     line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
     x = times - center
-    relative = None if noise is None else noise / _median(noise)
+    relative = None if noise is None else noise / find_median(noise)
     for _ in range(ROUNDS):
         residuals = values - line.at(times)
         if relative is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment.lines import Line, stack_lines
+from nsys_pp.alignment.lines import Line, find_median, stack_lines
 from nsys_pp.alignment.timeline import Timeline
 
 MAX_UTC_ERROR_NS = 10e9
@@ -88,7 +88,7 @@ class Prior(Struct, frozen=True, kw_only=True):
         machines = timeline.machine[known]
         torn: dict[int, float] = {}
         for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
-            apart_ns = float(np.median(np.abs(offsets_ns[machines == machine] - offset_ns)))
+            apart_ns = find_median(np.abs(offsets_ns[machines == machine] - offset_ns))
             if apart_ns > MAX_SESSION_DIFFERENCE_NS:
                 torn[domain] = apart_ns
         return torn

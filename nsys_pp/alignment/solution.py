@@ -11,7 +11,7 @@ from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.domains import Domain, Guess
 from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
 from nsys_pp.alignment.fit import Fit, fit_clocks
-from nsys_pp.alignment.lines import find_quantile
+from nsys_pp.alignment.lines import find_median, find_quantile
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Floats, Int64s
@@ -291,7 +291,7 @@ def _describe_group(
             "source": next((name for name, n in counts.items() if n), "UTC"),
             "offset_ns": round(solution.offset_ns[member]),
             "drift_ppm": round(-solution.drift[member] / 1_000, 6) + 0.0,
-            "residual_median_ns": round(float(np.median(residual))) if len(residual) else None,
+            "residual_median_ns": round(find_median(residual)) if len(residual) else None,
             "residual_p95_ns": round(find_quantile(residual, 0.95)) if len(residual) else None,
             "bound_ns": round(bound) if np.isfinite(bound) else None,
             "collective_count": counts["collectives"],

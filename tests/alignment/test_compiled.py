@@ -50,7 +50,7 @@ def test_a_fitted_line_is_that_of_numpy(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1))
 def test_a_found_line_is_that_of_numpy(seed: int) -> None:
     _, times, values = _draw_points(seed, 1)
-    width, center = 240_000.0, lines._median(times)
+    width, center = 240_000.0, lines.find_median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(401, 1 + 2 * np.ceil(lines.MAX_DRIFT * span / (width / 4))))
     rates = sorted(np.linspace(-lines.MAX_DRIFT, lines.MAX_DRIFT, count) if count > 1 else [0.0], key=abs)
