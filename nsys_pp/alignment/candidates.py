@@ -153,11 +153,11 @@ def _list_first_lines(
         (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
     )
     lines = fit_votes(votes, [window for chosen, _, _ in kinds for window in chosen])
-    bounds = np.cumsum([len(chosen) for chosen, _, _ in kinds])[:-1]
-    return [
-        _FirstLines(lines=part, count=count, tried=tried)
-        for part, (_, count, tried) in zip(np.split(lines, bounds), kinds, strict=True)
-    ]
+    groups, first = [], 0
+    for chosen, count, tried in kinds:
+        groups.append(_FirstLines(lines=lines[first : first + len(chosen)], count=count, tried=tried))
+        first += len(chosen)
+    return groups
 
 
 def _keep_best(search: LineSearch, groups: Sequence[_FirstLines]) -> tuple[LineStarts, Floats]:

@@ -7,6 +7,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
+from nsys_pp.arrays.core import load_core
+from nsys_pp.arrays.insertion import insert_rows
 from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.segments import expand_windows
@@ -19,7 +21,6 @@ class Reference(Struct, frozen=True, kw_only=True):
     key: Int64s
     times: Floats  # ends, on the timeline's clock, ns since the events' origin
     gap_before: Floats
-    gap_rank: Int64s
     kind: Int64s
     channels: Int64s  # of the timeline
     instances: Int64s
@@ -50,16 +51,9 @@ class Reference(Struct, frozen=True, kw_only=True):
         for key in list_members(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
             at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
-        new = at + np.arange(len(other))
-        is_own = np.ones(len(self) + len(other), dtype=np.bool_)
-        is_own[new] = False
-        own = np.flatnonzero(is_own)
-        columns = {}
-        for name in self.__struct_fields__:
-            column = np.empty(len(is_own), dtype=getattr(self, name).dtype)
-            column[own], column[new] = getattr(self, name), getattr(other, name)
-            columns[name] = column
-        return Reference(**columns)
+        names = self.__struct_fields__
+        own, added = ([getattr(one, name) for name in names] for one in (self, other))
+        return Reference(**dict(zip(names, insert_rows(load_core(), own, at, added), strict=True)))
 
 
 def build_reference(
@@ -80,7 +74,6 @@ def build_reference(
         key=events.key[order],
         times=times[order],
         gap_before=events.gap_before[order],
-        gap_rank=events.gap_rank[order],
         kind=events.kind[order],
         channels=channels[order],
         instances=instances[order],

@@ -199,22 +199,24 @@ def _find_windows(
 
 def _sum_halves(time: Floats, offset_ns: Floats, weight: Floats) -> Halves:
     """Sum the weights of votes by halves of windows."""
-    width = 4 * SKEW_NS + MAX_DRIFT * float(np.ptp(time))
+    width = 4 * SKEW_NS + MAX_DRIFT * float(time.max() - time.min())
     half = np.floor((offset_ns - offset_ns[0]) / (width / 2)).astype(np.int64)
-    first = np.flatnonzero(np.diff(half, prepend=-1))
-    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(half)))
+    is_first = np.ones(len(half), dtype=np.bool_)
+    is_first[1:] = half[1:] != half[:-1]
+    first = np.flatnonzero(is_first)
     return Halves(
         half=half[first],
         bounds=np.append(first, len(half)),
-        sums=np.asarray(np.bincount(number, weight, len(first)), dtype=np.float64),
+        sums=np.asarray(np.bincount(is_first.cumsum() - 1, weight), dtype=np.float64),
     )
 
 
 def list_windows(halves: Halves) -> list[Int64s]:
     """List the windows of offsets with most votes, the best first: the votes of each."""
     half, bounds, sums = halves.half, halves.bounds, halves.sums
-    is_followed = np.append(half[1:] - half[:-1] == 1, False)
-    weight = sums + np.where(is_followed, np.append(sums[1:], 0.0), 0.0)
+    is_followed, weight = np.zeros(len(half), dtype=np.bool_), sums.copy()
+    is_followed[:-1] = half[1:] - half[:-1] == 1
+    weight[:-1] += np.where(is_followed[:-1], sums[1:], 0.0)
     ordered = _order_heaviest(weight)
     stops = bounds[ordered + 1 + is_followed[ordered]]
     windows: list[Int64s] = []

@@ -2465,6 +2465,24 @@ API int64_t core_sum_sections(int64_t count, const int64_t *bounds, const double
     return 0;
 }
 
+/* ---- Insertion of rows into a column of 8 bytes. ---- */
+
+/* Insert each of the others before a row of the column. at: of each, ascending, up to the number of rows. to: room for all. */
+API int64_t core_insert_rows(
+    int64_t count, const uint64_t *values, int64_t added, const int64_t *at, const uint64_t *others, uint64_t *to
+) {
+    int64_t from = 0;
+    for (int64_t number = 0; number < added; number++) {
+        int64_t stop = at[number];
+        memcpy(to, values + from, (size_t)(stop - from) * sizeof(uint64_t));
+        to += stop - from;
+        from = stop;
+        *to++ = others[number];
+    }
+    memcpy(to, values + from, (size_t)(count - from) * sizeof(uint64_t));
+    return 0;
+}
+
 /* ---- Many lines between points and others in one call, as `nsys_pp.alignment.evidence`. A call that returns 1 needs room for more
    pairs, and goes on from the lines that are done. ---- */
 

@@ -23,3 +23,5 @@ class LineFunctions:
         self.find_line = declare(library.core_find_line, count, *two, count, pointer, number, *six)
         self.find_lines = declare(library.core_find_lines, count, *four, number, number, count, pointer)
         self.sum_sections = declare(library.core_sum_sections, count, *three)
+        # of arrays that `insertion.py` checks
+        self.insert_rows = declare(library.core_insert_rows, count, pointer, count, *three)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.core_arguments import MOST_ROWS, find_address
+from nsys_pp.arrays.near_arguments import Room
 from nsys_pp.arrays.types import Floats, Int64s
 
 _COUNT, _POINTER, _NUMBER = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
@@ -116,9 +117,6 @@ def collect_votes(
         )
         for name, values in columns.items()
     }
-    held |= {name: np.empty(rows) for name in ("time", "offset", "weight", "sums")}
-    held |= {name: np.empty(rows + 1, dtype=np.int64) for name in ("voter", "link", "half", "bounds")}
-    held["inside"] = np.empty(len(end), dtype=np.int64)
     arguments = _Arguments(
         count=len(end),
         other_channel_count=int(other_channel.max(initial=0)) + 1,
@@ -129,6 +127,14 @@ def collect_votes(
         near=near,
         **{name: find_address(column) for name, column in held.items()},
     )
+    room = Room(
+        arguments,
+        {
+            **dict.fromkeys(("time", "offset", "weight", "sums"), ("f", rows)),
+            **dict.fromkeys(("voter", "link", "half", "bounds"), ("i", rows + 1)),
+            "inside": ("i", len(end)),
+        },
+    )
     result = core.vote(ctypes.byref(arguments))
     if result < 0:
         raise MemoryError
@@ -136,12 +142,12 @@ def collect_votes(
         return None
     votes, halves = slice(arguments.votes), slice(arguments.halves)
     return CollectedVotes(
-        time=held["time"][votes],
-        voter=held["voter"][votes],
-        offset=held["offset"][votes],
-        weight=held["weight"][votes],
-        link=held["link"][votes],
-        half=held["half"][halves],
-        bounds=held["bounds"][: arguments.halves + 1],
-        sums=held["sums"][halves],
+        time=room["time"][votes],
+        voter=room["voter"][votes],
+        offset=room["offset"][votes],
+        weight=room["weight"][votes],
+        link=room["link"][votes],
+        half=room["half"][halves],
+        bounds=room["bounds"][: arguments.halves + 1],
+        sums=room["sums"][halves],
     )

@@ -342,7 +342,6 @@ def _draw_reference(random: np.random.Generator, most: int) -> Reference:
         key=key[order],
         times=times[order],
         gap_before=times,
-        gap_rank=np.zeros(count, dtype=np.int64),
         kind=random.integers(0, 4, count),
         channels=random.integers(0, 5, count),
         instances=np.arange(count),

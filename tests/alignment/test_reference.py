@@ -18,7 +18,6 @@ def _draw(random: np.random.Generator, first_instance: int) -> Reference:
         key=key,
         times=times[np.lexsort((times, key))],
         gap_before=random.choice([1.0, 2.0, np.nan], count),
-        gap_rank=random.integers(0, 9, count),
         kind=random.integers(0, 4, count),
         channels=random.integers(0, 5, count),
         instances=first_instance + np.arange(count),

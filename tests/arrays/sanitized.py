@@ -17,6 +17,7 @@ from nsys_pp.arrays.byte_rows import (
     read_runs,
 )
 from nsys_pp.arrays.core import Core
+from nsys_pp.arrays.insertion import insert_rows
 from nsys_pp.arrays.line_finder import find_lines, sum_sections
 from nsys_pp.arrays.near_lines import ContradictingPoints, fit_starts, list_starts, weigh_lines
 from nsys_pp.arrays.packet_writer import join_tails, write_records
@@ -94,6 +95,8 @@ def main() -> None:
             build_finder(core, points).weigh((-3.0, 0.0, 0.0), points.tolerance, 2.0, 1.5, starts=starts)
         _weigh_lines(core, points, np.random.default_rng(seed))
         _vote(core, np.random.default_rng(seed))
+        at = np.sort(intervals[0] % (len(start) + 1))
+        insert_rows(core, [start, end.astype(np.float64)], at, [at, at.astype(np.float64)])
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.number_keys(many)
