@@ -171,7 +171,7 @@ def _fit_dense(
     theta: Any = np.zeros(clocks + machines)
     weights: Any = 1 / observed.noise**2
     matrix: Any = np.zeros((clocks + machines,) * 2)
-    total = np.bincount(observed.operation, weights)
+    total = observed.sum_weights(weights)
     for _ in range(_ROUNDS if equations else 0):
         assert equations is not None
         weights, scale = _weigh(observed, correction, weights, total)
@@ -237,8 +237,7 @@ def _fit_sparse(
     weights, solver = 1 / observed.noise**2, Solver()
     equations = None
     for _ in range(_ROUNDS):
-        total = np.bincount(observed.operation, weights)
-        weights, scale = _weigh(observed, correction, weights, total)
+        weights, scale = _weigh(observed, correction, weights, observed.sum_weights(weights))
         mean = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 if has_zero_mean else 0.0
         equations = Equations(
             observed=observed,

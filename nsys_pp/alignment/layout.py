@@ -26,6 +26,10 @@ class Observations(Struct, frozen=True, kw_only=True):
     operation: Int64s
     noise: Floats
 
+    def sum_weights(self, weights: Floats) -> Floats:
+        """Sum the weights of each operation."""
+        return np.asarray(np.bincount(self.operation, weights), dtype=np.float64)
+
 
 class Layout(Struct, frozen=True, kw_only=True):
     """Order of the unknowns in blocks, which the weights of observations do not change.

@@ -52,14 +52,16 @@ class PairEquations:
         self._first = first
 
     def build(self, weights: Floats) -> tuple[Floats, Floats, Floats]:
-        """Build the equations: matrix and right side, by the offset of each clock, then the drift of each machine; and sum the weights of
-        each operation.
+        """Build the equations.
 
         Args:
             weights: Weight of each observation, more than 0.
+
+        Returns:
+            Matrix and right side, by the offset of each clock, then the drift of each machine; and the weight of each operation.
         """
         observed, clocks, machines = self._observed, len(self._machine), self._machines
-        total = np.asarray(np.bincount(observed.operation, weights), dtype=np.float64)
+        total = observed.sum_weights(weights)
         share = weights / total[observed.operation]
         mean = np.bincount(observed.operation, share * observed.y)
         apart = weights * (observed.y - mean[observed.operation])

@@ -226,9 +226,7 @@ class Timeline(Struct):
             counts = np.bincount(number)
             middle = np.cumsum(counts) - counts + (counts - 1) // 2
             times = times[np.lexsort((times, number))[middle]]
-        return replace(
-            self.events.select(find_range(instances)), end=times, channel=self.channel[instances]
-        )
+        return replace(self.events.select(find_range(instances)), end=times, channel=self.channel[instances])
 
 
 def find_range(rows: Int64s) -> Int64s | slice:

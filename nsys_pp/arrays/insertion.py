@@ -36,7 +36,7 @@ def insert_rows(
     count = len(columns[0])
     if any(len(column) != count for column in columns) or any(len(column) != len(at) for column in others):
         raise ValueError("columns of different lengths")
-    if len(at) and not (0 <= at[0] and at[-1] <= count and (at[1:] >= at[:-1]).all()):
+    if len(at) and not (at[0] >= 0 and at[-1] <= count and (at[1:] >= at[:-1]).all()):
         raise ValueError("a row that is not there, or not in order")
     at, joined = np.ascontiguousarray(at, dtype=np.int64), []
     for column, other in zip(columns, others, strict=True):

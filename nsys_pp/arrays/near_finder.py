@@ -20,14 +20,15 @@ from nsys_pp.arrays.types import Bools, Floats, Int64s
 _ROOM = 1024  # pairs beyond two of each point, before there is more
 
 # Columns with room for each pair, and their types.
-_OF_PAIRS = {
-    **{"point": "h", "other": "h", "link": "h", "nearest": "p", "residual": "f"},
-    **{"numbers": "i", "pair_count": "i", "squares": "f", "shares": "f"},
-}
-_OF_EVIDENCE = {
-    **{"point": "i", "other": "i", "of_pair": "f", "chosen": "i", "start_point": "i", "start_residual": "f"},
-    **dict.fromkeys(("sums", "product", "of_link", "weight"), "f"),
-}
+_OF_PAIRS = (
+    dict.fromkeys(("point", "other", "link"), "h")
+    | dict.fromkeys(("nearest",), "p")
+    | dict.fromkeys(("numbers", "pair_count"), "i")
+    | dict.fromkeys(("residual", "squares", "shares"), "f")
+)
+_OF_EVIDENCE = dict.fromkeys(("point", "other", "chosen", "start_point"), "i") | dict.fromkeys(
+    ("of_pair", "start_residual", "sums", "product", "of_link", "weight"), "f"
+)
 
 
 class Weighing(Struct, frozen=True, kw_only=True):
