@@ -18,7 +18,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API int64_t core_version(void) { return 19; }
+API int64_t core_version(void) { return 20; }
 
 /* ---- Memory. ---- */
 

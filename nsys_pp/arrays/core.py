@@ -21,7 +21,7 @@ from nsys_pp.arrays.core_lines import LineFunctions
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 19
+_VERSION = 20
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = ArrayArgument(np.int64)
