@@ -31,7 +31,7 @@ from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
-from nsys_pp.training.run.step_sources import describe_phases, describe_sources
+from nsys_pp.training.run.step_sources import describe_cuts, describe_phases, describe_sources
 from nsys_pp.training.run.transfers import pair_messages
 from nsys_pp.training.run.unexplained import doubt_schedule
 
@@ -152,6 +152,7 @@ def find_training(
         notes=[
             *notes,
             *_note_steps(by_lane, lanes),
+            *describe_cuts(run_steps),
             *unknown,
             *unpaired,
             *uncertain,

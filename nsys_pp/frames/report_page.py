@@ -24,7 +24,8 @@ RANK_STEPS = build_schema(
         # the largest one of the steps of a block. Peers are the other ranks of the stage, else all other ranks. Null
         # without peers, and in steps that are not complete.
         "excess_fraction": pl.Float64,
-        "is_complete": pl.Boolean,  # the capture cuts no rank in this step
+        # The capture cuts no rank in this step; where it cuts every step on some rank, not this one.
+        "is_complete": pl.Boolean,
     },
     name="RANK_STEPS",
 )

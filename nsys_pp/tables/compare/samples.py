@@ -195,7 +195,8 @@ SUBJECTS = tuple(
 
 
 def _complete(training: Training) -> pl.DataFrame:
-    return sum_lane_steps(training).filter("is_complete")
+    """Return the `LANE_STEPS` that can be compared: a part of a step is as long as the capture makes it."""
+    return sum_lane_steps(training).filter("is_whole")
 
 
 def _complete_kernels(training: Training) -> pl.DataFrame:

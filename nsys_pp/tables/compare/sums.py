@@ -51,7 +51,7 @@ def describe_training(training: Training) -> RunFacts:
     """
     training, decodes = _keep_decodes(training), list_decodes(training)
     lanes, schedule = training.lanes, training.schedule
-    complete = sum_lane_steps(training).filter("is_complete")
+    complete = sum_lane_steps(training).filter("is_whole")
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
     shares = complete.group_by("step").agg(
         bubble=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),

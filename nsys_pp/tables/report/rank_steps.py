@@ -35,6 +35,7 @@ def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.
             wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
             late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
             last_step="step",
+            is_complete="is_whole",
         )
         .join(compare_with_peers(training), on=["lane", "step"], how="left")
     )

@@ -13,7 +13,7 @@ from nsys_pp.frames.families import FAMILY
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.tensor_cores import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
-from nsys_pp.tables.training.lane_steps import sum_lane_steps
+from nsys_pp.tables.training.lane_steps import select_whole_steps
 
 FAMILY_TIMES = (
     Column("count", pl.Int64, "kernels, and graphs traced as a whole"),
@@ -74,7 +74,7 @@ def build_stage_family_table(training: Training) -> pl.DataFrame:
 
 def _classify_complete(training: Training) -> pl.DataFrame:
     """Return the classified kernels of complete steps."""
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    complete = select_whole_steps(training).select("lane", "step")
     return classify_training(training).join(complete, on=["lane", "step"], how="semi")
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import JOB_KIND, Training
-from nsys_pp.tables.training.lane_steps import sum_lane_steps
+from nsys_pp.tables.training.lane_steps import select_whole_steps
 
 _COLUMNS = (
     Column("stage", pl.Int64, "pipeline stage; null: unknown"),
@@ -50,7 +50,7 @@ _COLUMNS = (
 
 def build_kind_table(training: Training) -> pl.DataFrame:
     """Build the rows of `KIND_TABLE`, by stage, kind, chunk and role."""
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
+    complete = select_whole_steps(training).select("lane", "step")
     compute = pl.col("compute_end_ns") - pl.col("compute_start_ns")
     return (
         training.jobs.join(complete, on=["lane", "step"], how="semi")

@@ -20,6 +20,7 @@ LANE_STEPS = build_schema(
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "is_complete": pl.Boolean,  # the capture cuts no lane in this step; all true if every step is cut
+        "is_whole": pl.Boolean,  # complete, and the capture does not cut it on this lane: its sums can be compared
         "span_ns": pl.Int64,  # the sum of the causes below
         **dict.fromkeys(CAUSE_COLUMNS, pl.Int64),
         # Span without compute and pauses: the sum of the positions below, unless the step has no forwards and
@@ -33,11 +34,21 @@ LANE_STEPS = build_schema(
 )
 
 
+def select_whole_steps(training: Training) -> pl.DataFrame:
+    """Select the lane steps that a table averages.
+
+    Returns:
+        `LANE_STEPS` that are whole; all where the capture cuts every step on every lane, so that such captures have results, too.
+    """
+    steps = sum_lane_steps(training)
+    return steps.filter("is_whole") if steps["is_whole"].any() else steps
+
+
 def sum_lane_steps(training: Training) -> pl.DataFrame:
     """Sum the lane states of every lane and step by cause and by position.
 
     Returns:
-        `LANE_STEPS`. If every step is cut, all steps count as complete, so that such captures have results, too.
+        `LANE_STEPS`. If every step is cut on some lane, all steps count as complete, but only lanes that are not cut there are whole.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     sums = (
@@ -78,6 +89,7 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
             is_complete=pl.when(pl.col("is_cut").all()).then(True).otherwise(~pl.col("is_cut")),
             bubble_ns=pl.sum_horizontal(f"{cause}_ns" for cause in BUBBLE_CAUSES),
         )
+        .with_columns(is_whole=pl.col("is_complete") & ~pl.col("is_partial"))
         .sort("step", "lane")
         .pipe(conform, LANE_STEPS)
     )

@@ -30,6 +30,15 @@ def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
 
 
+def has_all_jobs() -> pl.Expr:
+    """Return whether a row of a micro-batch (`micro_batch` of 0 or more, `job_count`) counts as many jobs as any.
+
+    In a step that the capture cuts, the forward of a micro-batch may lie before it, and its backward is recorded.
+    """
+    is_numbered = pl.col("micro_batch") >= 0
+    return is_numbered & (pl.col("job_count") == pl.col("job_count").filter(is_numbered).max())
+
+
 def list_own_jobs(training: Training) -> pl.DataFrame:
     """List the outermost jobs of micro-batches in steps of lanes of known stages: `RUN_JOBS` with stage."""
     return (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Schedule, Training
+from nsys_pp.tables.training.lane_steps import select_whole_steps
 from nsys_pp.tables.training.step_table import build_step_table
 
 _COLUMNS = (
@@ -97,8 +100,9 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
     """Build the one row of `SCHEDULE_TABLE`."""
     schedule = training.schedule
     closed = (None if schedule.source == "uncertain" else ideal_bubble_fraction(schedule)) or (None, None)
-    steps = build_step_table(training)
-    complete = steps.filter(~pl.col("is_partial") | pl.col("is_partial").all())
+    whole = select_whole_steps(training).select("lane", "step")
+    steps = training.steps.join(whole, on=["lane", "step"], how="semi", maintain_order="left")
+    complete = build_step_table(replace(training, steps=steps))
     row = {
         "name": schedule.name,
         "source": schedule.source or None,

@@ -8,7 +8,7 @@ from nsys_pp.frames.causes import BUBBLE_CAUSES, MEANINGS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, sum_lane_steps
+from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, select_whole_steps
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)
@@ -89,8 +89,7 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
     # Null in steps without an ideal: the gain must not compare different steps.
     gain = pl.col("bubble_ns") - pl.col("ideal_bubble_ns")
     return (
-        sum_lane_steps(training)
-        .filter("is_complete")
+        select_whole_steps(training)
         .group_by(by)
         .agg(
             *distributions,

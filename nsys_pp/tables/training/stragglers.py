@@ -22,12 +22,13 @@ from nsys_pp.frames.training import Training
 from nsys_pp.tables.noise import median_of_others, noise_of_median, summarise_samples
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.link_table import build_link_table, link_noise_ns
-from nsys_pp.tables.training.own_compute import list_own_jobs, sum_own_compute
+from nsys_pp.tables.training.own_compute import has_all_jobs, list_own_jobs, sum_own_compute
 
 LEAST_STAGE_EXCESS = 0.05
 """Least excess of a slow stage: the first stage has the embedding and the last one the loss, so they rarely agree."""
 LEAST_RANK_EXCESS = 0.03
 """Least excess of a slow rank."""
+_FEW_STEPS = 2
 _MOMENT = ("step", "micro_batch")  # of a sample of own compute
 STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
 _COLUMNS = (
@@ -69,7 +70,10 @@ _COLUMNS = (
         priority=4,
     ),
     Column(
-        "sample_count", pl.Int64, "complete steps, micro-batches of a single step, or messages", priority=3
+        "sample_count",
+        pl.Int64,
+        "complete steps, micro-batches of a single or of cut steps, or messages",
+        priority=3,
     ),
     Column(
         "is_slow",
@@ -98,24 +102,28 @@ def find_stragglers(training: Training) -> pl.DataFrame:
 
 
 def _list_samples(training: Training) -> pl.DataFrame:
-    """List the samples of own compute: one per lane and complete step or, if there is one step, per micro-batch of it.
+    """List the samples of own compute: one per lane and complete step, or per micro-batch.
+
+    Micro-batches are compared where there is one step, or every step is cut; only those with all their jobs.
 
     Returns:
         lane, stage, `_MOMENT` (step, and micro_batch, 0 in samples of steps), value_ns.
     """
-    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step")
-    if complete["step"].n_unique() == 1:
-        keys = ["lane", "stage", *_MOMENT]
+    complete = sum_lane_steps(training).filter("is_complete").select("lane", "step", "is_whole")
+    if complete["step"].n_unique() < _FEW_STEPS or not complete["is_whole"].all():
         own = (
             list_own_jobs(training)
             .drop_nulls("micro_batch")
-            .group_by(keys)
-            .agg(value_ns=pl.col("compute_ns").sum())
+            .group_by("lane", "stage", *_MOMENT)
+            .agg(value_ns=pl.col("compute_ns").sum(), job_count=pl.len())
+            .join(complete, on=["lane", "step"])
+            .filter(pl.col("is_whole") | has_all_jobs())
         )
     else:
         value = pl.col("compute_ns") / pl.col("micro_batch_count")
         own = sum_own_compute(training).with_columns(value_ns=value, micro_batch=pl.lit(0, pl.Int64))
-    own = own.join(complete, on=["lane", "step"], how="semi").filter(pl.col("value_ns") > 0)
+        own = own.join(complete, on=["lane", "step"], how="semi")
+    own = own.filter(pl.col("value_ns") > 0)
     return own.select("lane", "stage", *_MOMENT, pl.col("value_ns").cast(pl.Float64))
 
 

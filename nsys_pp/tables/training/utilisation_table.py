@@ -39,17 +39,18 @@ _COLUMNS = (
     Column("span_ns", pl.Int64, "length of the step on all lanes; of its longest lane if clocks cannot be compared", display_unit="ms"),
     Column("gpu_count", pl.Int64, "GPUs of the run, recorded or not", heading="GPUs"),
     Column("model_tflops", pl.Float64, "FLOPs of the model in the step, in 10^12", heading="Model TFLOPs", decimals=1),
-    Column("tflops_per_gpu_s", pl.Float64, "FLOPs of the model per GPU and second, in 10^12", heading="TFLOP/s per GPU", decimals=1),
+    Column("tflops_per_gpu_s", pl.Float64, "FLOPs of the model per GPU and second, in 10^12; null: the capture cuts every step", heading="TFLOP/s per GPU", decimals=1, null_text="unknown"),
     Column("peak_tflops_per_gpu_s", pl.Float64, "peak of a GPU, dense, mean over lanes; null: unknown for a GPU of the run", heading="Peak", decimals=1),
     Column("mfu_fraction", pl.Float64, "model FLOPs utilisation: share of the peak; null: unknown", heading="MFU", decimals=1, null_text="unknown"),
 )  # fmt: skip
 
 
 def build_utilisation(training: Training, work: Work) -> pl.DataFrame:
-    """Build the rows of `UTILISATION_TABLE`: complete steps."""
+    """Build the rows of `UTILISATION_TABLE`: complete steps; all, without a utilisation, where the capture cuts every step."""
     complete = sum_lane_steps(training).filter("is_complete")
     longest = complete.group_by("step").agg(longest_ns=pl.col("span_ns").max())
-    seconds = pl.col("span_ns") / NS_PER_S
+    # FLOPs of a part of a step are unknown
+    seconds = pl.when(~pl.col("is_partial")).then("span_ns") / NS_PER_S
     peaks = [_find_rate(gpu, work.data_type) for gpu in work.gpus]
     rates = [rate for rate in peaks if rate is not None]
     peak = sum(rates) / len(rates) if rates and len(rates) == len(peaks) else None

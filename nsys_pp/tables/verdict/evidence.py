@@ -15,7 +15,7 @@ from nsys_pp.frames.missing_ranks import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.own_compute import select_outermost
+from nsys_pp.tables.training.own_compute import has_all_jobs, select_outermost
 
 FALSE_RATE = 0.002
 """Probability of a false finding of one kind in a run whose samples are normal."""
@@ -47,8 +47,7 @@ class Evidence:
     @cached_property
     def whole_steps(self) -> pl.DataFrame:
         """`LANE_STEPS` whose length and causes can be compared: where the capture cuts every step, of the lanes that it does not cut there."""
-        whole = self.training.steps.filter(~pl.col("is_partial")).select("lane", "step")
-        return self.lane_steps.join(whole, on=["lane", "step"], how="semi", maintain_order="left")
+        return self.lane_steps.filter("is_whole")
 
     @cached_property
     def spans(self) -> pl.DataFrame:
@@ -84,8 +83,9 @@ class Evidence:
     def own_compute(self) -> pl.DataFrame:
         """Own compute of each lane in complete steps, waiting not counted: lane, stage, step, micro_batch, value_ns.
 
-        One row per micro-batch; -1 is work without a number, of steps that the capture does not cut on the lane: it would be compared
-        with more or less work of others. Without forwards and backwards, all compute of such a step is one row.
+        One row per micro-batch; -1 is work without a number. Of steps that the capture cuts on the lane, only micro-batches with all
+        their jobs: the others would be compared with more or less work of others. Without forwards and backwards, all compute of a
+        step that it does not cut is one row.
         """
         complete, whole = (steps.select("lane", "step") for steps in (self.lane_steps, self.whole_steps))
         if self.has_passes:
@@ -93,10 +93,10 @@ class Evidence:
                 select_outermost(self.training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
                 .join(complete, on=["lane", "step"], how="semi")
                 .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
-                .agg(value_ns=pl.col("compute_ns").sum())
+                .agg(value_ns=pl.col("compute_ns").sum(), job_count=pl.len())
                 .join(whole.with_columns(is_whole=True), on=["lane", "step"], how="left")
-                .filter(pl.col("is_whole") | (pl.col("micro_batch") >= 0))
-                .drop("is_whole")
+                .filter(pl.col("is_whole").fill_null(value=False) | has_all_jobs())
+                .drop("is_whole", "job_count")
             )
         else:
             own = self.whole_steps.select(

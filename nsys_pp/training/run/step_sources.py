@@ -1,4 +1,4 @@
-"""Sentences on steps and phases that no range names."""
+"""Sentences on steps and phases that no range names, and on steps that captures cut."""
 
 from __future__ import annotations
 
@@ -21,6 +21,28 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     return [
         _describe(own, is_several=len(lanes) > 1)
         for own in reasons.partition_by("source", maintain_order=True)
+    ]
+
+
+def describe_cuts(steps: pl.DataFrame) -> list[str]:
+    """Describe captures that cut every step on some lane: means are then of few lanes, or of parts of steps.
+
+    Args:
+        steps: `RUN_STEPS`.
+
+    Returns:
+        A sentence; none if a step is whole on all lanes that recorded it, and without steps.
+    """
+    cut = steps.filter("is_partial")
+    if steps.is_empty() or cut["step"].n_unique() < steps["step"].n_unique():
+        return []
+    whole, count = steps.filter(~pl.col("is_partial"))["lane"].n_unique(), steps["lane"].n_unique()
+    if not whole:
+        return [
+            "every step is cut by the capture on every rank: times of steps are those of the recorded parts"
+        ]
+    return [
+        f"every step is cut by the capture on some rank: means of stages and lanes are of the {whole:,} of {count:,} ranks with a whole step"
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.training.link_table import build_link_table
 from nsys_pp.tables.training.stragglers import find_stragglers
+from tests.tables.training.cut_captures import cut_training
 from tests.training.expected_training import simulate_training
 
 
@@ -76,6 +77,21 @@ def test_the_excess_of_a_slow_rank_is_what_was_planted() -> None:
     assert worst["excess_fraction"] == pytest.approx(0.2, abs=0.01)
     assert worst["noise_fraction"] < 0.02
     assert (worst["what"], worst["lane"], worst["stage"], worst["bound_ns"]) == ("rank", 5, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "options", ["--steps 4", "--steps 4 --schedule gpipe --slow-rank 5=1.3", "--steps 2"]
+)
+@pytest.mark.parametrize("first_lanes", [1, 4])
+def test_steps_that_the_capture_cuts_are_not_compared_with_whole_ones(options: str, first_lanes: int) -> None:
+    """Every step is cut on some lane: the first one on a few lanes, the last one on the others, the middle on all of them."""
+    training = simulate_training(f"{options} --jitter 0.01")
+    first, last = training.steps["step"].min(), training.steps["step"].max()
+    is_first_lane = pl.col("lane") < first_lanes
+    cut = pl.when(step=first).then(is_first_lane).when(step=last).then(~is_first_lane).otherwise(True)
+    found = find_stragglers(cut_training(training, cut)).filter(pl.col("what") != "link")
+    assert found.filter("is_slow")["label"].to_list() == ["rank 5"] * ("slow" in options)
+    assert found.filter(what="rank").height >= 2
 
 
 def test_a_link_within_its_bound_is_not_slow() -> None:
