@@ -7,6 +7,7 @@ import warnings
 import polars as pl
 
 from nsys_pp.frames.raw import RawReport
+from nsys_pp.model.session import find_first, read_time_shift
 from nsys_pp.model.usable_rows import NOTED
 
 _TIMED = {
@@ -23,8 +24,14 @@ _TIMED = {
 }
 
 
-_MOST_NS = 1 << 62  # 146 years; with a UTC of up to as much, and in differences, times stay below 2^63
-_FACTS = {"session": ("utc_epoch", "system_clock"), "capture": ("duration",)}
+# 146 years: a sum or difference of two such times is below 2^63, and 2^62 is a mark of absent ones
+_MOST_NS = (1 << 62) - 1
+_FACTS = (
+    ("session", "utc_epoch", 0),
+    ("session", "system_clock", -_MOST_NS),
+    ("capture", "duration", -_MOST_NS),
+    ("capture", "session_start", -_MOST_NS),
+)
 _INSTANTS = {
     "thread_switches": "switches of threads",
     "switches": "switches of threads",
@@ -42,33 +49,39 @@ _INSTANTS = {
 def drop_impossible(raw: RawReport) -> None:
     """Drop events of `raw` at times that no recording has, with a warning of their number; such a time of a session is null.
 
-    Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
+    Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace. The same holds for
+    their UTC.
     """
+    _drop_impossible_facts(raw)
+    to_utc_ns = (find_first(raw["session"]["utc_epoch"]) or 0) - read_time_shift(raw)
+    least, most = max(-_MOST_NS, -_MOST_NS - to_utc_ns), min(_MOST_NS, _MOST_NS - to_utc_ns)
     for name, noun in {**_TIMED, **_INSTANTS}.items():
         if raw[name].is_empty():
             continue
         columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
-        if all(_is_possible(raw[name][column]) for column in columns):
+        if all(_is_within(raw[name][column], least, most) for column in columns):
             continue
         beyond = pl.any_horizontal(
-            (pl.col(column) > _MOST_NS) | (pl.col(column) < -_MOST_NS) for column in columns
+            (pl.col(column) > most) | (pl.col(column) < least) for column in columns
         ).fill_null(value=False)
         passes = raw[name].select(~beyond).to_series()
         count = raw.keep(name, passes, "at impossible times")
         warnings.warn(f"`{raw.path}`: left out {count:,} {noun} with impossible times", stacklevel=4)
-    for name, columns_of_facts in _FACTS.items():
-        facts = raw[name]
-        wrong = [column for column in columns_of_facts if not _is_possible(facts[column])]
-        if wrong:
-            warnings.warn(f"`{raw.path}`: impossible {' and '.join(wrong)} ignored", stacklevel=4)
-            possible = (pl.col(wrong) <= _MOST_NS) & (pl.col(wrong) >= -_MOST_NS)
-            raw.frames[name] = facts.with_columns(pl.when(possible).then(pl.col(wrong)))
 
 
-def _is_possible(times: pl.Series) -> bool:
-    """Return whether no time is beyond `_MOST_NS`; nulls are possible."""
+def _drop_impossible_facts(raw: RawReport) -> None:
+    """Make times of the session null that no recording has; UTC is not before 1970."""
+    for name, column, least in _FACTS:
+        if not _is_within(raw[name][column], least, _MOST_NS):
+            warnings.warn(f"`{raw.path}`: impossible {column} ignored", stacklevel=5)
+            possible = pl.col(column).is_between(least, _MOST_NS)
+            raw.frames[name] = raw[name].with_columns(pl.when(possible).then(column))
+
+
+def _is_within(times: pl.Series, least: int, most: int) -> bool:
+    """Return whether all times are within these limits; nulls are."""
     first, last = times.min(), times.max()
-    return not (isinstance(first, int) and isinstance(last, int)) or (first >= -_MOST_NS and last <= _MOST_NS)
+    return not (isinstance(first, int) and isinstance(last, int)) or (first >= least and last <= most)
 
 
 def number_events(raw: RawReport) -> None:

@@ -25,9 +25,12 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
     facts = _first_values(raw["facts"])
     hostname, hardware_id = facts.get("hostname"), _hardware_id(facts)
     machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
-    shift = _as_int(facts.get("time_shift_ns")) or 0
+    shift = read_time_shift(raw)
     duration = raw["capture"]["duration"].max()
-    epoch, start = _first(raw["session"]["utc_epoch"]), _first(raw["capture"]["session_start"])
+    epoch, start = (
+        find_first(raw[frame][column])
+        for frame, column in (("session", "utc_epoch"), ("capture", "session_start"))
+    )
     rank, rank_source = only_rank(ranks)
     return Session(
         nsys_version=facts.get("nsys_version"),
@@ -39,7 +42,7 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         machine=machine,
         machine_source=machine_source,
         utc_epoch_ns=epoch,
-        system_clock_ns=_first(raw["session"]["system_clock"]),
+        system_clock_ns=find_first(raw["session"]["system_clock"]),
         # the exporter shifts events and the start, neither the epoch nor the duration
         origin_ns=_subtract(epoch, start, shift),
         time_shift_ns=shift,
@@ -64,7 +67,13 @@ def read_launcher(raw: RawReport) -> dict[str, str]:
     return _first_values(raw["launcher"])
 
 
-def _first(values: pl.Series) -> int | None:
+def read_time_shift(raw: RawReport) -> int:
+    """Read the nanoseconds that the exporter added to all times; 0 where they are unknown or damaged."""
+    return _as_int(_first_values(raw["facts"]).get("time_shift_ns")) or 0
+
+
+def find_first(values: pl.Series) -> int | None:
+    """Return the first value that is not null; None without any."""
     return next((int(value) for value in values.to_list() if value is not None), None)
 
 

@@ -60,7 +60,7 @@ def edit(report: Path, statement: str) -> None:
         connection.execute(statement)
 
 
-@pytest.mark.parametrize("time", [(1 << 63) - 1, (1 << 62) + 1, -(1 << 63), -(1 << 62) - 1])
+@pytest.mark.parametrize("time", [(1 << 63) - 1, 1 << 62, -(1 << 63), -(1 << 62)])
 def test_events_at_impossible_times_are_left_out_and_counted(tmp_path: Path, time: int) -> None:
     report = write_report(
         tmp_path / "report.sqlite",
@@ -80,11 +80,37 @@ def test_events_at_impossible_times_are_left_out_and_counted(tmp_path: Path, tim
 
 def test_a_session_at_an_impossible_time_has_no_utc(tmp_path: Path) -> None:
     report = write_report(tmp_path / "report.sqlite", ranges=[{"start": 0, "end": 100}])
-    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {1 << 62}")
-    assert build_report(read_report(report)).session.utc_epoch_ns == 1 << 62
-    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {(1 << 62) + 1}")
-    with pytest.warns(UserWarning, match="impossible utc_epoch ignored"):
-        assert build_report(read_report(report)).session.utc_epoch_ns is None
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {(1 << 62) - 200}")
+    assert build_report(read_report(report)).session.utc_epoch_ns == (1 << 62) - 200
+    for utc_ns in (1 << 62, -1):
+        edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {utc_ns}")
+        with pytest.warns(UserWarning, match="impossible utc_epoch ignored"):
+            assert build_report(read_report(report)).session.utc_epoch_ns is None
+
+
+@pytest.mark.parametrize("utc_ns", [0, 1_790_000_000_000_000_000, (1 << 62) - 1])
+@pytest.mark.parametrize("shift_ns", [0, 1_790_000_000_000_000_000, (1 << 62) - 1, -(1 << 62) + 1])
+def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
+    tmp_path: Path, utc_ns: int, shift_ns: int
+) -> None:
+    times = [sign * ((1 << power) - less) for sign in (1, -1) for power in (60, 61, 62) for less in (0, 1, 2)]
+    report = write_report(
+        tmp_path / "report.sqlite",
+        ranges=[{"start": min(0, time), "end": max(0, time)} for time in times],
+        os_calls=[{"start": time, "end": time} for time in times],
+    )
+    edit(report, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = {utc_ns}")
+    edit(report, "DELETE FROM META_DATA_EXPORT WHERE name = 'EXPORT_CONFIG_TIME_SHIFT'")
+    edit(report, f"INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_CONFIG_TIME_SHIFT', '{shift_ns}')")
+    with pytest.warns(UserWarning, match="impossible"):
+        built = build_report(read_report(report))
+    utc = [time - shift_ns + utc_ns for time in times]
+    kept = [
+        time
+        for time, of_time in zip(times, utc, strict=True)
+        if abs(time) < 1 << 62 and abs(of_time) < 1 << 62
+    ]
+    assert built.os_calls["start_ns"].to_list() == kept
 
 
 @pytest.mark.parametrize("number", ["NULL", "7", "rowid % 3"])
