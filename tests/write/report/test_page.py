@@ -148,3 +148,22 @@ def test_bars_are_in_proportion() -> None:
     found = re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', draw_bars(bars, caption="bars"))
     assert [(float(x), float(width)) for x, width in found] == [(20, 60), (80, 20), (0, 20)]
     assert draw_bars([], caption="bars") == ""
+
+
+def test_steps_that_last_years_are_drawn() -> None:
+    """A clock that was set while it was recorded; a page has exact integers for 104 days."""
+    years_ns = 5 * 365 * 86_400 * 10**9
+    known = make_large_training(lanes=2, steps=3, micro_batches=1, per_stage=2)
+    later = {
+        name: getattr(known, name).with_columns(
+            pl.col("end_ns") + pl.when(step=1).then(years_ns).when(step=2).then(years_ns).otherwise(0),
+            pl.col("start_ns") + pl.when(step=2).then(years_ns).otherwise(0),
+        )
+        for name in ("steps", "lane_states")
+    }
+    source = make_source(replace(known, **later))
+    page = write_page(source)
+    spans = read_heat_map(page)["columns"]["span_ns"]
+    assert spans == source.rank_steps["span_ns"].to_list()
+    assert [span > years_ns for span in spans] == [False, True, False] * 2
+    assert "its events are 1,825 days apart" in read_text(read_sections(page)["charts"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.write.chart.columns import pack_table
+from nsys_pp.write.chart.columns import pack_table, round_exact
 from nsys_pp.write.chart.html import embed_json
 from nsys_pp.write.chart.look import color_of, to_hex
 from nsys_pp.write.report.fragments import pack_text
@@ -80,9 +80,8 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         .join(frame, on=["lane", "step"], how="left", maintain_order="left")
     )
     metrics = [metric for metric in _METRICS if _has_values(frame, metric[0])]
-    whole = [pl.col(name).round().cast(pl.Int64) for name in _TIMES]
     columns = grid.select(
-        *whole,
+        *(round_exact(grid[name]) for name in _TIMES),
         pl.col("start_ns").cast(pl.Float64),
         (pl.col("excess_fraction") * _PARTS_PER_UNIT).round().cast(pl.Int64),
         "is_complete",
