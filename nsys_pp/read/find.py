@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.errors import ReportError
@@ -16,6 +17,7 @@ from nsys_pp.read.part_groups import find_group, find_stored, is_part, list_grou
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
+_Unreadable: TypeAlias = dict[str, ReportError] | None  # by the folder; None: the first one is raised
 # Host, process, counter, variable; adjacent stars are included, since two of them would match folders.
 _NSYS_PATTERN = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
@@ -44,17 +46,19 @@ def find_reports(
         inputs: Files, folders, patterns.
         with_parts: Also list parts.
         without: A file that is passed over in folders, as an output is.
-        absent: Receives the error of each input that matches no file (yet), by the input, instead of raising it.
+        absent: Receives the error of each input that matches no file (yet), by the input, and of each folder inside an input that may
+            not be read, by its path, instead of raising it.
 
     Raises:
-        ReportError: An input does not exist, a folder or pattern has no report, or a report is named twice.
+        ReportError: An input does not exist, a folder or pattern has no report, a folder may not be read, or a report is named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
     reports: list[Path] = []
     suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
     for named in inputs:
+        unreadable: _Unreadable = None if absent is None else {}
         try:
-            expanded = _expand(Path(named), suffixes)
+            expanded = _expand(Path(named), suffixes, unreadable)
             if without is not None:
                 expanded = [
                     path for path in expanded if path == Path(named) or _resolve(path) != _resolve(without)
@@ -64,6 +68,8 @@ def find_reports(
                 raise
             absent[str(named)] = error
             continue
+        if absent is not None and unreadable:
+            absent |= unreadable if expanded else {str(named): next(iter(unreadable.values()))}
         for report in _list_parts_of_groups(expanded):
             real = _resolve(report)
             if real in found:
@@ -95,19 +101,19 @@ def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
     return [natural_key(name) for name in path.parts]
 
 
-def _expand(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     try:
         exists, is_folder = named.exists(), named.is_dir()
     except OSError as error:
         raise unreadable_error(named, error) from None
     if is_folder:
-        return [named] if is_table_directory(named) else _search(named, suffixes)
+        return [named] if is_table_directory(named) else _search(named, suffixes, unreadable)
     if exists or named.is_symlink() or list_group(named):
         return [named]
     if _NSYS_PATTERN.search(str(named)):
-        return _match_nsys_pattern(named, suffixes)
+        return _match_nsys_pattern(named, suffixes, unreadable)
     if any(character in str(named) for character in "*?["):
-        return _match(named, suffixes)
+        return _match(named, suffixes, unreadable)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
 
 
@@ -118,14 +124,14 @@ def _list_parts_of_groups(paths: Iterable[Path]) -> Iterator[Path]:
         yield from parts or [path]
 
 
-def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
     pattern = _NSYS_PATTERN.sub("*", str(named))
     if named.suffix.lower() in suffixes:
-        return _match(Path(pattern), suffixes, named=named)
+        return _match(Path(pattern), suffixes, unreadable, named=named)
     found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
     if not found:
-        return _match(Path(pattern), suffixes, named=named)
+        return _match(Path(pattern), suffixes, unreadable, named=named)
     return sorted(found, key=order_of_path)
 
 
@@ -141,27 +147,28 @@ def _glob(pattern: Path) -> list[Path]:
         ) from None
 
 
-def _match(pattern: Path, suffixes: tuple[str, ...], *, named: Path | None = None) -> list[Path]:
+def _match(
+    pattern: Path, suffixes: tuple[str, ...], unreadable: _Unreadable, *, named: Path | None = None
+) -> list[Path]:
     """Expand a pattern that the shell left unexpanded."""
     reports = [
         report
         for match in _glob(pattern)
         for report in (
-            _search(match, suffixes) if match.is_dir() and not is_table_directory(match) else [match]
+            _search(match, suffixes, unreadable)
+            if match.is_dir() and not is_table_directory(match)
+            else [match]
         )
     ]
-    if not reports:
+    if not reports and not unreadable:
         raise ReportError(f"`{named or pattern}` matches no report", "check the pattern and the folder")
     return reports
 
 
-def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """List the reports below a folder."""
-    try:
-        reports = _walk(folder, suffixes)
-    except PermissionError as error:
-        raise unreadable_error(error.filename, error) from None
-    if not reports:
+def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    """List the reports below a folder; none only if folders cannot be read."""
+    reports = _list_folder(folder, suffixes, unreadable)
+    if not reports and not unreadable:
         if any(map(is_part, folder.rglob("*.*"))):
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
@@ -174,7 +181,19 @@ def _search(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return reports
 
 
-def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    """List the reports below a folder; a folder that cannot be read is an error, or is noted in `unreadable`."""
+    try:
+        return _walk(folder, suffixes, unreadable)
+    except OSError as error:
+        refused = unreadable_error(error.filename or folder, error)
+    if unreadable is None:
+        raise refused
+    unreadable[str(folder)] = refused
+    return []
+
+
+def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     reports: list[Path] = []
     for entry in sorted(folder.iterdir(), key=order_of_path):
         if entry.is_dir():
@@ -182,8 +201,8 @@ def _walk(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
             if is_table_directory(entry):
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
-                inner = _walk(entry, suffixes)
-                if not inner and entry.suffix.lower() in suffixes:
+                inner = _list_folder(entry, suffixes, unreadable)
+                if not inner and str(entry) not in (unreadable or {}) and entry.suffix.lower() in suffixes:
                     warnings.warn(
                         f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
                     )

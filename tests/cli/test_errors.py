@@ -168,6 +168,32 @@ def test_a_folder_that_may_not_be_read_is_refused(report: Path, folder: Path, co
         report.parent.chmod(0o700)
 
 
+@pytest.mark.parametrize("command", ["merge", "pipeline", "info", "check"])
+@pytest.mark.parametrize("pattern", [False, True])
+def test_a_folder_inside_that_may_not_be_read_is_skipped(
+    report: Path, folder: Path, command: str, *, pattern: bool
+) -> None:
+    root = report.parent / "run"
+    for name in ("machine1", "machine2", "machine3"):
+        shutil.copytree(PIPELINE / "node2", root / name / "session")
+    closed = [root / "machine1" / "session", root / "machine3"]
+    for inner in closed:
+        inner.chmod(0)
+    named = root / "machine*" if pattern else root
+    arguments = [*arguments_of(command, named, folder=folder), "--keep-going"]
+    try:
+        refused = _run_unprivileged(*arguments[:-1])
+        alone = _run_unprivileged(*arguments_of(command, closed[1], folder=folder), "--keep-going")
+        done = _run_unprivileged(*arguments)
+    finally:
+        for inner in closed:
+            inner.chmod(0o700)
+    assert_refused(refused, f"`{closed[0]}`", "permission denied")
+    assert_refused(alone, f"`{closed[1]}`", "permission denied")
+    assert done.code in (3, 4), done.stderr
+    assert [done.stderr.count(f"`{inner}` may not be read: permission denied") for inner in closed] == [1, 1]
+
+
 @pytest.mark.parametrize("command", ["merge", "project"])
 def test_an_output_that_may_not_be_written_is_refused(report: Path, folder: Path, command: str) -> None:
     folder.chmod(0o555)
