@@ -1,7 +1,8 @@
 """Names of temporary files and folders, and removal of those whose process was killed.
 
 A name ends in a mark of its owner: machine, process, and start of this process. So the next run that writes to the same
-folder can remove what a killed one left (SIGKILL, a lost node), and nothing that is still being written.
+folder can remove what a killed one left (SIGKILL, a lost node), and nothing that is still being written. A folder that was
+moved aside, and was not replaced yet, is moved back.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import shutil
 import socket
 import tempfile
 import time
+import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+MOVED_ASIDE = "old"
+"""Name, in a temporary folder, of the folder that holds an output until the new one is in its place."""
 _NAME_CHARS = 50  # of the output's name, in the name of the temporary file
 _MARK = re.compile(r"\..*\.nsys-pp-(?P<host>[0-9a-f]{10})-(?P<pid>\d{1,10})-(?P<start>\d+)-\w+", re.DOTALL)
 _FOREIGN_S = 86_400  # without a change for so long, a file of another machine is a leftover
@@ -48,7 +52,10 @@ def make_temporary_folder(output: Path) -> Path:
 
 @cache
 def sweep_folder(folder: Path) -> None:
-    """Remove the temporary files and folders of dead processes in a folder, once per process; never raises."""
+    """Remove the temporary files and folders of dead processes in a folder, once per process; no `OSError` is raised.
+
+    An output that a process had moved aside, and did not replace before it was killed, is moved back, with a warning.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = _MARK.fullmatch(entry.name) if entry.name.startswith(".") else None
@@ -95,9 +102,22 @@ def _is_left(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
 def _remove(entry: os.DirEntry[str]) -> None:
     with suppress(OSError):  # of another user, or removed by another process
         if entry.is_dir(follow_symlinks=False):
+            _move_back(Path(entry.path))
             shutil.rmtree(entry.path)
         else:
             os.unlink(entry.path)
+
+
+def _move_back(temporary: Path) -> None:
+    """Move outputs back that are absent in their folder: there is no system call that replaces one folder by another."""
+    aside = temporary / MOVED_ASIDE
+    for output in [*aside.iterdir()] if aside.is_dir() else []:
+        place = temporary.parent / output.name
+        if not os.path.lexists(place):
+            os.rename(output, place)
+            warnings.warn(
+                f"`{place}` is the earlier one: the run that began to replace it was killed", stacklevel=2
+            )
 
 
 def _is_alive(pid: int) -> bool:

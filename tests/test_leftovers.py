@@ -80,3 +80,52 @@ def test_files_of_a_process_end_with_it(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code, tmp_path], check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["result"]
+
+
+_REPLACE = """
+import os, signal, sys
+from pathlib import Path
+from nsys_pp.write.files import replace_folder
+path, renamings = Path(sys.argv[1]), int(sys.argv[2])
+rename = os.rename
+def count(*names):
+    global renamings
+    if renamings == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    renamings -= 1
+    rename(*names)
+os.rename = count
+with replace_folder(path, force=True, is_ours=lambda folder: True) as new:
+    (new / "file").write_text("new")
+"""
+
+
+@pytest.mark.parametrize(("renamings", "content"), [(0, "old"), (1, "old"), (2, "new"), (3, "new")])
+@pytest.mark.parametrize("name", ["run.traces", "x" * 255])
+def test_a_folder_is_whole_after_a_kill_between_renamings(
+    tmp_path: Path, renamings: int, content: str, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "file").write_text("old")
+    subprocess.run([sys.executable, "-c", _REPLACE, folder, str(renamings)], check=False)
+    assert folder.exists() == (renamings != 1)
+    if renamings == 1:
+        with pytest.warns(
+            UserWarning, match="is the earlier one: the run that began to replace it was killed"
+        ):
+            leftovers.sweep_folder.__wrapped__(tmp_path)
+    else:
+        leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (folder / "file").read_text() == content
+
+
+def test_a_folder_that_was_written_again_is_not_replaced_by_an_earlier_one(tmp_path: Path) -> None:
+    folder = tmp_path / "run.traces"
+    folder.mkdir()
+    (folder / "file").write_text("old")
+    subprocess.run([sys.executable, "-c", _REPLACE, folder, "1"], check=False)
+    folder.mkdir()
+    leftovers.sweep_folder.__wrapped__(tmp_path)
+    assert [*tmp_path.rglob("*")] == [folder]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nsys_pp.errors import OutputError
-from nsys_pp.leftovers import make_temporary_file, make_temporary_folder
+from nsys_pp.leftovers import MOVED_ASIDE, make_temporary_file, make_temporary_folder, sweep_folder
 
 _REASONS = {
     errno.ENOSPC: ("the disk is full", "free some space, or write elsewhere with `-o`"),
@@ -96,7 +96,8 @@ def replace_folder(
 ) -> Iterator[Path]:
     """Create a temporary folder next to `path`; rename it to `path` when the block succeeds.
 
-    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder.
+    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder. After a kill between two
+    renamings, `sweep_folder` moves the earlier folder back.
 
     Args:
         path: The folder.
@@ -114,8 +115,9 @@ def replace_folder(
     with translate_errors(path), ExitStack() as own:
         scratch = make_temporary_folder(path)
         (own if removal is None else removal).callback(shutil.rmtree, scratch, ignore_errors=True)
-        new, old = scratch / "new", scratch / "old"
+        new, old = scratch / "new", scratch / MOVED_ASIDE / path.name
         new.mkdir()
+        old.parent.mkdir()
         yield new
         for file in new.rglob("*"):
             if file.is_file() and not file.is_symlink():
@@ -124,6 +126,7 @@ def replace_folder(
             if path.exists():
                 os.rename(path, old)
             os.rename(new, path)
+            os.rename(old.parent, scratch / "replaced")
         except BaseException:  # an interrupt, too: the folder below is removed
             if old.exists() and not path.exists():
                 os.rename(old, path)
@@ -154,6 +157,7 @@ def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) ->
     """
     if not path.parent.is_dir():
         raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
+    sweep_folder(path.parent)
     if not path.exists() and not path.is_symlink():
         return
     if path.is_symlink() or not path.is_dir() or not is_ours(path):
