@@ -20,10 +20,9 @@ import click
 from nsys_pp.cli.error_output import print_error
 from nsys_pp.cli.escapes import escape_line
 from nsys_pp.cli.interrupts import (
-    describe_interrupt,
+    describe_end,
     end_at_once,
     end_on_interrupt,
-    find_stop_reason,
     has_unheard_thread,
     is_interrupt,
 )
@@ -112,15 +111,14 @@ class _MainGroup(OrderedGroup):
 
 def _report_interrupt(error: BaseException) -> int:
     """Print the end of an interrupted program, unless its log of JSON has it; return its exit status."""
-    reason = find_stop_reason()
-    status, word = (1, "") if reason is not None else describe_interrupt()
-    if isinstance(error, click.exceptions.Exit) and error.exit_code == status:
-        return status
-    if reason is not None:
-        print_error(reason.message, reason.hint)
+    end = describe_end()
+    if isinstance(error, click.exceptions.Exit) and error.exit_code == end.status:
+        return end.status
+    if end.is_error:
+        print_error(end.message, end.hint)
     else:
-        click.echo(word, err=True)
-    return status
+        click.echo(end.message, err=True)
+    return end.status
 
 
 def _report_error(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from nsys_pp.errors import NsysPPError
 
@@ -64,22 +64,28 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-def describe_interrupt() -> tuple[int, str]:
-    """Return the exit status of an interrupted program, as in shells, and its last word."""
+class End(NamedTuple):
+    """The end of a program that was interrupted: exit status, last words, and a hint where these are an error."""
+
+    status: int
+    message: str
+    hint: str | None = None
+    is_error: bool = False
+
+
+def describe_end() -> End:
+    """Describe the end of an interrupted program: by the reason of `stop_main_thread`, or as in shells."""
+    if _stop_reason:
+        return End(1, _stop_reason[0].message, _stop_reason[0].hint, is_error=True)
     if not _cause or _cause[0] == signal.SIGINT:
-        return INTERRUPTED, "Interrupted"
-    return 128 + _cause[0], "Terminated"
+        return End(INTERRUPTED, "Interrupted")
+    return End(128 + _cause[0], "Terminated")
 
 
 def stop_main_thread(reason: NsysPPError) -> None:
     """Stop the work of the main thread as Ctrl-C does; called from another thread, inside `end_on_interrupt`."""
     _stop_reason.append(reason)
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def find_stop_reason() -> NsysPPError | None:
-    """Return the reason of `stop_main_thread`; None where it was not called."""
-    return _stop_reason[0] if _stop_reason else None
 
 
 def has_unheard_thread() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from nsys_pp.cli.interrupts import describe_interrupt, find_stop_reason, is_interrupt
+from nsys_pp.cli.interrupts import describe_end, is_interrupt
 from nsys_pp.cli.log import Record, describe_outputs, log_note
 from nsys_pp.cli.unforeseen import explain_unforeseen
 from nsys_pp.errors import NsysPPError
@@ -38,10 +38,8 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | N
     if isinstance(error, click.ClickException):
         return error.exit_code, {"message": error.format_message(), "hint": None}
     if is_interrupt(error):
-        if (reason := find_stop_reason()) is not None:
-            return 1, {"message": reason.message, "hint": reason.hint}
-        status, word = describe_interrupt()
-        return status, {"message": word, "hint": None}
+        end = describe_end()
+        return end.status, {"message": end.message, "hint": end.hint}
     message, hint = explain_unforeseen(error)
     return 1, {"message": message, "hint": hint}
 
