@@ -31,7 +31,12 @@ from nsys_pp.training.run.labels import label_jobs
 from nsys_pp.training.run.lanes import build_lanes
 from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
 from nsys_pp.training.run.schedule import recognise_schedule
-from nsys_pp.training.run.step_sources import describe_cuts, describe_phases, describe_sources
+from nsys_pp.training.run.step_sources import (
+    describe_cuts,
+    describe_phases,
+    describe_restart,
+    describe_sources,
+)
 from nsys_pp.training.run.transfers import pair_messages
 from nsys_pp.training.run.unexplained import doubt_schedule
 
@@ -105,6 +110,7 @@ def find_training(
     lanes, notes = _find_lanes(roster, clocks, frames, captures)
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     numbers = number_steps(by_lane["steps"])
+    notes += describe_restart(by_lane["steps"], numbers)
     by_lane |= {name: renumber_steps(by_lane[name], numbers) for name in _BY_STEP}
     run_steps = join_steps(by_lane["steps"], numbers)
     if steps is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
+
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, gather, has_value, pack, set_column, whole_numbers
+from nsys_pp.arrays.columns import gather, has_value, set_column, whole_numbers
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
@@ -28,15 +30,19 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the consecutive
     steps of each capture of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
     consists of the numbered steps of all lanes or, where no step is numbered, of the steps of the lane with the most
-    steps; then the first step of any lane is number 0.
+    steps; then the first step of any lane is number 0. Where two lanes have numbers in another order, a counter restarted, and names
+    do not identify steps: all steps are counted.
 
     Args:
         steps: `LANE_STEPS`.
 
     Returns:
-        `STEP_NUMBERS`. A step has no number if another step of its lane has this number in its name.
+        `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of its lane has this
+        number in its name.
     """
     ordered = steps.select("lane", "step", "is_numbered", "start_ns", "end_ns").sort("lane", "start_ns")
+    if not _has_one_order(ordered.filter("is_numbered")):
+        ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
     counted = ordered.filter(~pl.col("is_numbered"))
     numbered = ordered.filter("is_numbered")
     if counted.is_empty():
@@ -74,13 +80,8 @@ def renumber_steps(frame: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     (lane, step), (of_lane, of_step) = (
         (whole_numbers(rows["lane"]), whole_numbers(rows["step"])) for rows in (frame, numbers)
     )
-    if len(find_distinct(pack(of_lane, of_step))[0]) == len(
-        numbers
-    ):  # else a number repeats, as after a restart
-        row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
-        return set_column(frame, gather(numbers["run_step"], row).alias("step"))
-    joined = frame.join(numbers, on=["lane", "step"], how="left", maintain_order="left")
-    return joined.with_columns(step="run_step").drop("run_step")
+    row = np.where(has_value(frame["step"]), find_pairs(of_lane, of_step, lane, step), -1)
+    return set_column(frame, gather(numbers["run_step"], row).alias("step"))
 
 
 def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
@@ -95,6 +96,28 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """
     renumbered = renumber_steps(steps, numbers).drop_nulls("step")
     return conform(renumbered.sort("step", "lane"), RUN_STEPS)
+
+
+def _has_one_order(numbered: pl.DataFrame) -> bool:
+    """Return whether all lanes have the numbers in their names in one order.
+
+    Args:
+        numbered: lane, step; by lane, then time.
+    """
+    step = numbered["step"].to_numpy()
+    follows = np.diff(numbered["lane"].to_numpy()) == 0
+    before, after = step[:-1][follows], step[1:][follows]
+    if (before < after).all():
+        return True
+    pairs = pl.DataFrame({"before": before, "after": after}).unique()
+    order: TopologicalSorter[int] = TopologicalSorter()
+    for first, second in pairs.rows():
+        order.add(second, first)
+    try:
+        order.prepare()
+    except CycleError:
+        return False
+    return True
 
 
 def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
@@ -133,11 +156,13 @@ def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
-    """Return the numbers at positions, extrapolated by 1 per position beyond both ends.
+    """Return the numbers at positions, extrapolated by 1 per position beyond both ends, and beyond all numbers.
 
     >>> _extrapolate(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
     array([ 9, 10, 13, 15])
     """
-    inside = positions.clip(0, len(numbers) - 1)
-    extended: Int64s = numbers[inside] + positions - inside
+    last = len(numbers) - 1
+    inside = numbers[positions.clip(0, last)]
+    before, after = numbers.min() + positions, numbers.max() + positions - last
+    extended: Int64s = np.where(positions < 0, before, np.where(positions > last, after, inside))
     return extended

@@ -1,4 +1,4 @@
-"""Sentences on steps and phases that no range names, and on steps that captures cut."""
+"""Sentences on steps and phases that no range names, and on steps that restart, or that captures cut."""
 
 from __future__ import annotations
 
@@ -22,6 +22,22 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         _describe(own, is_several=len(lanes) > 1)
         for own in reasons.partition_by("source", maintain_order=True)
     ]
+
+
+def describe_restart(steps: pl.DataFrame, numbers: pl.DataFrame) -> list[str]:
+    """Describe numbers in names that do not identify steps, as they restart during the run.
+
+    Args:
+        steps: `LANE_STEPS`, with the numbers of the reports.
+        numbers: `STEP_NUMBERS` of them.
+
+    Returns:
+        A sentence; none if the steps of the run have the numbers in their names.
+    """
+    named = steps.filter("is_numbered").join(numbers, on=["lane", "step"])
+    if (named["step"] == named["run_step"]).all():
+        return []
+    return ["the numbers in the names of steps restart during the run: its steps are counted, from 0"]
 
 
 def describe_cuts(steps: pl.DataFrame) -> list[str]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.training import RUN_SPANS, RUN_STEPS, span_steps
 from nsys_pp.training.run.run_steps import STEP_NUMBERS, join_steps, number_steps, renumber_steps
+from nsys_pp.training.run.step_sources import describe_restart
 from tests.training.scheduled_runs import STEPS_BY_LANE, fill_columns
 
 
@@ -83,6 +84,47 @@ def test_counted_steps_take_the_numbers_of_those_that_are_named() -> None:
         (1, 3, 305, 405, False),
     )
     assert numbers(found)[2:] == [(1, 0, 9), (1, 1, 10), (1, 2, 20), (1, 3, 21)]
+
+
+_CAPTURES = st.lists(
+    st.tuples(st.booleans(), st.permutations(range(8)), st.integers(1, 8), st.integers(-5, 5)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(deadline=None)
+@given(_CAPTURES)
+def test_a_number_is_of_one_step_of_a_lane(captures: list[tuple[bool, list[int], int, int]]) -> None:
+    """Numbers in names in any order, and counted steps of other captures at any time."""
+    rows = [
+        (lane, names[at] if is_named else at, 100 * (first + at), 100 * (first + at) + 100, is_named)
+        for lane, (is_named, names, count, first) in enumerate(captures)
+        for at in range(count)
+    ]
+    found = numbers(steps(*rows))
+    assert [(lane, step) for lane, step, _ in found] == [(lane, step) for lane, step, *_ in rows]
+    assert len({(lane, number) for lane, _, number in found}) == len(rows)
+
+
+def test_names_of_a_counter_that_restarts_identify_no_steps() -> None:
+    """The first lane records the steps 10, 11, 12, the second one 12 and the steps 10 and 11 after a restart."""
+    found = steps(
+        *((0, 10 + at, 100 * at, 100 * at + 100, True) for at in range(3)),
+        *((1, step, 100 * at + 1, 100 * at + 101, True) for at, step in [(2, 12), (3, 10), (4, 11)]),
+    )
+    assert numbers(found) == [(0, 10, 0), (0, 11, 1), (0, 12, 2), (1, 12, 2), (1, 10, 3), (1, 11, 4)]
+    (note,) = describe_restart(found, number_steps(found))
+    assert "restart during the run" in note
+
+
+def test_names_in_one_order_on_all_lanes_are_kept_whatever_the_order_is() -> None:
+    found = steps(
+        *((0, step, 100 * at, 100 * at + 100, True) for at, step in enumerate([12, 10, 11])),
+        *((1, step, 100 * at, 100 * at + 100, True) for at, step in enumerate([12, 11])),
+    )
+    assert all(step == number for _, step, number in numbers(found))
+    assert describe_restart(found, number_steps(found)) == []
 
 
 def test_steps_without_a_name_on_a_lane_that_names_others_lie_before_and_after() -> None:
