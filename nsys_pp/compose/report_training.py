@@ -19,7 +19,7 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOB_KIND, JOBS, REPORT_FRAMES, SCHEDULED_KINDS
 from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import project_compute, project_ranges
 from nsys_pp.projection.waited_calls import Waited, find_waited_calls
@@ -89,7 +89,12 @@ def find_links(report: Report, scope: str = "auto") -> Links:
     )
     waited = None
     if scope == "auto":
-        waited = find_waited_calls(report.ranges, report.api_calls, launches["call_row"].to_numpy())
+        waited = find_waited_calls(
+            report.ranges,
+            report.api_calls,
+            launches["call_row"].to_numpy(),
+            device=find_launch_devices(report.gpu_ops, launches),
+        )
     return Links(launches=launches, requests=requests, waited=waited)
 
 

@@ -301,19 +301,27 @@ def _filter_steps(
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """List the intervals of loading data on the host of each lane: lane, host_start_ns, host_end_ns.
 
-    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile.
+    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile. They delay the GPUs of
+    these jobs, all GPUs of the process where these launched nothing.
     """
-    thread = ["report", "process_key", "thread_key"]
+    process = ["report", "process_key"]
+    thread = [*process, "thread_key"]
     is_data = pl.col("kind") == "data"
-    loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data)
-    if len(loading):
-        working = jobs[[*thread, "kind"]].filter(~is_data).unique(thread)
-        loading = loading.unique().join(working, on=thread, how="semi")
-    return (
-        lanes.select("lane", "report", "process_key")
-        .join(loading, on=["report", "process_key"])
-        .select("lane", *_HOST)
+    loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data).unique()
+    if loading.is_empty():
+        return pl.DataFrame(
+            schema={"lane": lanes.schema["lane"], **{name: jobs.schema[name] for name in _HOST}}
+        )
+    working = jobs[[*thread, "device_id", "kind"]].filter(~is_data).drop("kind").unique()
+    own = working.drop_nulls("device_id")
+    others = working.join(own, on=thread, how="anti").drop("device_id")
+    delayed = pl.concat(
+        [
+            lanes.join(own, on=[*process, "device_id"]).select("lane", *thread),
+            lanes.join(others, on=process).select("lane", *thread),
+        ]
     )
+    return loading.join(delayed, on=thread).select("lane", *_HOST)
 
 
 def _note_steps(by_lane: Mapping[str, pl.DataFrame], lanes: pl.DataFrame) -> list[str]:

@@ -73,6 +73,18 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     return launches if launches["op_id"].is_sorted() else launches.sort("op_id", maintain_order=True)
 
 
+def find_launch_devices(gpu_ops: pl.DataFrame, launches: pl.DataFrame) -> Int64s:
+    """Find the device of each launch; -1 where it is unknown.
+
+    Args:
+        gpu_ops: `GPU_OPS`, in order of op_id.
+        launches: `LAUNCHES`.
+    """
+    device = gpu_ops["device_id"].fill_null(-1).to_numpy().astype(np.int64)
+    of_launches: Int64s = device[launches["op_id"].to_numpy()]
+    return of_launches
+
+
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
     """Pack (process, correlation id) into one integer; processes outside `processes` share an unused index."""
     correlation_id = frame["correlation_id"]

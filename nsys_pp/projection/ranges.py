@@ -37,7 +37,7 @@ from nsys_pp.projection.device_intervals import (
     gather_launched,
     project_onto_targets,
 )
-from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.pieces import is_large, split_pieces
 from nsys_pp.projection.waited_calls import Waited, WaitedCalls, find_waited_calls
 
@@ -207,7 +207,9 @@ def _project_launches(
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
         return _project(ranges, crosses, api_calls, launched, names, scope, waited, threads)
     if scope == "auto" and waited is None:
-        waited = find_waited_calls(ranges, api_calls, launches["call_row"].to_numpy())
+        waited = find_waited_calls(
+            ranges, api_calls, launches["call_row"].to_numpy(), device=find_launch_devices(gpu_ops, launches)
+        )
     parts = []
     for piece in split_pieces(ranges, api_calls, launches, waited if scope == "auto" else None):
         launched = gather_launched(gpu_ops, piece.launches, per_stream=per_stream)
@@ -242,7 +244,10 @@ def _project(
         rows = np.flatnonzero(~crosses)
         ordered = order_calls(api_calls, "thread") if waited is None else None
         if waited is None:
-            waited = find_waited_calls(ranges, api_calls, launched.call_row, ordered=ordered)
+            device = np.array([-1 if target[0] is None else target[0] for target in launched.targets])
+            waited = find_waited_calls(
+                ranges, api_calls, launched.call_row, device=device[launched.target], ordered=ordered
+            )
         for added in waited.select(launched.call_row, len(api_calls)):
             if not len(rows):
                 break

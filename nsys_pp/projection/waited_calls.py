@@ -88,18 +88,25 @@ class _Pair(Struct, frozen=True, kw_only=True):
 
 
 def find_waited_calls(
-    ranges: pl.DataFrame, api_calls: pl.DataFrame, call_row: Int64s, *, ordered: OrderedCalls | None = None
+    ranges: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    call_row: Int64s,
+    *,
+    device: Int64s | None = None,
+    ordered: OrderedCalls | None = None,
 ) -> Waited:
     """Find the launching calls that threads with ranges waited for, certainly and possibly.
 
     Two threads are judged by all their events in the capture. The first thread of a process (its main thread, or else the
     one with the first event) may wait where nothing speaks against it; other threads need evidence, and none of
-    them waits for the first thread but by ranges without calls.
+    them waits for the first thread but by ranges without calls. No thread waits for one with ranges of its own that launches on
+    other devices only: it is the thread of another GPU, as where one process trains on all GPUs of a machine.
 
     Args:
         ranges: `RANGES`, any order.
         api_calls: `API_CALLS`, any order.
         call_row: Rows of `api_calls` that launched operations; a row may be repeated.
+        device: Device of each of these launches; None: all are on one device.
         ordered: All of `api_calls`, by thread; None: sorted here, where threads may wait.
 
     Returns:
@@ -118,12 +125,15 @@ def find_waited_calls(
         if len(own) * waiting_counts[process] > _MOST_PAIRS
     }
     may_wait = _find_first_threads(ranges, api_calls, crowded) if crowded else set()
+    devices = {} if device is None else _list_devices(api_calls, call_row, device)
+    with_ranges = {*waiting["thread_key"]}
     candidates = sorted(
         (key, worker, process)
         for process, key in waiting.iter_rows()
         if process not in crowded or key in may_wait
         for worker in workers_by_process.get(process, ())
         if worker != key
+        and not (worker in with_ranges and key in devices and devices[key].isdisjoint(devices[worker]))
     )
     if not candidates:
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
@@ -165,6 +175,16 @@ def _list_threads(events: pl.DataFrame, is_listed: Bools | None = None) -> pl.Da
         return index_rows(events[["process_key", "thread_key"]], find_first_rows(thread))
     rows = np.flatnonzero(is_listed)
     return index_rows(events[["process_key", "thread_key"]], rows[find_first_rows(thread[rows])])
+
+
+def _list_devices(api_calls: pl.DataFrame, call_row: Int64s, device: Int64s) -> dict[int, set[int]]:
+    """List the devices of each thread's launches; none if all are on one device."""
+    devices: dict[int, set[int]] = {}
+    if len(device) and (device != device[0]).any():
+        launches = pl.DataFrame({"thread": api_calls["thread_key"].to_numpy()[call_row], "device": device})
+        for thread, own in launches.unique().iter_rows():
+            devices.setdefault(thread, set()).add(own)
+    return devices
 
 
 def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes: set[int]) -> set[int]:

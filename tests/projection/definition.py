@@ -51,11 +51,12 @@ def _list_waited(
     `test_waited_calls.py` compares these with true waits.
     """
     launching = [
-        at
+        (at, -1 if op["device_id"] is None else op["device_id"])
         for at, key in enumerate(api_calls.select("process_key", "correlation_id").rows())
-        if ops_of.get(key)
+        for op in ops_of.get(key, [])
     ]
-    found = find_waited_calls(ranges, api_calls, np.array(launching, dtype=np.int64))
+    call_row, device = np.array(launching, dtype=np.int64).reshape(-1, 2).T
+    found = find_waited_calls(ranges, api_calls, call_row, device=device)
     return [
         set(zip(pairs.thread.tolist(), pairs.call_row.tolist(), strict=True))
         for pairs in (found.certain, found.possible)

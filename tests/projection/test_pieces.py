@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.projection import pieces
-from nsys_pp.projection.launches import match_launches
+from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.ranges import Scope, project_compute, project_ranges
 from nsys_pp.projection.waited_calls import find_waited_calls
 from tests.projection.random_reports import Frames, frames, random_frames
@@ -19,7 +19,9 @@ from tests.projection.random_reports import Frames, frames, random_frames
 def split(report: Frames, piece_rows: int) -> list[pieces.Piece]:
     ranges, api_calls, gpu_ops = report
     ranges, launches = ranges.sort("range_id"), match_launches(api_calls, gpu_ops)
-    waited = find_waited_calls(ranges, api_calls, launches["call_row"].to_numpy())
+    waited = find_waited_calls(
+        ranges, api_calls, launches["call_row"].to_numpy(), device=find_launch_devices(gpu_ops, launches)
+    )
     with mock.patch.object(pieces, "_PIECE_ROWS", piece_rows):
         return list(pieces.split_pieces(ranges, api_calls, launches, waited))
 
