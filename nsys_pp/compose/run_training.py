@@ -133,12 +133,10 @@ def find_training(
     lane_states = build_lane_states(
         lanes=lanes,
         steps=run_steps,
-        compute_segments=by_lane["compute_segments"],
-        waits=by_lane["waits"],
         jobs=jobs,
         data_jobs=_data_jobs(frames["jobs"], lanes),
         transfers=transfers,
-        anchors=by_lane["anchors"],
+        **{name: by_lane[name] for name in ("compute_segments", "waits", "anchors")},
     )
     ideal, impossible = build_ideal(lanes, run_steps, jobs, recognised)
     presets = [recorded.part.facts.preset for recorded in inputs]
