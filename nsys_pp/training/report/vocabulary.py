@@ -311,7 +311,8 @@ def _match_names(
     ruled = wanted.with_columns(rule=first).drop_nulls("rule")
     parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
     nothing = ruled.clear().with_columns(pl.lit(None, pl.String).alias(group) for group in groups)
-    return pl.concat([nothing, *parts], how="diagonal").with_columns(
+    found = pl.concat([nothing, *parts], how="diagonal").select(*keys, "rule", *groups)
+    return found.with_columns(
         pl.col(keys).cast(NAME),
         cast_numbers(pl.col([group for group in groups if group not in WORDS])),
     )

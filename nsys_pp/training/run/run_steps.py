@@ -37,10 +37,11 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
         steps: `LANE_STEPS`.
 
     Returns:
-        `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of its lane has this
-        number in its name.
+        `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of its lane has it:
+        one with this number in its name, or an earlier one.
     """
     ordered = steps.select("lane", "step", "is_numbered", "start_ns", "end_ns").sort("lane", "start_ns")
+    ordered = ordered.with_columns(is_named="is_numbered")
     if not _has_one_order(ordered.filter("is_numbered")):
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
     counted = ordered.filter(~pl.col("is_numbered"))
@@ -63,6 +64,7 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     if numbered.is_empty():
         matched = matched.with_columns(pl.col("run_step") - pl.col("run_step").min())
     named = numbered.with_columns(run_step="step")
+    matched = matched.unique(["lane", "run_step"], keep="first", maintain_order=True)
     numbers = pl.concat([named, matched.join(named, on=["lane", "run_step"], how="anti")])
     return conform(numbers.sort("lane", "start_ns"), STEP_NUMBERS)
 
@@ -146,11 +148,13 @@ def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
 def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
     """Number the stretches of consecutive steps: a lane, or of a lane with several captures each, where their steps are counted.
 
+    Steps with a number in their name follow one another, also where names do not identify steps.
+
     Returns:
         Row of the first step of each stretch, and the stretch of each step.
     """
-    lane, step, is_numbered = (steps[name].to_numpy() for name in ("lane", "step", "is_numbered"))
-    is_apart = ~(is_numbered[1:] | is_numbered[:-1]) & (np.diff(step) != 1)
+    lane, step, is_named = (steps[name].to_numpy() for name in ("lane", "step", "is_named"))
+    is_apart = ~(is_named[1:] | is_named[:-1]) & (np.diff(step) != 1)
     begins = np.append(True, (lane[1:] != lane[:-1]) | is_apart)[: len(lane)]
     return np.flatnonzero(begins), np.cumsum(begins) - 1
 
