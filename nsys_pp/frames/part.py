@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nsys_pp.frames.report import Session
 
-FORMAT = 15  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 16  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAMES_MEMBER = "part.json", "trace.blocks", "frames"
