@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from nsys_pp.compose.captures import Captures
 from nsys_pp.compose.clocks import Clocks, align_inputs
 from nsys_pp.compose.inputs import Input
 from nsys_pp.compose.report import extract_report, redraw_report, survey_report
@@ -98,7 +99,7 @@ def _key(value: Any) -> Any:
         return id(value)  # kept with the result
     if isinstance(value, Input):
         return str(value.path), _digest(value.part)
-    if isinstance(value, Clocks):
+    if isinstance(value, Clocks | Captures):
         return _digest(value)
     if isinstance(value, Mapping):
         return tuple((name, _key(one)) for name, one in value.items())

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools
+from nsys_pp.frames.columns import build_null
 
 _CATEGORIES = (pl.Enum, pl.Categorical)
 _SPLIT = (pl.Boolean, *_CATEGORIES)
@@ -59,12 +60,7 @@ def set_nulls(column: pl.Series, is_null: pl.Series) -> pl.Series:
         column: The column.
         is_null: Mask of the values.
     """
-    return pl.Series._from_pyseries(column._s.set(is_null._s, _build_null(column.dtype)._s))
-
-
-@cache
-def _build_null(dtype: pl.DataType) -> pl.Series:
-    return pl.Series([None], dtype=dtype)
+    return pl.Series._from_pyseries(column._s.set(is_null._s, build_null(column.dtype)._s))
 
 
 @cache

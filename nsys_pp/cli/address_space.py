@@ -25,7 +25,7 @@ def check_address_space() -> None:
     limited = f"the address space is limited to {limit / _MIB:,.0f} MiB (`ulimit -v`)"
     if limit < _LEAST_MIB * _MIB:
         raise NsysPPError(f"{limited}, and nsys-pp needs more than {_LEAST_MIB} MiB to start", _HINT)
-    from nsys_pp.cli.log import log_note  # loads what `--help` needs not
+    from nsys_pp.cli.log import log_note  # with modules that `--help` does not need
 
     log_note(
         f"{limited}: with less than {_USUAL_MIB:,} MiB, libraries may end the program without a word; {_HINT}"

@@ -11,7 +11,6 @@ import polars as pl
 
 from nsys_pp.compose.bubble_hosts import list_bubble_hosts
 from nsys_pp.compose.run import Run
-from nsys_pp.compose.run_training import number_run
 from nsys_pp.frames.causes import HOST_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part_host import HOST_FRAMES
@@ -76,8 +75,8 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     work = partial(list_bubble_hosts, nsys=run.batch.nsys)
     read = run.batch.map("reading hosts", list(frames), work, frames)
     parts = [HOST_TIMES.to_frame()]
-    numbered = number_run(run.inputs, run.roster, run.clocks)
-    captures, kept = run.captures, training.steps.select("lane", "step")
+    numbered, captures = run.numbered_steps, run.captures
+    kept = training.steps.select("lane", "step")
     for report, recorded in wanted.items():
         hosts = _read_part_hosts(recorded.path) if is_part(recorded.path) else read.get(recorded.path)
         if hosts is None or hosts.is_empty():

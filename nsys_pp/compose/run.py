@@ -219,6 +219,7 @@ class _Joint:
             self.inputs,
             self.roster,
             self.clocks,
+            self.captures,
             schedule=self._run._schedule,
             steps=self._run.steps,
             infer_jobs=self._run._infer_jobs,
@@ -226,7 +227,7 @@ class _Joint:
 
     @cached_property
     def numbered_steps(self) -> NumberedSteps:
-        return number_run(self.inputs, self.roster, self.clocks)
+        return number_run(self.inputs, self.roster, self.clocks, self.captures)
 
 
 def _warn_of_data(inputs: Sequence[Input]) -> None:

@@ -78,7 +78,6 @@ class NumberedSteps(Struct, frozen=True, kw_only=True):
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     numbers: pl.DataFrame  # STEP_NUMBERS
-    captures: Captures
     notes: list[str]
 
 
@@ -86,6 +85,7 @@ def find_training(
     inputs: Sequence[Input],
     roster: pl.DataFrame,
     clocks: Clocks,
+    captures: Captures,
     *,
     schedule: str | None = None,
     steps: StepWindow | None = None,
@@ -97,6 +97,7 @@ def find_training(
         inputs: Parts with the frames of `GATHERED_FRAMES`.
         roster: `ROSTER` of them.
         clocks: Clocks of them.
+        captures: From `find_run_captures`.
         schedule: Name of the pipeline schedule; None: recognised.
         steps: Include only these steps.
         infer_jobs: Infer jobs from messages where no range is a job.
@@ -104,7 +105,6 @@ def find_training(
     Raises:
         NsysPPError: `steps` contains none of the steps.
     """
-    captures = find_run_captures(inputs, roster)
     frames = _gather(inputs, clocks, GATHERED_FRAMES, captures)
     frames["jobs"], is_inferred = _choose_jobs(frames["jobs"], infer_jobs=infer_jobs)
     lanes, notes = _find_lanes(roster, clocks, frames, captures)
@@ -166,17 +166,16 @@ def find_training(
     )
 
 
-def number_run(inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks) -> NumberedSteps:
+def number_run(
+    inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks, captures: Captures
+) -> NumberedSteps:
     """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
-    captures = find_run_captures(inputs, roster)
     frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
     frames["jobs"], _ = _choose_jobs(frames["jobs"], infer_jobs=False)
     lanes, notes = _find_lanes(roster, clocks, frames, captures)
     steps = _assign_lanes("steps", frames["steps"], lanes)
     numbers = number_steps(steps)
-    return NumberedSteps(
-        lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, captures=captures, notes=notes
-    )
+    return NumberedSteps(lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, notes=notes)
 
 
 def find_run_captures(inputs: Sequence[Input], roster: pl.DataFrame) -> Captures:

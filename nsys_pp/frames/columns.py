@@ -47,11 +47,12 @@ def build_nulls(name: str, dtype: PolarsDataType, count: int) -> pl.Series:
     >>> build_nulls("step", pl.Int64, 2).to_list()
     [None, None]
     """
-    return _build_null(dtype).new_from_index(0, count).alias(name)
+    return build_null(dtype).new_from_index(0, count).alias(name)
 
 
 @cache
-def _build_null(dtype: PolarsDataType) -> pl.Series:
+def build_null(dtype: PolarsDataType) -> pl.Series:
+    """Build a column of one null; the same one each time."""
     return pl.Series([None], dtype=dtype)
 
 

@@ -40,8 +40,8 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
         `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of its lane has it:
         one with this number in its name, or an earlier one.
     """
-    ordered = steps.select("lane", "step", "is_numbered", "start_ns", "end_ns").sort("lane", "start_ns")
-    ordered = ordered.with_columns(is_named="is_numbered")
+    columns = ("lane", "step", "is_numbered", "start_ns", "end_ns")
+    ordered = steps.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
     if not _has_one_order(ordered.filter("is_numbered")):
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
     counted = ordered.filter(~pl.col("is_numbered"))
