@@ -21,7 +21,7 @@ from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
-from nsys_pp.model.findings import count_unnamed, find_row_findings, list_left_out
+from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.integrity import Integrity, check_integrity

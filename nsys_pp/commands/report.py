@@ -21,7 +21,7 @@ from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.model.recorded_kinds import list_missing_of
+from nsys_pp.model.contents import list_missing_of
 from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.report.rank_steps import build_rank_steps

@@ -22,7 +22,7 @@ from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.model.recorded_kinds import explain_absence
+from nsys_pp.model.contents import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.tables.summary import registry
 from nsys_pp.tables.summary.table import TableOptions

@@ -19,7 +19,7 @@ from nsys_pp.compose.report_view import Window
 from nsys_pp.compose.without_gpus import draw_host, is_content_open
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
-from nsys_pp.model.fingerprint import compute_fingerprint
+from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
 from nsys_pp.read.part_groups import find_stored, is_like_part, list_group
 from nsys_pp.training.report.job_ranges import list_job_ranges

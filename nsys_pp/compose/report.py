@@ -32,9 +32,7 @@ from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
 from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.model.contents import count_rows
-from nsys_pp.model.data_warnings import find_data_warnings
-from nsys_pp.model.recorded_kinds import name_recorded
+from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
 from nsys_pp.read import keep_last_file, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.stages import enter_stage

@@ -16,7 +16,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part_host import HOST_FRAMES
 from nsys_pp.frames.requested import HOST_TIMES
 from nsys_pp.frames.training import Training
-from nsys_pp.model.recorded_kinds import name_option
+from nsys_pp.model.contents import name_option
 from nsys_pp.read import is_part, read_part
 from nsys_pp.training.run.run_steps import renumber_steps
 

@@ -122,9 +122,7 @@ class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fingerprint: int  # of `Report`
     preset: str = ""  # name of the naming rules; "" where none fits
     unmatched: tuple[str, ...] = ()  # options of the user that fit no range
-    data_warnings: tuple[
-        str, ...
-    ] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.data_warnings`
+    data_warnings: tuple[str, ...] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.contents`
     recorded: tuple[str, ...] | None = (
         None  # kinds of data with rows; None: neither jobs nor aggregates were read
     )

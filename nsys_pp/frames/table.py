@@ -131,7 +131,7 @@ class Table(Struct, Generic[Source], frozen=True, kw_only=True):
         columns: Its columns, in order; the last one is the name of the row.
         caption: Computation of its numbers, and rows that overlap.
         build: Function that builds its sorted rows from a training, a summary, or two trainings.
-        needs: Kinds of records (`nsys_pp.model.recorded_kinds`), of which at least one must be recorded; (): none.
+        needs: Kinds of records (`nsys_pp.model.contents`), of which at least one must be recorded; (): none.
         totals: Columns that may be added up; () if rows overlap.
         sort: Column that sorts the rows within their group, descending; "" if they have a fixed order.
         is_fixed: It has the same few rows for all reports, so no limit applies.

@@ -11,32 +11,40 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
-from nsys_pp.model.activities import build_activities
-from nsys_pp.model.api_calls import build_api_calls
-from nsys_pp.model.copy_kinds import list_pageable_copies
-from nsys_pp.model.counters import build_counters
-from nsys_pp.model.damage import drop_impossible, drop_reversed, number_events
-from nsys_pp.model.devices import build_devices, build_gpus, number_gpus
-from nsys_pp.model.diagnostics import build_diagnostics
-from nsys_pp.model.exported_tables import build_exported_tables
-from nsys_pp.model.fingerprint import compute_fingerprint
-from nsys_pp.model.gpu_ops import OP_TABLES, build_gpu_ops, build_op_details
-from nsys_pp.model.limits import check_limits
-from nsys_pp.model.memory_events import build_memory_events
-from nsys_pp.model.mpi import build_mpi_calls
-from nsys_pp.model.mpi_messages import build_mpi_messages
-from nsys_pp.model.nccl import build_nccl_calls, read_nccl_events
-from nsys_pp.model.os_calls import build_os_calls
-from nsys_pp.model.overheads import build_overheads
-from nsys_pp.model.payloads import Structures, read_structures
-from nsys_pp.model.processes import build_processes, build_streams, build_threads
+from nsys_pp.model.activities import build_activities, build_os_calls, build_thread_runs
+from nsys_pp.model.communication import (
+    build_mpi_calls,
+    build_mpi_messages,
+    build_nccl_calls,
+    read_nccl_events,
+)
+from nsys_pp.model.contents import build_diagnostics, build_exported_tables
+from nsys_pp.model.damage import check_limits, drop_impossible, drop_reversed, drop_unusable, number_events
+from nsys_pp.model.gpu_ops import (
+    OP_TABLES,
+    build_api_calls,
+    build_gpu_ops,
+    build_memory_events,
+    build_op_details,
+    build_overheads,
+    build_stream_calls,
+    list_pageable_copies,
+)
+from nsys_pp.model.identity import (
+    build_devices,
+    build_gpus,
+    build_processes,
+    build_ranks,
+    build_session,
+    build_streams,
+    build_threads,
+    compute_fingerprint,
+    number_gpus,
+    read_launcher,
+)
+from nsys_pp.model.metrics import build_counters, build_sampled_metrics
+from nsys_pp.model.names import Structures, read_structures
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events, split_events
-from nsys_pp.model.ranks import build_ranks
-from nsys_pp.model.sampled_metrics import build_sampled_metrics
-from nsys_pp.model.session import build_session, read_launcher
-from nsys_pp.model.stream_calls import build_stream_calls
-from nsys_pp.model.thread_runs import build_thread_runs
-from nsys_pp.model.usable_rows import drop_unusable
 
 __all__ = ["add_activities", "build_report"]
 

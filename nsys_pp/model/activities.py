@@ -1,21 +1,21 @@
-"""Rows of tables that are shown on request -> ACTIVITIES."""
+"""What threads, processors and GPUs do besides: ACTIVITIES (tables shown on request), OS_CALLS, THREAD_RUNS."""
 
 from __future__ import annotations
+
+import json
 
 import polars as pl
 
 from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.ids import pid, process_key
 from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.model.event_records import find_event_calls
-from nsys_pp.model.generic_events import build_generic_events
-from nsys_pp.model.gpu_contexts import build_gpu_contexts
+from nsys_pp.frames.report import OS_CALLS, THREAD_RUNS
+from nsys_pp.model.gpu_ops import find_event_calls
 from nsys_pp.model.names import resolve
-from nsys_pp.model.stacks import build_stacks
 
-SAMPLES, STATES, OS_CALLS, CALL_STACKS = "CPU samples", "states", "OS calls", "CUDA call stacks"
+SAMPLES, STATES, _OF_SYSTEM, CALL_STACKS = "CPU samples", "states", "OS calls", "CUDA call stacks"
 RUNNING, NOT_RUNNING, ENDED = "running", "not running", "terminated"
 SYNCHRONIZATION = "CUDA synchronization"
 
@@ -27,7 +27,7 @@ def build_activities(
 
     Args:
         raw: The report.
-        gpus: From `nsys_pp.model.devices.number_gpus`.
+        gpus: From `nsys_pp.model.identity.number_gpus`.
         api_calls: `API_CALLS`: a synchronization has the thread and the name of the call that waits.
         stream_calls: `STREAM_CALLS`: a synchronization has the record of the event that it waits for.
 
@@ -80,7 +80,7 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
         cpu="cpu",
         detail=pl.col("detail").cast(NAME),
         event_id="event_id",
-        stack=pl.when(pl.col("source") == OS_CALLS).then("stack").cast(NAME),
+        stack=pl.when(pl.col("source") == _OF_SYSTEM).then("stack").cast(NAME),
         link="record",
         is_origin=pl.when(pl.col("record").is_not_null()).then(pl.lit(value=False)),
     )
@@ -197,4 +197,213 @@ def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
         end_ns="end",
         name="name",
         stack=pl.col("stack").cast(NAME),
+    )
+
+
+CALLER = " < "
+_ADDRESS = "^0x[0-9a-fA-F]+$"
+
+
+def build_stacks(frames: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
+    """Build the text of each stack: its functions from the innermost on, like `read < main`.
+
+    A function without a name is its address and the file of its module: `0x7f12 [libc.so.6]`.
+
+    Args:
+        frames: stack_id, symbol, module and depth.
+        raw: The report, for names.
+
+    Returns:
+        stack_id, innermost (name of the function), stack; one row per stack. Empty in, empty out.
+    """
+    symbol = resolve(frames["symbol"], raw["strings"], dtype=pl.String())
+    module = resolve(frames["module"], raw["strings"], dtype=pl.String())
+    file = module.str.extract(r"([^/\\\[\]]+)\]?$")  # of `[Unknown]`, too
+    named = pl.DataFrame({"symbol": symbol.fill_null(NO_NAME), "file": file}).select(
+        text=pl.when(pl.col("symbol").str.contains(_ADDRESS) & pl.col("file").is_not_null())
+        .then(pl.format("{} [{}]", "symbol", "file"))
+        .otherwise("symbol"),
+        symbol="symbol",
+    )
+    return (
+        frames.select("stack_id", "depth")
+        .hstack(named)
+        .sort("stack_id", "depth", maintain_order=True)
+        .group_by("stack_id", maintain_order=True)
+        .agg(innermost=pl.col("symbol").first(), stack=pl.col("text").str.join(CALLER))
+    )
+
+
+_CONTEXT = ("gpu", "context")
+
+
+def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
+    """Build the intervals in which a context has a GPU, a row of the system per GPU.
+
+        changes    restored   saved   restored  restored  saved
+        contexts   [ has the GPU )              [ has ... )
+
+    A restoration whose next change is another restoration has an unknown end, and is left out, as is one at the end of the capture.
+
+    Args:
+        raw: The report.
+        gpus: From `nsys_pp.model.identity.number_gpus`.
+
+    Returns:
+        `ACTIVITIES`, named after the process and the context.
+    """
+    changes = raw["gpu_contexts"]
+    if changes.is_empty():
+        return ACTIVITIES.to_frame()
+    changes = changes.filter(pl.col("change") != "other").sort(
+        *_CONTEXT, "time", "order", maintain_order=True
+    )
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in _CONTEXT)
+    is_interval = is_same & (pl.col("change") == "restored") & (pl.col("change").shift(-1) == "saved")
+    found = changes.with_columns(end=pl.col("time").shift(-1)).filter(is_interval.fill_null(value=False))
+    numbers = gpus.select(gpu="id", number="number").drop_nulls("gpu").unique("gpu", keep="first")
+    names = raw["processes"].select("process", "name").drop_nulls().unique("process", keep="first")
+    joined = found.join(numbers, on="gpu", how="left", maintain_order="left").join(
+        names, on="process", how="left", maintain_order="left"
+    )
+    number = pl.coalesce("number", "gpu", pl.lit(0))
+    owner = pl.format("{} {}", pl.col("name").fill_null("process"), pid(pl.col("process")))
+    context = pl.format("context {}", pl.col("context").fill_null(0))
+    name = pl.when(pl.col("process").is_null()).then(context).otherwise(pl.format("{}, {}", owner, context))
+    return joined.select(
+        row=pl.format("contexts of GPU {}", number).cast(pl.Categorical()),
+        start_ns="time",
+        end_ns="end",
+        name=name.cast(NAME),
+    ).pipe(_complete)
+
+
+def _complete(rows: pl.DataFrame) -> pl.DataFrame:
+    return conform(pl.concat([ACTIVITIES.to_frame(), rows], how="diagonal"), ACTIVITIES)
+
+
+ROW = "generic events"
+# beginnings of names of GPU metrics; other generic events have none of them
+_OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "SM Issue", "DRAM ")
+
+
+def list_metrics(raw: RawReport) -> dict[int, list[str]]:
+    """List the names of metrics by type of event, of types whose events are samples of GPU metrics."""
+    texts = raw["generic_events"].drop_nulls("text")
+    first = texts.unique("type", keep="first", maintain_order=True)
+    keys = {kind: _list_keys(text) for kind, text in first.select("type", "text").iter_rows()}
+    return {kind: names for kind, names in keys.items() if any(name.startswith(_OF_GPUS) for name in names)}
+
+
+def build_generic_events(raw: RawReport) -> pl.DataFrame:
+    """Build an instant of the system, or of the thread, for each event that is no sample of GPU metrics.
+
+    Returns:
+        `ACTIVITIES`: `detail` is the event's own text, or its values as JSON. Empty where they were not asked for.
+    """
+    if "show_other" not in raw.groups or raw["generic_events"].is_empty():
+        return ACTIVITIES.to_frame()
+    others = raw["generic_events"].filter(~pl.col("type").is_in([*list_metrics(raw)]))
+    types = raw["generic_event_types"].unique("type", keep="last", maintain_order=True)
+    own_name = resolve(types["name_id"], raw["strings"], dtype=pl.String())
+    of_json = types["text"].map_elements(_find_name, return_dtype=pl.String)
+    named = types.select("type", name=pl.coalesce(own_name, of_json))
+    joined = others.join(named, on="type", how="left", maintain_order="left")
+    if joined["text"].null_count():
+        texts = _write_values(raw, joined.select("id", "type"))
+        joined = joined.join(texts, on="id", how="left", maintain_order="left").with_columns(
+            text=pl.coalesce("text", "of_values")
+        )
+    return joined.select(
+        row=pl.lit(ROW).cast(pl.Categorical()),
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        start_ns="time",
+        name=pl.col("name").fill_null(pl.format("type {}", "type")).cast(NAME),
+        detail=pl.col("text").cast(NAME),
+    )
+
+
+def _write_values(raw: RawReport, events: pl.DataFrame) -> pl.DataFrame:
+    """Write the values of events as objects of JSON: `id` and `of_values`, one row per event with values."""
+    fields = raw["generic_fields"].unique(["type", "field"], keep="last", maintain_order=True)
+    names = resolve(fields["name_id"], raw["strings"], dtype=pl.String())
+    own = raw["generic_values"].join(
+        events.drop_nulls("id").unique("id"), on="id", how="inner", maintain_order="left"
+    )
+    found = own.join(
+        fields.select("type", "field", name=names), on=["type", "field"], how="left", maintain_order="left"
+    )
+    name = pl.coalesce("name", pl.format("field {}", pl.col("field").fill_null(0)))
+    value = pl.coalesce(pl.col("integer", "unsigned", "float", "double").cast(pl.String), pl.lit("null"))
+    entries = found.sort("id", "field", maintain_order=True).select(
+        "id", entry=pl.format('"{}": {}', name.str.replace_all('"', "'", literal=True), value)
+    )
+    texts = entries.group_by("id", maintain_order=True).agg(pl.col("entry").str.join(", "))
+    return texts.select("id", of_values=pl.format("{{{}}}", "entry"))
+
+
+def _list_keys(text: str) -> list[str]:
+    values = _parse(text)
+    return [key for key in values if '"' not in key] if isinstance(values, dict) else []
+
+
+def _find_name(text: str) -> str | None:
+    values = _parse(text)
+    name = values.get("Name") if isinstance(values, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def _parse(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def build_os_calls(raw: RawReport) -> pl.DataFrame:
+    """Build the calls, with their names and processes.
+
+    Calls inside other calls (fopen calls open) have rows, too: `nsys stats` counts them.
+
+    Returns:
+        `OS_CALLS` in the order of the export.
+    """
+    if raw["os_calls"].is_empty():
+        return OS_CALLS.to_frame()
+    calls = raw["os_calls"]
+    return calls.select(
+        process_key=process_key(pl.col("thread")),
+        thread_key="thread",
+        start_ns="start",
+        end_ns="end",
+        name=resolve(calls["name_id"], raw["strings"]),
+    ).pipe(conform, OS_CALLS)
+
+
+def build_thread_runs(raw: RawReport) -> pl.DataFrame:
+    """Pair each switch of a thread onto a processor with its next switch, if that one is off the processor.
+
+        switches   off     on     off off    on    on     off    on
+        runs               [      )                [      )
+
+    Incomplete runs are left out: the start of a run whose first switch is off the processor (or follows another one),
+    the end of a run with two switches onto the processor, and the run at the end of the capture are unknown.
+
+    Returns:
+        `THREAD_RUNS`.
+    """
+    if raw["thread_switches"].is_empty():
+        return THREAD_RUNS.to_frame()
+    switches = raw["thread_switches"].with_columns(pl.col("is_in") != 0)
+    # off before on in the same nanosecond: one run ends and the next begins
+    switches = switches.sort("thread", "time", "is_in")
+    is_run = (
+        pl.col("is_in") & ~pl.col("is_in").shift(-1) & (pl.col("thread").shift(-1) == pl.col("thread"))
+    ).fill_null(value=False)
+    return (
+        switches.with_columns(end_ns=pl.col("time").shift(-1))
+        .filter(is_run)
+        .select("end_ns", process_key=process_key(pl.col("thread")), thread_key="thread", start_ns="time")
+        .pipe(conform, THREAD_RUNS)
     )

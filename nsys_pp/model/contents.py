@@ -1,20 +1,24 @@
-"""Contents of a report: GPUs, processes, domains of ranges, kinds of data, anomalies."""
+"""Contents of a report: what it has and lacks, findings of `check`, and reasons to doubt it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.data_warnings import REPORT
-from nsys_pp.frames.report import Report
-from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.data_warnings import find_data_warnings
-from nsys_pp.model.recorded_kinds import list_missing, list_recorded
+from nsys_pp.frames.data_warnings import LOSS, REPORT
+from nsys_pp.frames.exported_tables import EXPORTED_TABLES
+from nsys_pp.frames.findings import Finding
+from nsys_pp.frames.raw import ExportedTable, RawReport
+from nsys_pp.frames.report import DIAGNOSTICS, KERNEL_KINDS, MOST_EARLY_NS, Report
+from nsys_pp.units import format_count, format_duration
 
 GPUS = build_schema(
     {  # one row per GPU and process that used it, by GPU
@@ -123,12 +127,12 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         communication_count=counts["communication"],
         row_counts=report.row_counts,
         anomalies=[
-            *anomalies.find_unplaced(session.utc_epoch_ns, session.machine_source),
-            *anomalies.find_unknown_devices(report.devices),
-            *anomalies.find_outside(spans, *window),
-            *anomalies.find_unmatched(len(ops), matched_count, len(calls)),
-            *anomalies.find_lost_graphs(graph_count, lost_count, session.graph_mode),
-            *anomalies.find_untimed(counts, _OP_TABLES),
+            *find_unplaced(session.utc_epoch_ns, session.machine_source),
+            *find_unknown_devices(report.devices),
+            *find_outside(spans, *window),
+            *find_unmatched(len(ops), matched_count, len(calls)),
+            *find_lost_graphs(graph_count, lost_count, session.graph_mode),
+            *find_untimed(counts, _OP_TABLES),
             *(
                 text.replace(REPORT, "this report")
                 for text in find_data_warnings(report, launches, with_unlaunched=False)
@@ -239,3 +243,729 @@ def _named_frames(report: Report) -> dict[str, pl.DataFrame]:
         "call": report.api_calls,
         "op": report.gpu_ops,
     }
+
+
+RECORDED = build_schema(
+    {  # one row per kind of data with rows
+        "kind": pl.String,  # stable name
+        "title": pl.String,
+        "row_count": pl.Int64,
+    },
+    name="RECORDED",
+)
+
+MISSING = build_schema(
+    {  # one row per kind of data without rows
+        "kind": pl.String,
+        "title": pl.String,
+        "option": pl.String,  # of `nsys profile`
+    },
+    name="MISSING",
+)
+
+_WITH_CUDA = ("copies", "sets", "graphs", "synchronizations", "cuda_events")
+_PLURAL_DEVICES_SINCE = (2024, 5)  # before, the option of the GPU metrics was in the singular
+_NCCL_TRACE_SINCE = (2025, 6)
+
+
+class _DataKind(Struct, frozen=True, kw_only=True):
+    kind: str
+    title: str
+    tables: tuple[str, ...]  # names in the counts
+    option: str | None = None  # None: never reported as missing
+
+
+_KINDS = (
+    _DataKind(kind="ranges", title="NVTX ranges", tables=("ranges",), option="--trace=nvtx"),
+    _DataKind(kind="marks", title="NVTX marks", tables=("marks",)),
+    _DataKind(kind="api_calls", title="CUDA calls", tables=("calls",), option="--trace=cuda"),
+    _DataKind(kind="kernels", title="kernels", tables=("kernel",), option="--trace=cuda"),
+    _DataKind(kind="copies", title="copies", tables=("memcpy",)),
+    _DataKind(kind="sets", title="memory sets", tables=("memset",)),
+    _DataKind(kind="graphs", title="whole CUDA graphs", tables=("graph",)),
+    _DataKind(
+        kind="graph_nodes",
+        title="CUDA graph nodes",
+        tables=("graph_nodes",),
+        option="--cuda-graph-trace=node",
+    ),
+    _DataKind(kind="synchronizations", title="synchronizations", tables=("synchronizations",)),
+    _DataKind(kind="cuda_events", title="CUDA events", tables=("cuda_events",)),
+    _DataKind(kind="nccl_calls", title="NCCL calls", tables=("nccl_calls",), option="--trace=nccl"),
+    _DataKind(
+        kind="mpi_calls",
+        title="MPI calls",
+        tables=("mpi_messages", "mpi_collectives", "mpi_other"),
+        option="--trace=mpi",
+    ),
+    _DataKind(kind="ucx_calls", title="UCX calls", tables=("ucx_calls",), option="--trace=ucx"),
+    _DataKind(kind="cublas_calls", title="cuBLAS calls", tables=("cublas_calls",), option="--trace=cublas"),
+    _DataKind(kind="cudnn_calls", title="cuDNN calls", tables=("cudnn_calls",), option="--trace=cudnn"),
+    _DataKind(kind="os_calls", title="OS calls", tables=("os_calls",), option="--trace=osrt"),
+    _DataKind(
+        kind="cpu_samples", title="CPU samples", tables=("cpu_samples",), option="--sample=process-tree"
+    ),
+    _DataKind(
+        kind="thread_switches",
+        title="thread switches",
+        tables=("thread_switches",),
+        option="--cpuctxsw=process-tree",
+    ),
+    _DataKind(
+        kind="gpu_memory", title="GPU memory use", tables=("cuda_memory",), option="--cuda-memory-usage=true"
+    ),
+    _DataKind(
+        kind="gpu_metrics", title="GPU metrics", tables=("gpu_metrics",), option="--gpu-metrics-devices=all"
+    ),
+    _DataKind(
+        kind="gpu_context_switches",
+        title="GPU context switches",
+        tables=("gpu_context_switches",),
+        option="--gpuctxsw=true",
+    ),
+    _DataKind(
+        kind="nic_metrics", title="network metrics", tables=("nic_metrics",), option="--nic-metrics=true"
+    ),
+)
+
+
+def list_recorded(counts: Mapping[str, int]) -> pl.DataFrame:
+    """List the kinds of data with rows.
+
+    Args:
+        counts: Rows of each table, and of ranges, marks, calls and each kind of GPU operation.
+
+    Returns:
+        `RECORDED`, the most important kind first.
+    """
+    rows = [(kind.kind, kind.title, _count(kind, counts)) for kind in _KINDS]
+    return pl.DataFrame([row for row in rows if row[2]], schema=RECORDED, orient="row")
+
+
+def name_titles(recorded: Collection[str]) -> list[str]:
+    """Return the titles of kinds of data, the most important first, from their names (`name_recorded`).
+
+    >>> name_titles({"kernels", "ranges"})
+    ['NVTX ranges', 'kernels']
+    """
+    return [kind.title for kind in _KINDS if kind.kind in recorded]
+
+
+def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_graphs: bool) -> pl.DataFrame:
+    """List the kinds of data without rows, with the options that record them.
+
+    nsys writes no table without rows, so tracing may have been enabled without any event. Nodes of CUDA graphs are
+    missing only if graphs were launched, calls of NCCL only if its kernels were recorded.
+
+    Args:
+        counts: As for `list_recorded`.
+        nsys_version: Of the nsys whose options are named; the newest if None.
+        has_graphs: Whether CUDA graphs were launched.
+
+    Returns:
+        `MISSING`, the most important kind first.
+    """
+    version = _parse_version(nsys_version)
+    is_missing = {
+        "graph_nodes": (has_graphs or "graph" in counts) and not counts.get("kernel_in_graph", 0),
+        "nccl_calls": counts.get("communication", 0) > 0 and version >= _NCCL_TRACE_SINCE,
+    }
+    rows = [
+        (kind.kind, kind.title, _spell_option(kind.option, version))
+        for kind in _KINDS
+        if kind.option is not None and not _count(kind, counts) and is_missing.get(kind.kind, True)
+    ]
+    return pl.DataFrame(rows, schema=MISSING, orient="row")
+
+
+def name_option(kind: str, *, nsys_version: str | None) -> str:
+    """Return the option of `nsys profile` that records a kind of data, as a version of nsys spells it.
+
+    >>> name_option("gpu_metrics", nsys_version="2024.2.3.38"), name_option("gpu_metrics", nsys_version=None)
+    ('--gpu-metrics-device=all', '--gpu-metrics-devices=all')
+    """
+    option = next(data.option for data in _KINDS if data.kind == kind)
+    return _spell_option(option or "", _parse_version(nsys_version))
+
+
+def list_missing_of(
+    recorded: Collection[str], *, nsys_version: str | None, has_communication: bool
+) -> pl.DataFrame:
+    """List the kinds of data without rows, from the names of those with rows (`name_recorded`).
+
+    Nodes of CUDA graphs are missing if graphs were traced as a whole.
+
+    Args:
+        recorded: Names of the kinds with rows.
+        nsys_version: As for `list_missing`.
+        has_communication: Whether there are kernels of NCCL.
+
+    Returns:
+        `MISSING`, the most important kind first.
+    """
+    counts = {table: 1 for kind in _KINDS if kind.kind in recorded for table in kind.tables}
+    counts["communication"] = int(has_communication)
+    return list_missing(counts, nsys_version=nsys_version, has_graphs=False)
+
+
+def name_recorded(counts: Mapping[str, int]) -> list[str]:
+    """List the names of the kinds of data with rows; counts as for `list_recorded`."""
+    return [kind.kind for kind in _KINDS if _count(kind, counts)]
+
+
+def explain_absence(needs: Collection[str], recorded: Collection[str]) -> str:
+    """Explain why a report has no data of several kinds: tracing was not enabled, or there was no event.
+
+    Args:
+        needs: Names of the kinds without rows.
+        recorded: Names of the kinds with rows; kinds with the same option were traced, too.
+
+    >>> explain_absence(["os_calls"], ["kernels"])
+    'not recorded: profile with `--trace=osrt`'
+    >>> explain_absence(["copies", "sets"], ["kernels"]), explain_absence(["copies"], ["ranges"])
+    ('none: there are no copies and no memory sets', 'not recorded: profile with `--trace=cuda`')
+    """
+    kinds = [kind for kind in _KINDS if kind.kind in needs]
+    traced = {_traced_by(kind) for kind in _KINDS if kind.kind in recorded} - {None}
+    missed = dict.fromkeys(option for kind in kinds if (option := _traced_by(kind)) and option not in traced)
+    if missed:
+        return f"not recorded: profile with {' or '.join(f'`{option}`' for option in missed)}"
+    return "none: there are " + " and ".join(f"no {kind.title}" for kind in kinds)
+
+
+def _traced_by(kind: _DataKind) -> str | None:
+    """Return the option that records a kind, also for kinds that are never missing but come with CUDA."""
+    return "--trace=cuda" if kind.kind in _WITH_CUDA else kind.option
+
+
+def _count(kind: _DataKind, counts: Mapping[str, int]) -> int:
+    return sum(counts.get(table, 0) for table in kind.tables)
+
+
+def _spell_option(option: str, version: tuple[int, ...]) -> str:
+    if version < _PLURAL_DEVICES_SINCE:
+        return option.replace("--gpu-metrics-devices", "--gpu-metrics-device")
+    return option
+
+
+def _parse_version(text: str | None) -> tuple[int, ...]:
+    """Parse the year and the number of a version; an unknown version counts as new.
+
+    >>> _parse_version("2023.4.4.54"), _parse_version(None)
+    ((2023, 4), (9999,))
+    """
+    match = re.match(r"(\d+)\.(\d+)", text or "")
+    return (int(match[1]), int(match[2])) if match else (9999,)
+
+
+_PREFIX = "show_"
+_DRAWN = {"nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions"}
+_NAMES = {  # read with what they name; no row of them is drawn
+    *("gpu_metric_names", "soc_metric_names", "network_metric_names", "network_cards", "network_card_names"),
+    *("generic_event_types", "generic_fields", "processor_counter_names", "processor_components"),
+    "mpi_communicators",
+}
+_SUMS: Mapping[str, str] = {  # results that have sums of a table, by raw frame
+    "os_calls": "summary --table os",
+    "thread_switches": "summary --table overview",
+    "cuda_memory": "summary --table memory",
+    "samples": "pipeline --table host",
+    "overheads": "pipeline --table overhead",
+    "gpu_metrics": "pipeline --table metrics",
+    "network_metrics": "pipeline --table network",
+}
+
+
+def build_exported_tables(tables: Iterable[ExportedTable]) -> pl.DataFrame:
+    """Find the use of each table of an export.
+
+    Returns:
+        `EXPORTED_TABLES` by use, kind of `--show` and name; empty if tables were not listed.
+    """
+    rows = [
+        (table.name, _find_use(table), _find_show(table), _find_sums(table), table.row_count)
+        for table in sorted(tables, key=lambda table: table.name)
+    ]
+    if not rows:
+        return EXPORTED_TABLES.to_frame()
+    frame = pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
+    return frame.sort("use", "show", maintain_order=True).pipe(conform, EXPORTED_TABLES)
+
+
+def _find_use(table: ExportedTable) -> str:
+    if _DRAWN & {*table.frames}:
+        return "drawn"
+    if _find_show(table) is not None:
+        return "on request"
+    if _find_sums(table) is not None:
+        return "summed"
+    if table.frames:
+        return "facts"
+    return "counted" if table.is_known else "unknown"
+
+
+def _find_show(table: ExportedTable) -> str | None:
+    if (_DRAWN & {*table.frames}) or {*table.frames} <= _NAMES:
+        return None
+    shown = [group.removeprefix(_PREFIX) for group in table.groups if group.startswith(_PREFIX)]
+    return ",".join(shown) or None
+
+
+def _find_sums(table: ExportedTable) -> str | None:
+    return ", ".join(_SUMS[frame] for frame in table.frames if frame in _SUMS) or None
+
+
+def find_outside(events: Mapping[str, pl.DataFrame], start_ns: int, end_ns: int | None) -> list[str]:
+    """Report events outside the capture window.
+
+    Args:
+        events: Frames with `start_ns` and `end_ns`, by the noun for their rows in the plural.
+        start_ns: Start of the capture.
+        end_ns: End of the capture; None: unknown, no event is outside.
+    """
+    if end_ns is None:
+        return []
+    sentences = []
+    for noun, frame in events.items():
+        outside = frame.filter((pl.col("start_ns") < start_ns) | (pl.col("end_ns") > end_ns))
+        if outside.is_empty():
+            continue
+        before = start_ns - int(outside["start_ns"].min())  # type: ignore[arg-type]
+        after = int(outside["end_ns"].max()) - end_ns  # type: ignore[arg-type]
+        reach = [f"up to {format_duration(before)} before it"] * (before > 0)
+        reach += [f"up to {format_duration(after)} after it"] * (after > 0)
+        sentences.append(
+            f"{_count_anomalies(len(outside), noun)} outside the capture window, {' and '.join(reach)}"
+        )
+    return sentences
+
+
+def find_unmatched(op_count: int, matched_count: int, call_count: int) -> list[str]:
+    """Report operations without a known launch."""
+    if matched_count == op_count:
+        return []
+    if not call_count:
+        return ["no CUDA calls were recorded, so no range can be projected onto the GPU"]
+    return [
+        f"{_count_anomalies(op_count - matched_count, 'GPU operations')} without the CUDA call that launched them:"
+        " no range is projected onto them"
+    ]
+
+
+def find_untimed(counts: Mapping[str, int], tables: Mapping[str, str]) -> list[str]:
+    """Report kinds of operations that were recorded without times.
+
+    Args:
+        counts: Rows by table, and operations by kind.
+        tables: Table of each kind.
+    """
+    return [
+        f"{table} were recorded without their times ({counts[table]:,} rows): CUPTI did not measure them"
+        for kind, table in tables.items()
+        if counts.get(table, 0) and not counts.get(kind, 0)
+    ]
+
+
+def find_lost_graphs(launch_count: int, lost_count: int, graph_mode: str | None) -> list[str]:
+    """Report launches of CUDA graphs without an operation."""
+    if not lost_count:
+        return []
+    mode = f" (its CUDA graph mode is {graph_mode})" if graph_mode else ""
+    return [
+        f"{lost_count:,} of {_count_anomalies(launch_count, 'CUDA graph launches')} left no GPU operation in the report{mode};"
+        " `--cuda-graph-trace=node` records their kernels"
+    ]
+
+
+def find_unknown_devices(devices: pl.DataFrame) -> list[str]:
+    """Report GPUs (`DEVICES`) with a known number only."""
+    unknown = devices.filter(pl.all_horizontal(pl.col("name", "uuid", "bus_location").is_null()))
+    if unknown.is_empty():
+        return []
+    gpus = unknown["gpu"].unique(maintain_order=True).to_list()
+    return [
+        f"{', '.join(gpus)}: distinguished by CUDA's numbers alone, as the report does not describe the GPUs"
+    ]
+
+
+def find_unplaced(utc_epoch_ns: int | None, machine_source: str) -> list[str]:
+    """Report an unknown UTC and an unknown machine."""
+    sentences = []
+    if utc_epoch_ns is None:
+        sentences.append("its UTC is unknown: it cannot be aligned with other reports")
+    if machine_source == "file name":
+        sentences.append("its machine is unknown: the name of the file is used")
+    return sentences
+
+
+def _count_anomalies(number: int, noun: str) -> str:
+    """Format a number with its noun.
+
+    >>> _count(1, "CUDA graph launches"), _count(2000, "CUDA calls")
+    ('1 CUDA graph launch', '2,000 CUDA calls')
+    """
+    if number != 1:
+        return f"{number:,} {noun}"
+    return f"1 {noun.removesuffix('es' if noun.endswith('ches') else 's')}"
+
+
+_LOSS = r"(?i)^not all (cuda|nvtx|nccl|mpi|ucx)\b.*collected|\b(dropped|lost|discarded|overflow|overflowed|out of memory)\b"
+
+
+def build_diagnostics(raw: RawReport) -> pl.DataFrame:
+    """Count the errors and warnings of nsys by text.
+
+    Returns:
+        `DIAGNOSTICS`. Empty where nsys recorded none.
+    """
+    found = raw["diagnostics"]
+    if found.is_empty():
+        return DIAGNOSTICS.to_frame()
+    return (
+        found.with_columns(pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars())
+        .group_by("severity", "text")
+        .agg(count=pl.len())
+        .pipe(conform, DIAGNOSTICS)
+        .sort("severity", "text")
+    )
+
+
+def list_losses(diagnostics: pl.DataFrame) -> list[str]:
+    """List the messages about lost events.
+
+    Args:
+        diagnostics: `DIAGNOSTICS`.
+
+    Returns:
+        Texts of nsys about events of CUDA, NVTX, NCCL, MPI or UCX, or about events of any kind.
+    """
+    if diagnostics.is_empty():
+        return []
+    return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()
+
+
+_LEAST_SHARE = 0.01  # of the operations of a GPU
+_LEAST_HELD = 0.02  # of the time of launching threads
+
+
+def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunched: bool = True) -> list[str]:
+    """Find the reasons to doubt the events of a report.
+
+    Args:
+        report: Read with operations.
+        launches: `LAUNCHES` of its calls and operations.
+        with_unlaunched: Include absent kernels and calls.
+
+    Returns:
+        Sentences with `REPORT` in place of the name of the report. Empty without a reason.
+    """
+    losses = [f"{LOSS}{text}" for text in list_losses(report.diagnostics)]
+    unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
+    return [*losses, *unlaunched, *_find_early_devices(report, launches), *_find_overhead(report, launches)]
+
+
+def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe absent kernels and calls, and operations without a call."""
+    ops = report.gpu_ops
+    if ops.is_empty() or report.ranges.is_empty():
+        return []
+    found = []
+    if not is_among(ops["kind"], KERNEL_KINDS).any():
+        found.append(f"{REPORT} has copies and memory sets, but no kernels")
+    if report.api_calls.is_empty():
+        return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
+    op = launches["op_id"].to_numpy()  # ascends
+    launched = len(op) - np.count_nonzero(op[1:] == op[:-1])
+    if (lost := len(ops) - launched) > _LEAST_SHARE * len(ops):
+        found.append(
+            f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no range is projected"
+            " onto them"
+        )
+    return found
+
+
+def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe the time in which nsys held threads between their first and last launch, where it is a large share."""
+    if report.overheads.is_empty() or launches.is_empty():
+        return []
+    spans = (
+        report.api_calls[launches["call_row"].to_numpy()]
+        .group_by("thread_key")
+        .agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
+    )
+    inside = (
+        report.overheads.filter("is_of_profiler")
+        .join(spans, on="thread_key", how="inner")
+        .with_columns(
+            start_ns=pl.max_horizontal("start_ns", "first_ns"), end_ns=pl.min_horizontal("end_ns", "last_ns")
+        )
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .sort("thread_key", "start_ns")
+    )
+    # of intervals inside others, the part after those that began before
+    reach = pl.col("end_ns").cum_max().shift(1).over("thread_key").fill_null(pl.col("start_ns"))
+    own_ns = pl.col("end_ns") - pl.max_horizontal("start_ns", pl.min_horizontal("end_ns", reach))
+    held = inside.with_columns(own_ns=own_ns)
+    whole_ns = int((spans["last_ns"] - spans["first_ns"]).sum())
+    held_ns = int(held["own_ns"].sum())
+    if held_ns <= _LEAST_HELD * whole_ns:
+        return []
+    names = held.group_by("name").agg(pl.col("own_ns").sum()).sort("own_ns", "name", descending=True)
+    return [
+        f"nsys held the threads that launch in {REPORT} for {100 * held_ns / whole_ns:.1f} % of the time from their first to"
+        f" their last launch, most in {names['name'][0] or 'overhead without a name'}: `pipeline --table overhead` lists it by step"
+    ]
+
+
+def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
+    """Describe the GPUs whose operations start before the calls that launched them, by more than clocks differ."""
+    ops, calls = report.gpu_ops, report.api_calls
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
+    known = np.flatnonzero(call >= 0)
+    early = calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
+    if not (early > MOST_EARLY_NS).any():
+        return []
+    launched = (
+        ops.select("process_key", "device_id")[known]
+        .with_columns(early_ns=pl.Series(early))
+        .join(
+            report.devices.select("process_key", "device_id", "gpu"),
+            on=["process_key", "device_id"],
+            how="left",
+        )
+        .group_by("gpu")
+        .agg(
+            count=pl.len(),
+            early_count=(pl.col("early_ns") > MOST_EARLY_NS).sum(),
+            early_ns=pl.col("early_ns").max(),
+        )
+        .filter(pl.col("early_count") > _LEAST_SHARE * pl.col("count"))
+        .sort("gpu")
+    )
+    return [
+        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start up to"
+        f" {format_duration(early_ns)} before the call that launched them, so these delays of launches are left out"
+        for gpu, count, early_count, early_ns in launched.rows()
+    ]
+
+
+_LEAST_SHARE_FINDINGS = 0.01  # of the rows, from which on orphans are a warning
+_LAUNCHING_KERNELS = r"^(?:cuda|cu)Launch(?:Kernel|CooperativeKernel)"
+_NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
+    ("nvtx", "text_id"): "NVTX events",
+    ("calls", "name_id"): "CUDA calls",
+    ("kernels", "name_id"): "kernels",
+    ("os_calls", "name_id"): "calls of the operating system",
+}
+_HARMLESS = ("notes:", "not calls:", "information,")
+_MEANINGS = {  # of rows that are left out, by table
+    "nvtx": "ranges and marks are missing: `project`, jobs and steps lack them",
+    "calls": "launches are missing: kernels of these calls are in no range",
+    "kernels": "GPU time is missing: sums are too small, and intervals may be too short",
+    "copies": "time of copies is missing",
+    "sets": "time of memory sets is missing",
+    "graphs": "GPU time of CUDA graphs is missing",
+    "mpi_messages": "fewer operations align the clocks",
+    "mpi_collectives": "fewer operations align the clocks",
+    "os_calls": "waits of the host are missing in `summary` and the verdict",
+    "thread_switches": "times of threads off the CPU are missing in `summary`",
+    "cuda_memory": "the use of GPU memory is incomplete",
+}
+
+
+def count_unnamed(raw: RawReport) -> dict[str, int]:
+    """Count the rows of raw frames whose id of a name is in no row of the table of names, by noun."""
+    known = raw["strings"]["id"].drop_nulls()
+    counts = {}
+    for (table, column), noun in _NAMES_FINDINGS.items():
+        ids = raw[table][column].drop_nulls()
+        if count := int((~ids.is_in(known.implode())).sum()):
+            counts[noun] = count
+    return counts
+
+
+def find_row_findings(report: Report, launches: pl.DataFrame, unnamed: Mapping[str, int]) -> list[Finding]:
+    """Find the defects of the rows of a report.
+
+    Args:
+        report: Read with all groups.
+        launches: `LAUNCHES` of its calls and operations.
+        unnamed: From `count_unnamed`.
+    """
+    found = [*list_left_out(report.row_counts)]
+    for find in _FINDERS:
+        found += find(report, launches)
+    found += [
+        Finding(
+            severity="warning",
+            kind="ids without a name",
+            count=count,
+            text=f"{noun} with the id of a name that the report lacks: {count:,}",
+            meaning="they are shown without a name, and are not jobs or steps",
+        )
+        for noun, count in unnamed.items()
+    ]
+    return found
+
+
+def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
+    """List the rows of `ROW_COUNTS` that were left out up to the report, and those missing in the file."""
+    for stage, table, source, reason, count in row_counts.rows():
+        if reason is None or stage == "projection":
+            continue
+        is_harmless = reason.startswith(_HARMLESS)
+        name = source or table
+        text = f"{name}: {format_count(count, 'row')} left out: {reason}"
+        if stage == "file":
+            text = f"{name}: {format_count(count, 'row')} {reason} (deleted, or lost)"
+        yield Finding(
+            severity="info" if is_harmless else "warning",
+            kind="missing rows" if stage == "file" else "rows left out",
+            count=count,
+            text=text,
+            meaning="none is an event that is analysed"
+            if is_harmless
+            else _MEANINGS.get(table, "what they describe is missing"),
+        )
+
+
+def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    """Find messages about lost events, and count the others, which may quote command lines."""
+    is_loss = report.diagnostics["text"].is_in(list_losses(report.diagnostics))
+    for text, count in report.diagnostics.filter(is_loss).select("text", "count").rows():
+        yield Finding(
+            severity="warning",
+            kind="lost events",
+            count=count,
+            text=f"nsys says: {text}",
+            meaning="events are missing: sums are too small, ranges may lack kernels, and idle time may be none",
+        )
+    others = report.diagnostics.filter(~is_loss).group_by("severity", maintain_order=True)
+    for severity, count in others.agg(pl.col("count").sum()).rows():
+        yield Finding(
+            severity="warning" if severity == "error" else "info",
+            kind="message of nsys",
+            count=count,
+            text=f"{format_count(count, f'other {severity}')} of nsys about the recording",
+            meaning="not shown, as it may quote what was run; the window of nsys lists it",
+        )
+
+
+def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    ops, calls = report.gpu_ops, report.api_calls
+    lost = len(ops) - launches["op_id"].n_unique()
+    if lost:
+        yield Finding(
+            severity="warning" if lost > _LEAST_SHARE_FINDINGS * len(ops) else "info",
+            kind="operations without a call",
+            count=lost,
+            text=f"{lost:,} of {len(ops):,} GPU operations lack the CUDA call that launched them",
+            meaning="no range is projected onto them; they count in streams and sums",
+        )
+    names = calls["name"].unique().drop_nulls()
+    launching = names.filter(names.cast(pl.String).str.contains(_LAUNCHING_KERNELS))
+    rows = np.flatnonzero(calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy())
+    without = len(np.setdiff1d(rows, launches["call_row"].to_numpy()))
+    if without and len(ops):
+        yield Finding(
+            severity="warning" if without > _LEAST_SHARE_FINDINGS * len(rows) else "info",
+            kind="calls without an operation",
+            count=without,
+            text=f"{without:,} of {len(rows):,} CUDA calls that launch kernels have no kernel",
+            meaning="their kernels are missing, or are part of CUDA graphs: intervals of their ranges may be too short",
+        )
+
+
+def _find_clock(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    ops, calls = report.gpu_ops, report.api_calls
+    if not len(launches):
+        return
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
+    known = np.flatnonzero(call >= 0)
+    early = calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
+    count = int((early > 0).sum())
+    if count:
+        most, is_off = int(early.max()), bool((early > MOST_EARLY_NS).any())
+        yield Finding(
+            severity="warning" if is_off else "info",
+            kind="operations before their call",
+            count=count,
+            text=f"{count:,} of {len(known):,} GPU operations start before the call that launched them, by up to {format_duration(most)}",
+            meaning="the clock of the GPU is off: delays of launches are left out, and waits of the host are uncertain"
+            if is_off
+            else "within the error of the GPU's clock",
+        )
+
+
+def _find_overlaps(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    """Find kernels that overlap on their stream; nodes of CUDA graphs may."""
+    kernels = report.gpu_ops.filter(pl.col("kind").is_in(KERNEL_KINDS) & pl.col("graph_id").is_null())
+    stream = ["process_key", "device_id", "context_id", "stream_id"]
+    kernels = kernels.select(*stream, "start_ns", "end_ns").sort(*stream, "start_ns", "end_ns")
+    is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in stream)
+    count = int(
+        kernels.select((is_same & (pl.col("start_ns") < pl.col("end_ns").shift(1))).sum()).item() or 0
+    )
+    if count:
+        yield Finding(
+            severity="info",
+            kind="overlapping kernels",
+            count=count,
+            text=f"{count:,} of {len(kernels):,} kernels start before the previous kernel of their stream ends",
+            meaning="busy time is their union, and counts no time twice",
+        )
+
+
+def _find_window(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    session, end_ns = report.session, report.session.capture_end_ns
+    if session.utc_epoch_ns is None:
+        yield Finding(
+            severity="info",
+            kind="unknown UTC",
+            text="the report has no UTC",
+            meaning="its clock cannot be aligned with those of other machines",
+        )
+    if end_ns is None:
+        return
+    frames = (report.ranges, report.api_calls, report.gpu_ops)
+    outside = sum(
+        frame.select(
+            ((pl.col("start_ns") < session.time_shift_ns) | (pl.col("end_ns") > end_ns)).sum()
+        ).item()
+        for frame in frames
+    )
+    if outside:
+        yield Finding(
+            severity="info",
+            kind="events outside the capture",
+            count=outside,
+            text=f"ranges, calls and operations outside the window of the capture: {outside:,}",
+            meaning="they are used as recorded",
+        )
+
+
+def _find_absent(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
+    absent = {
+        "GPU operations": (report.gpu_ops, "`merge`, `project` and `pipeline` need them"),
+        "CUDA calls": (report.api_calls, "no range can be projected onto the GPU"),
+        "NVTX ranges": (report.ranges, "there are no projections, jobs and steps by names"),
+    }
+    for noun, (frame, meaning) in absent.items():
+        if frame.is_empty():
+            yield Finding(
+                severity="info",
+                kind="not recorded",
+                count=0,
+                text=f"the report has no {noun}",
+                meaning=meaning,
+            )
+
+
+_FINDERS: tuple[Callable[[Report, pl.DataFrame], Iterator[Finding]], ...] = (
+    _find_losses,
+    _find_orphans,
+    _find_clock,
+    _find_overlaps,
+    _find_window,
+    _find_absent,
+)

@@ -1,14 +1,171 @@
-"""Impossible rows of a damaged report."""
+"""Rows that no frame of a report can use: left out, each with a reason; builders of frames drop no others."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 
 import polars as pl
 
+from nsys_pp.arrays.columns import is_among
+from nsys_pp.arrays.series import build_column
+from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.model.session import find_first, read_time_shift
-from nsys_pp.model.usable_rows import NOTED
+from nsys_pp.frames.report import Report
+from nsys_pp.model.identity import find_first, read_time_shift
+
+UNTIMED = "without times: CUPTI did not measure them"
+UNKNOWN_EVENT = "of an unknown type"
+NOTE = "note"
+_NAMING = ["category", "domain"]  # events that name others and have no time
+_MEANINGS = {
+    "start": "without a start",
+    "end": "without an end",
+    "time": "without a time",
+    "thread": "without a thread",
+    "process": "without a process",
+    "correlation": "without a correlation id",
+    "kind": UNKNOWN_EVENT,
+    "action": UNKNOWN_EVENT,
+    "is_in": "without a direction",
+    "change": UNKNOWN_EVENT,
+    "address": "without an address",
+    "is_call": "not calls: the start or the end of tracing",
+    "rank": "without a rank",
+    "text": "without a text",
+    "sample": "without a sample",
+    "symbol": "without a function",
+    "stack_id": "without a number of the stack",
+    "type": UNKNOWN_EVENT,
+    "metric": "without a metric",
+    "value": "without a value",
+}
+_CALL = ("start", "end", "thread")
+_REQUIRED: Mapping[
+    str, tuple[str, ...]
+] = {  # columns without which a row is of no use, the first reason first
+    "nvtx": ("kind", "thread"),
+    "calls": _CALL,
+    "synchronizations": ("process", "correlation"),
+    "cuda_events": ("process", "correlation"),
+    "mpi_messages": _CALL,
+    "mpi_collectives": _CALL,
+    "os_calls": ("is_call", *_CALL),
+    "thread_switches": ("time", "thread", "is_in"),
+    "cuda_memory": ("time", "process", "action"),
+    "ranks": ("thread", "rank"),
+    "activities": ("start",),
+    "switches": ("time", "thread", "is_in"),
+    "samples": ("time", "thread"),
+    "stacks": ("sample", "symbol"),
+    "os_stacks": ("stack_id", "symbol"),
+    "cuda_stacks": ("stack_id", "symbol"),
+    "call_stacks": _CALL,
+    "mpi_requests": ("start", "thread"),
+    "overheads": _CALL,
+    "cuda_overheads": _CALL,
+    "gpu_metrics": ("time", "type", "metric", "value"),
+    "soc_metrics": ("time", "type", "metric", "value"),
+    "generic_events": ("time", "type"),
+    "processor_counts": ("start",),
+    "gpu_contexts": ("time", "change"),
+    "memory_pools": ("time", "process", "address"),
+    "network_metrics": ("start", "value"),
+    "diagnostics": ("text",),
+}
+_OPS = ("kernels", "copies", "decompressions", "sets", "graphs")
+_SEVERE = ("error", "warning")
+NOTED = {
+    "nvtx": "NVTX events",
+    "calls": "CUDA calls",
+    "kernels": "kernels",
+    "copies": "copies",
+    "sets": "memory sets",
+    "graphs": "CUDA graphs",
+    "decompressions": "decompressions",
+    "mpi_messages": "MPI calls",
+    "mpi_collectives": "collective MPI calls",
+}
+"""Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows."""
+_QUIET_SHARE = 0.01  # of the events, below which those of unknown types are only counted
+
+
+def drop_unusable(raw: RawReport) -> None:
+    """Drop rows of `raw` that lack a required value; each reason is counted.
+
+    What may change results is also a warning: rows without a time or a thread, and many events of unknown types.
+    """
+    for table, columns in _REQUIRED.items():
+        if raw[table].is_empty():
+            continue
+        for column in columns:
+            if raw[table][column].null_count():
+                _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
+    _drop_notes(raw)
+    kept = raw["activities"]["is_kept"]
+    if not kept.all():  # nulls, of tables without kinds, do not count
+        _drop(
+            raw,
+            "activities",
+            kept.fill_null(value=True),
+            "other events: tracing itself, or times of other clocks",
+        )
+    for table in _OPS:
+        _drop_untimed(raw, table)
+    _warn_of_names(raw)
+    if not raw["diagnostics"].is_empty():
+        severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
+        _drop(raw, "diagnostics", severe, "information, not an error or a warning")
+
+
+def _drop_notes(raw: RawReport) -> None:
+    """Drop NVTX events that are neither ranges nor marks and name neither domains nor categories, and those without a start."""
+    kinds = raw["nvtx"]["kind"]
+    if kinds.is_empty():
+        return
+    is_note = is_among(kinds, (NOTE,))
+    if is_note.any():
+        passes = build_column("", ~is_note)
+        raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
+    events = raw["nvtx"]
+    if events["start"].null_count():
+        passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()
+        _drop(raw, "nvtx", passes, _MEANINGS["start"])
+
+
+def _drop_untimed(raw: RawReport, table: str) -> None:
+    """Drop operations with start and end 0, which CUPTI writes for operations that it did not time, or null."""
+    start, end = raw[table]["start"], raw[table]["end"]
+    if start.is_empty():
+        return
+    if not (start.null_count() or end.null_count()):
+        least = start.min()
+        if (isinstance(least, int) and least > 0) or (start.to_numpy() | end.to_numpy()).all():
+            return  # the usual case, without an array
+    _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
+
+
+def _warn_of_names(raw: RawReport) -> None:
+    """Warn if events have ids of names, and the table of names is absent."""
+    if not raw["strings"].is_empty():
+        return
+    unnamed = [
+        noun
+        for table, noun in NOTED.items()
+        for column in ("name_id", "text_id")
+        if column in raw[table].columns and raw[table][column].null_count() < raw[table].height
+    ]
+    if unnamed:
+        warnings.warn(f"`{raw.path}` has no table of names: {', '.join(unnamed)} have none", stacklevel=4)
+
+
+def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
+    total = len(passes)
+    count = raw.keep(table, passes, reason)
+    is_rare = reason == UNKNOWN_EVENT and count <= total * _QUIET_SHARE
+    if count and table in NOTED and not is_rare:
+        warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {NOTED[table]} {reason}", stacklevel=5)
+
 
 _TIMED = {
     **NOTED,
@@ -119,3 +276,26 @@ def drop_reversed(raw: RawReport) -> None:
         passes = (events["end"] >= events["start"]).fill_null(value=True)
         if count := raw.keep(name, passes, "end before they start"):
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)
+
+
+MOST_DEVICES = 512  # pairs of process and GPU; a machine has 16 GPUs or fewer, and a process for each
+MOST_THREADS = 50_000  # with events
+
+
+def check_limits(report: Report) -> Report:
+    """Return the report.
+
+    Raises:
+        ReportError: It has more GPUs or threads than a recording can have.
+    """
+    counts = {
+        "GPUs (of all processes)": (len(report.devices), MOST_DEVICES),
+        "threads with events": (len(report.threads), MOST_THREADS),
+    }
+    for noun, (count, most) in counts.items():
+        if count > most:
+            raise ReportError(
+                f"`{report.path}` has {count:,} {noun}; expected at most {most:,}",
+                "its numbers of devices or threads are damaged: export it again",
+            )
+    return report

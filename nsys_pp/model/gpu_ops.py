@@ -1,4 +1,10 @@
-"""Kernels, copies, sets and whole graphs -> GPU_OPS and OP_DETAILS."""
+"""Operations on GPUs and the CUDA calls about them: GPU_OPS, OP_DETAILS, API_CALLS, STREAM_CALLS, MEMORY_EVENTS.
+
+A call records a CUDA event on a stream: what is launched there later comes after it. Another call waits for the
+event, or makes a stream wait. Newer exports number records, and a call that waits has the number of the record. In
+others an event that is recorded several times has the last record before the call: a record that is still being
+made when the call starts is neither before nor after it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +14,11 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import (
     NEVER,
+    as_numbers,
     fill_null,
     find_distinct,
     gather,
@@ -18,19 +26,22 @@ from nsys_pp.arrays.columns import (
     index_column,
     index_rows,
     numbers,
+    pack,
     whole_numbers,
 )
 from nsys_pp.arrays.names import is_matched
-from nsys_pp.arrays.scratch_frames import join_frames
-from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.scratch_frames import join_frames, map_column
+from nsys_pp.arrays.search import find_last, find_pairs, number_rows
 from nsys_pp.arrays.series import build_column
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.conform import conform, conform_part
+from nsys_pp.frames.conform import build_schema, conform, conform_part
+from nsys_pp.frames.copy_kinds import PAGEABLE_COPIES
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
+from nsys_pp.frames.overheads import OVERHEADS, mark_of_profiler
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import GPU_OPS, NAME, OP_KIND
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, MEMORY_EVENTS, NAME, OP_KIND, STREAM_CALLS
 from nsys_pp.model.names import resolve
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL
@@ -183,3 +194,208 @@ def _format_dimensions(kernels: pl.DataFrame, prefix: str) -> pl.Series:
     """Format `x,y,z` (column `prefix`); null where a dimension is."""
     x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
     return (x + _COMMA + y + _COMMA + z).cast(NAME).alias(prefix)
+
+
+_VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: version of the ABI
+
+
+def build_api_calls(raw: RawReport) -> pl.DataFrame:
+    """Build the calls, with their names and processes.
+
+    Returns:
+        `API_CALLS` in the order of the export.
+    """
+    calls = raw["calls"]
+    columns = {
+        "process_key": map_column(calls["thread"], process_key),
+        "thread_key": calls["thread"],
+        "correlation_id": calls["correlation"],
+        "start_ns": calls["start"],
+        "end_ns": calls["end"],
+        "name": resolve(calls["name_id"], raw["strings"], strip=_VERSION_SUFFIX),
+    }
+    return conform(build_frame(column.alias(name) for name, column in columns.items()), API_CALLS)
+
+
+def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
+    """List the calls that copy from or to pageable memory of the host: they are staged, and often wait.
+
+    Returns:
+        `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
+    """
+    if raw["copy_kinds"].is_empty():
+        return PAGEABLE_COPIES.to_frame()
+    copies = raw["copy_kinds"].filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
+    return (
+        copies.select(process_key="process", correlation_id="correlation")
+        .drop_nulls()
+        .unique(maintain_order=True)
+        .pipe(conform, PAGEABLE_COPIES)
+    )
+
+
+_NONE = (1 << 32) - 1  # the id of no stream and of no event
+
+
+def build_stream_calls(raw: RawReport) -> pl.DataFrame:
+    """Build the streams and events of calls.
+
+    Returns:
+        `STREAM_CALLS`.
+    """
+    tables = [(raw[table], table == "cuda_events") for table in ("synchronizations", "cuda_events")]
+    parts = [
+        table.hstack([pl.Series("is_record", [is_record]).new_from_index(0, table.height)])
+        for table, is_record in tables
+        if not table.is_empty()
+    ]
+    if not parts:
+        return STREAM_CALLS.to_frame()
+    calls = pl.concat(parts)
+    stream, event, record = (
+        np.where(ids == _NONE, NEVER, ids)
+        for ids in (numbers(calls[name]) for name in ("stream", "event", "record"))
+    )
+    columns = [
+        calls["process"].alias("process_key"),
+        calls["correlation"].alias("correlation_id"),
+        calls["context"].alias("context_id"),
+        as_numbers("stream_id", stream),
+        as_numbers("event_id", event),
+        as_numbers("record_id", np.where(event == NEVER, NEVER, record)),
+        calls["is_record"],
+    ]
+    return conform(build_frame(columns), STREAM_CALLS)
+
+
+EVENT_CALLS = build_schema(
+    {  # one row per call that records an event, or waits for one, with its times; records first, then by order of the calls
+        "process_key": pl.Int64,
+        "correlation_id": pl.Int64,
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": NAME,
+        "stream_id": pl.Int64,
+        "event_id": pl.Int64,
+        "is_record": pl.Boolean,
+        "record": pl.Int64,  # number of the record: of the call that made it, and of those that wait for it; null if unknown
+    },
+    name="EVENT_CALLS",
+)
+
+
+def find_event_calls(stream_calls: pl.DataFrame, api_calls: pl.DataFrame) -> pl.DataFrame:
+    """Find the record that each call waits for.
+
+    Args:
+        stream_calls: `STREAM_CALLS`.
+        api_calls: `API_CALLS`.
+
+    Returns:
+        `EVENT_CALLS`; calls that were not recorded are left out. Empty in, empty out.
+    """
+    with_event = stream_calls if stream_calls.is_empty() else stream_calls.drop_nulls("event_id")
+    if with_event.is_empty():
+        return EVENT_CALLS.to_frame()
+    keys = ["process_key", "correlation_id"]
+    timed = with_event.join(
+        api_calls.unique(keys, keep="first", maintain_order=True), on=keys, how="inner", maintain_order="left"
+    ).sort("is_record", descending=True, maintain_order=True)
+    count = int(timed["is_record"].sum())
+    records, waits = timed[:count], timed[count:]
+    record = np.concatenate([np.arange(count), _find_records(records, waits)])
+    numbered = pl.Series("record", record)
+    return timed.with_columns(numbered.set(numbered < 0, None)).pipe(conform, EVENT_CALLS)
+
+
+def _find_records(records: pl.DataFrame, waits: pl.DataFrame) -> Int64s:
+    """Find the row of the record that each call waits for; -1 if it is unknown."""
+    if records.is_empty() or waits.is_empty():
+        return np.full(len(waits), -1)
+    process, event = (
+        [numbers(frame[name]) for frame in (records, waits)] for name in ("process_key", "event_id")
+    )
+    of_event = pack(np.concatenate(process), np.concatenate(event))
+    of_record, of_wait = of_event[: len(records)], of_event[len(records) :]
+    found = _find_by_time(of_record, records, of_wait, waits)
+    by_number, has_number = _find_by_number(process, event, records, waits)
+    return np.where(has_number, by_number, found)
+
+
+def _find_by_number(
+    process: list[Int64s], event: list[Int64s], records: pl.DataFrame, waits: pl.DataFrame
+) -> tuple[Int64s, Bools]:
+    """Find records by their recorded numbers, and the mask of the calls for which these count."""
+    number, wanted = numbers(records["record_id"]), numbers(waits["record_id"])
+    known = np.flatnonzero(number != NEVER)
+    key = pack(process[0][known], number[known])
+    if not len(known) or len(np.unique(key)) < len(known):  # numbers that repeat are none
+        return np.full(len(waits), -1), np.zeros(len(waits), dtype=np.bool_)
+    at = find_pairs(process[0][known], number[known], process[1], wanted)
+    found = np.where(at >= 0, known[at], -1)
+    is_same = (found >= 0) & (event[0][found] == event[1])
+    return np.where(is_same, found, -1), wanted != NEVER
+
+
+def _find_by_time(of_record: Int64s, records: pl.DataFrame, of_wait: Int64s, waits: pl.DataFrame) -> Int64s:
+    """Find the last record before each call; -1 without one, or if the order of both is unknown."""
+    start, end = numbers(records["start_ns"]), numbers(records["end_ns"])
+    time = numbers(waits["start_ns"])
+    by_time = np.argsort(start, kind="stable")
+    at = find_last(of_wait, time, of_record[by_time], start[by_time])
+    found = np.where(at >= 0, by_time[at], -1)
+    is_before = (found >= 0) & (end[found] <= time) & ~_is_ambiguous(of_record, records)[found]
+    return np.where(is_before, found, -1)
+
+
+def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> NDArray[np.bool_]:
+    """Return the mask of records of an event with records in several contexts: several events have its number."""
+    context = numbers(records["context_id"])
+    _, first, event = np.unique(of_record, return_index=True, return_inverse=True)
+    differs = context != context[first][event]
+    several = np.zeros(len(first), dtype=np.bool_)
+    several[event[differs]] = True
+    return np.asarray(several[event])
+
+
+def build_memory_events(raw: RawReport) -> pl.DataFrame:
+    """Build the events, in order of time.
+
+    Returns:
+        `MEMORY_EVENTS`.
+    """
+    if raw["cuda_memory"].is_empty():
+        return MEMORY_EVENTS.to_frame()
+    return (
+        raw["cuda_memory"]
+        .sort("time", maintain_order=True)
+        .select(
+            process_key="process",
+            device_id=pl.col("device").fill_null(0),
+            correlation_id="correlation",
+            time_ns="time",
+            kind="kind",
+            is_release=pl.col("action") == "release",
+            address=pl.col("address").reinterpret(signed=False),
+            size_bytes="bytes",
+        )
+        .pipe(conform, MEMORY_EVENTS)
+    )
+
+
+def build_overheads(raw: RawReport) -> pl.DataFrame:
+    """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`); empty unless they were read."""
+    if raw["overheads"].is_empty() and raw["cuda_overheads"].is_empty():
+        return OVERHEADS.to_frame()
+    rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
+    is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
+    name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
+    return (
+        rows.select(thread_key="thread", start_ns="start", end_ns="end")
+        .hstack([name.alias("name")])
+        .with_columns(is_of_profiler=mark_of_profiler(pl.col("name")))
+        # of CUDA's own table, only named intervals are known to be of the profiler
+        .with_columns(pl.col("is_of_profiler") & (pl.col("name").is_not_null() | is_of_nsys))
+        .pipe(conform, OVERHEADS)
+    )

@@ -34,8 +34,7 @@ from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NO_NAME, StoredName
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
-from nsys_pp.model.names import resolve
-from nsys_pp.model.payloads import Structures, format_payloads
+from nsys_pp.model.names import Structures, format_payloads, resolve
 
 _ALPHA = 0xFF00_0000
 _DEFAULT_DOMAIN = 0

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
-from nsys_pp.model.diagnostics import list_losses
-from nsys_pp.model.ranks import RANK_THREAD
+from nsys_pp.model.contents import list_losses
+from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Pseudonyms
 
 # columns that refer to strings, by frame

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.report import DEVICES
-from nsys_pp.model import anomalies as anomalies
-from nsys_pp.model.recorded_kinds import list_missing, list_recorded
+from nsys_pp.model import contents as anomalies
+from nsys_pp.model.contents import list_missing, list_recorded
 from tests.patience import PATIENCE_S
 
 

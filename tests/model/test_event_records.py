@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, STREAM_CALLS
-from nsys_pp.model.event_records import find_event_calls
+from nsys_pp.model.gpu_ops import find_event_calls
 
 CALLS = st.lists(
     st.tuples(

@@ -18,7 +18,7 @@ from nsys_pp.frames.groups import ALL_GROUPS, Group
 from nsys_pp.frames.raw import SCHEMAS, RawReport
 from nsys_pp.frames.report import MEMORY_EVENTS, OS_CALLS, THREAD_RUNS, Report
 from nsys_pp.model import build_report
-from nsys_pp.model.thread_runs import build_thread_runs
+from nsys_pp.model.activities import build_thread_runs
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, memory, os_call, strings, switch, write_export
 

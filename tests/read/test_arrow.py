@@ -16,7 +16,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.groups import Group
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
-from nsys_pp.model.fingerprint import compute_fingerprint
+from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.model.test_communication import layouts, nccl

@@ -1,20 +1,149 @@
-"""Sends and receives of MPI between two ranks -> MPI_MESSAGES.
+"""Messages and collectives -> NCCL_CALLS, MPI_CALLS, MPI_MESSAGES.
 
-Facts, of recordings of Open MPI programs by nsys 2023.4 and 2024.2: the rank of the peer is one in the communicator; a receive that waits has the
-sender, the tag and the size of the message even if it takes any; `MPI_Sendrecv` has two rows with one start, the send first, with the earlier
-end; `MPI_Waitall` has one row for each request, and `MPI_Test` only those that found it complete; messages to no rank are not
-among them.
+NCCL adds structures to its own NVTX ranges (since 2.16; exported from schema 3.24 on). Fields differ by function
+and by version, and are found by name.
+
+Facts about MPI, of recordings of Open MPI programs by nsys 2023.4 and 2024.2: the rank of the peer is one in the
+communicator; a receive that waits has the sender, the tag and the size of the message even if it takes any;
+`MPI_Sendrecv` has two rows with one start, the send first, with the earlier end; `MPI_Waitall` has one row for each
+request, and `MPI_Test` only those that found it complete; messages to no rank are not among them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import conform, extend_schema
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.model.names import resolve
+from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS
+from nsys_pp.model.names import Structures, resolve
+
+_COMMUNICATOR = "NCCL communicator ID"  # structures without it come from other programs
+_FIELDS = {  # NCCL's name -> ours
+    _COMMUNICATOR: "communicator",
+    "Rank": "rank",
+    "No. of ranks": "rank_count",
+    "CUDA device": "device_id",
+    "Peer rank": "peer",
+    "Message size [bytes]": "size_bytes",
+}
+_EVENTS = extend_schema(NCCL_CALLS, {"process_key": pl.Int64, "device_id": pl.Int64}, name="NCCL_EVENTS")
+
+
+def read_nccl_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
+    """Read the payloads of NCCL's ranges and marks.
+
+    Args:
+        raw: A report that was read with group "communication".
+        structures: From `read_structures`.
+
+    Returns:
+        `NCCL_CALLS` with `process_key` and `device_id` (CUDA ordinal of the rank; only for the
+        creation of a communicator), by range_id.
+    """
+    payloads = raw["payloads"]
+    parts = [
+        structure.fields.select(
+            pl.lit(payloads["row"].gather(structure.at)).alias("range_id"),
+            pl.lit(payloads["thread"].gather(structure.at)).alias("thread"),
+            *(
+                pl.col(theirs).cast(_EVENTS[ours], strict=False).alias(ours)
+                if theirs in structure.fields.columns
+                else pl.lit(None, dtype=_EVENTS[ours]).alias(ours)
+                for theirs, ours in _FIELDS.items()
+            ),
+        )
+        for structure in structures
+        if _COMMUNICATOR in structure.fields.columns
+    ]
+    if not parts or "communication" not in raw.groups:
+        return _EVENTS.to_frame()
+    events = pl.concat(parts).with_columns(process_key=process_key(pl.col("thread"))).sort("range_id")
+    return conform(events, _EVENTS)
+
+
+def build_nccl_calls(events: pl.DataFrame, ranges: pl.DataFrame | None) -> pl.DataFrame:
+    """Keep the payloads of ranges.
+
+    Args:
+        events: From `read_nccl_events`.
+        ranges: `RANGES`; None if they were not read: payloads of marks are kept, too.
+
+    Returns:
+        `NCCL_CALLS` by range_id.
+    """
+    if ranges is not None and not events.is_empty():
+        events = events.join(ranges, on="range_id", how="semi", maintain_order="left")
+    return conform(events, NCCL_CALLS)
+
+
+_KEYS = ["process_key", "communicator"]
+
+
+def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
+    """Build the messages and collectives, with the sizes of their communicators.
+
+    The size of a collective is the contribution of the rank, else the received data. The peer is null for
+    MPI_ANY_SOURCE and MPI_PROC_NULL.
+
+    Returns:
+        `MPI_CALLS` by start_ns.
+    """
+    if raw["mpi_messages"].is_empty() and raw["mpi_collectives"].is_empty():
+        return MPI_CALLS.to_frame()
+    messages = raw["mpi_messages"].with_columns(is_collective=pl.lit(value=False))
+    collectives = raw["mpi_collectives"].with_columns(
+        is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")
+    )
+    calls = pl.concat([messages, collectives], how="diagonal").sort("start")
+    calls = calls.with_columns(process_key=process_key(pl.col("thread")))
+    return (
+        calls.with_columns(member_count=_count_members(calls, raw))
+        .select(
+            "process_key",
+            thread_key="thread",
+            name=resolve(calls["name_id"], raw["strings"]),
+            is_collective="is_collective",
+            communicator="communicator",
+            member_count="member_count",
+            peer=pl.when(pl.col("peer") >= 0).then("peer"),
+            tag="tag",
+            size_bytes="bytes",
+            start_ns="start",
+            end_ns="end",
+        )
+        .pipe(conform, MPI_CALLS)
+    )
+
+
+def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
+    """Find the size of the communicator of each call: at its last creation before the call, else at its first."""
+    processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
+    created = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
+    created = (
+        created.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
+    )
+    if created.is_empty() or calls.is_empty():
+        return pl.Series("member_count", [None], dtype=pl.Int64).new_from_index(0, len(calls))
+    first = created.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
+    return (
+        calls.select(*_KEYS, "start")
+        .join_asof(
+            created.select(*_KEYS, "time", "size"),
+            left_on="start",
+            right_on="time",
+            by=_KEYS,
+            check_sortedness=False,
+        )
+        .join(first, on=_KEYS, how="left", maintain_order="left")
+        .select(member_count=pl.coalesce("size", "first_size"))
+        .to_series()
+    )
+
 
 _SEND, _RECEIVE = r"(?i)^p?mpi_[a-z]*send", r"(?i)^p?mpi_[a-z]*recv"
 _BOTH, _INIT, _START, _BEGIN = "(?i)sendrecv", "(?i)_init$", "(?i)mpi_start", r"(?i)^p?mpi_init"
