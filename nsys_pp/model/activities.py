@@ -1,4 +1,7 @@
-"""What threads, processors and GPUs do besides: ACTIVITIES (tables shown on request), OS_CALLS, THREAD_RUNS."""
+"""What threads, processors and GPUs do besides.
+
+ACTIVITIES (tables shown on request), OS_CALLS, THREAD_RUNS.
+"""
 
 from __future__ import annotations
 
@@ -138,8 +141,9 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
         switches   on      off         on    off
         states     [running)[not running)[running)
 
-    The state before the first switch of a thread, and that after its last one, are unknown. Of two successive switches onto
-    a processor the end of the first run is unknown: it is left out, and likewise for two switches off a processor.
+    The state before the first switch of a thread, and that after its last one, are unknown. Of two successive
+    switches onto a processor the end of the first run is unknown: it is left out, and likewise for two
+    switches off a processor.
     """
     if raw["switches"].is_empty():
         return ACTIVITIES.to_frame()
@@ -163,7 +167,10 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
 
 
 def _build_samples(raw: RawReport) -> pl.DataFrame:
-    """Build the samples of processors: instants with the innermost function as name, and the stack of functions."""
+    """Build the samples of processors.
+
+    Instants with the innermost function as name, and the stack of functions.
+    """
     if raw["samples"].is_empty():
         return ACTIVITIES.to_frame()
     samples = raw["samples"]
@@ -243,7 +250,8 @@ def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
         changes    restored   saved   restored  restored  saved
         contexts   [ has the GPU )              [ has ... )
 
-    A restoration whose next change is another restoration has an unknown end, and is left out, as is one at the end of the capture.
+    A restoration whose next change is another restoration has an unknown end, and is left out, as is one at
+    the end of the capture.
 
     Args:
         raw: The report.
@@ -299,7 +307,8 @@ def build_generic_events(raw: RawReport) -> pl.DataFrame:
     """Build an instant of the system, or of the thread, for each event that is no sample of GPU metrics.
 
     Returns:
-        `ACTIVITIES`: `detail` is the event's own text, or its values as JSON. Empty where they were not asked for.
+        `ACTIVITIES`: `detail` is the event's own text, or its values as JSON. Empty where they were not asked
+            for.
     """
     if "show_other" not in raw.groups or raw["generic_events"].is_empty():
         return ACTIVITIES.to_frame()
@@ -387,8 +396,9 @@ def build_thread_runs(raw: RawReport) -> pl.DataFrame:
         switches   off     on     off off    on    on     off    on
         runs               [      )                [      )
 
-    Incomplete runs are left out: the start of a run whose first switch is off the processor (or follows another one),
-    the end of a run with two switches onto the processor, and the run at the end of the capture are unknown.
+    Incomplete runs are left out: the start of a run whose first switch is off the processor (or follows
+    another one), the end of a run with two switches onto the processor, and the run at the end of the capture
+    are unknown.
 
     Returns:
         `THREAD_RUNS`.

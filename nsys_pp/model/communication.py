@@ -1,12 +1,13 @@
 """Messages and collectives -> NCCL_CALLS, MPI_CALLS, MPI_MESSAGES.
 
-NCCL adds structures to its own NVTX ranges (since 2.16; exported from schema 3.24 on). Fields differ by function
-and by version, and are found by name.
+NCCL adds structures to its own NVTX ranges (since 2.16; exported from schema 3.24 on). Fields differ by
+function and by version, and are found by name.
 
-Facts about MPI, of recordings of Open MPI programs by nsys 2023.4 and 2024.2: the rank of the peer is one in the
-communicator; a receive that waits has the sender, the tag and the size of the message even if it takes any;
-`MPI_Sendrecv` has two rows with one start, the send first, with the earlier end; `MPI_Waitall` has one row for each
-request, and `MPI_Test` only those that found it complete; messages to no rank are not among them.
+Facts about MPI, of recordings of Open MPI programs by nsys 2023.4 and 2024.2: the rank of the peer is one in
+the communicator; a receive that waits has the sender, the tag and the size of the message even if it takes
+any; `MPI_Sendrecv` has two rows with one start, the send first, with the earlier end; `MPI_Waitall` has one
+row for each request, and `MPI_Test` only those that found it complete; messages to no rank are not among
+them.
 """
 
 from __future__ import annotations
@@ -121,7 +122,10 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
 
 
 def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
-    """Find the size of the communicator of each call: at its last creation before the call, else at its first."""
+    """Find the size of the communicator of each call.
+
+    At its last creation before the call, else at its first.
+    """
     processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
     created = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
     created = (
@@ -156,7 +160,8 @@ def build_mpi_messages(raw: RawReport) -> pl.DataFrame:
     A persistent request is one message per start.
 
     Returns:
-        `MPI_MESSAGES`; empty unless MPI was read on request. Calls that are neither a send nor a receive are left out.
+        `MPI_MESSAGES`; empty unless MPI was read on request. Calls that are neither a send nor a receive are
+        left out.
     """
     if "show_mpi" not in raw.groups or raw["mpi_messages"].is_empty():
         return MPI_MESSAGES.to_frame()
@@ -197,7 +202,10 @@ def build_mpi_messages(raw: RawReport) -> pl.DataFrame:
 
 
 def _start_persistent(inits: pl.DataFrame, starts: pl.DataFrame) -> pl.DataFrame:
-    """Build a message per start of a persistent request: the call that prepared it, at the time of the start."""
+    """Build a message per start of a persistent request.
+
+    The call that prepared it, at the time of the start.
+    """
     columns = [
         "start",
         "end",
@@ -225,7 +233,10 @@ def _start_persistent(inits: pl.DataFrame, starts: pl.DataFrame) -> pl.DataFrame
 
 
 def _find_directions(messages: pl.DataFrame) -> pl.DataFrame:
-    """Add `is_send`; of the two rows of a call that sends and receives, the one that ends first is the send."""
+    """Add `is_send`.
+
+    Of the two rows of a call that sends and receives, the one that ends first is the send.
+    """
     is_both = pl.col("name").str.contains(_BOTH)
     one = messages.filter(~is_both).with_columns(
         is_send=pl.when(pl.col("name").str.contains(_SEND))
@@ -242,7 +253,10 @@ def _find_directions(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_ends(messages: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
-    """Set the end of messages with a request: the end of the first call that waits for it, before the request is used again."""
+    """Set the end of messages with a request.
+
+    The end of the first call that waits for it, before the request is used again.
+    """
     messages = messages.with_row_index("row")
     open_ones = messages.drop_nulls("request").sort("start", maintain_order=True)
     ended = open_ones.join_asof(
@@ -262,9 +276,12 @@ def _find_ends(messages: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_communicators(messages: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
-    """Add the communicator, its size and the rank of the process there: as last created under the handle before the call.
+    """Add the communicator, its size and the rank of the process there.
 
-    The communicator of all ranks is the one without a parent; others are known by the process that numbered them.
+    As last created under the handle before the call.
+
+    The communicator of all ranks is the one without a parent; others are known by the process that numbered
+    them.
     """
     processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
     is_world = (pl.col("parent").fill_null(0) == 0) & (pl.col("local_rank") == pl.col("rank"))

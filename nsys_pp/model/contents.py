@@ -354,8 +354,8 @@ def name_titles(recorded: Collection[str]) -> list[str]:
 def list_missing(counts: Mapping[str, int], *, nsys_version: str | None, has_graphs: bool) -> pl.DataFrame:
     """List the kinds of data without rows, with the options that record them.
 
-    nsys writes no table without rows, so tracing may have been enabled without any event. Nodes of CUDA graphs are
-    missing only if graphs were launched, calls of NCCL only if its kernels were recorded.
+    nsys writes no table without rows, so tracing may have been enabled without any event. Nodes of CUDA
+    graphs are missing only if graphs were launched, calls of NCCL only if its kernels were recorded.
 
     Args:
         counts: As for `list_recorded`.
@@ -547,7 +547,8 @@ def find_unmatched(op_count: int, matched_count: int, call_count: int) -> list[s
     if not call_count:
         return ["no CUDA calls were recorded, so no range can be projected onto the GPU"]
     return [
-        f"{_count_anomalies(op_count - matched_count, 'GPU operations')} without the CUDA call that launched them:"
+        f"{_count_anomalies(op_count - matched_count, 'GPU operations')} without the CUDA call that launched "
+        "them:"
         " no range is projected onto them"
     ]
 
@@ -572,7 +573,8 @@ def find_lost_graphs(launch_count: int, lost_count: int, graph_mode: str | None)
         return []
     mode = f" (its CUDA graph mode is {graph_mode})" if graph_mode else ""
     return [
-        f"{lost_count:,} of {_count_anomalies(launch_count, 'CUDA graph launches')} left no GPU operation in the report{mode};"
+        f"{lost_count:,} of {_count_anomalies(launch_count, 'CUDA graph launches')} left no GPU operation in "
+        f"the report{mode};"
         " `--cuda-graph-trace=node` records their kernels"
     ]
 
@@ -609,7 +611,11 @@ def _count_anomalies(number: int, noun: str) -> str:
     return f"1 {noun.removesuffix('es' if noun.endswith('ches') else 's')}"
 
 
-_LOSS = r"(?i)^not all (cuda|nvtx|nccl|mpi|ucx)\b.*collected|\b(dropped|lost|discarded|overflow|overflowed|out of memory)\b"
+_LOSS = (
+    r"(?i)^not all "
+    r"(cuda|nvtx|nccl|mpi|ucx)\b.*collected|\b(dropped|lost|discarded|overflow|overflowed|out of "
+    r"memory)\b"
+)
 
 
 def build_diagnostics(raw: RawReport) -> pl.DataFrame:
@@ -678,7 +684,8 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
     launched = len(op) - np.count_nonzero(op[1:] == op[:-1])
     if (lost := len(ops) - launched) > _LEAST_SHARE * len(ops):
         found.append(
-            f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no range is projected"
+            f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
+            "range is projected"
             " onto them"
         )
     return found
@@ -712,8 +719,10 @@ def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
         return []
     names = held.group_by("name").agg(pl.col("own_ns").sum()).sort("own_ns", "name", descending=True)
     return [
-        f"nsys held the threads that launch in {REPORT} for {100 * held_ns / whole_ns:.1f} % of the time from their first to"
-        f" their last launch, most in {names['name'][0] or 'overhead without a name'}: `pipeline --table overhead` lists it by step"
+        f"nsys held the threads that launch in {REPORT} for {100 * held_ns / whole_ns:.1f} % of the time "
+        "from their first to"
+        f" their last launch, most in {names['name'][0] or 'overhead without a name'}: `pipeline --table "
+        "overhead` lists it by step"
     ]
 
 
@@ -743,8 +752,10 @@ def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
         .sort("gpu")
     )
     return [
-        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start up to"
-        f" {format_duration(early_ns)} before the call that launched them, so these delays of launches are left out"
+        f"the clock of {gpu or 'a GPU'} in {REPORT} is off: {early_count:,} of {count:,} operations start up "
+        "to"
+        f" {format_duration(early_ns)} before the call that launched them, so these delays of launches are "
+        "left out"
         for gpu, count, early_count, early_ns in launched.rows()
     ]
 
@@ -838,7 +849,9 @@ def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             kind="lost events",
             count=count,
             text=f"nsys says: {text}",
-            meaning="events are missing: sums are too small, ranges may lack kernels, and idle time may be none",
+            meaning=(
+                "events are missing: sums are too small, ranges may lack kernels, and idle time may be none"
+            ),
         )
     others = report.diagnostics.filter(~is_loss).group_by("severity", maintain_order=True)
     for severity, count in others.agg(pl.col("count").sum()).rows():
@@ -872,7 +885,10 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             kind="calls without an operation",
             count=without,
             text=f"{without:,} of {len(rows):,} CUDA calls that launch kernels have no kernel",
-            meaning="their kernels are missing, or are part of CUDA graphs: intervals of their ranges may be too short",
+            meaning=(
+                "their kernels are missing, or are part of CUDA graphs: intervals of their ranges may be "
+                "too short"
+            ),
         )
 
 
@@ -890,8 +906,14 @@ def _find_clock(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             severity="warning" if is_off else "info",
             kind="operations before their call",
             count=count,
-            text=f"{count:,} of {len(known):,} GPU operations start before the call that launched them, by up to {format_duration(most)}",
-            meaning="the clock of the GPU is off: delays of launches are left out, and waits of the host are uncertain"
+            text=(
+                f"{count:,} of {len(known):,} GPU operations start before the call that launched them, by "
+                f"up to {format_duration(most)}"
+            ),
+            meaning=(
+                "the clock of the GPU is off: delays of launches are left out, and waits of the host are "
+                "uncertain"
+            )
             if is_off
             else "within the error of the GPU's clock",
         )
@@ -911,7 +933,9 @@ def _find_overlaps(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             severity="info",
             kind="overlapping kernels",
             count=count,
-            text=f"{count:,} of {len(kernels):,} kernels start before the previous kernel of their stream ends",
+            text=(
+                f"{count:,} of {len(kernels):,} kernels start before the previous kernel of their stream ends"
+            ),
             meaning="busy time is their union, and counts no time twice",
         )
 

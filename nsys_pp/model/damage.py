@@ -93,7 +93,8 @@ _QUIET_SHARE = 0.01  # of the events, below which those of unknown types are onl
 def drop_unusable(raw: RawReport) -> None:
     """Drop rows of `raw` that lack a required value; each reason is counted.
 
-    What may change results is also a warning: rows without a time or a thread, and many events of unknown types.
+    What may change results is also a warning: rows without a time or a thread, and many events of unknown
+    types.
     """
     for table, columns in _REQUIRED.items():
         if raw[table].is_empty():
@@ -204,10 +205,12 @@ _INSTANTS = {
 
 
 def drop_impossible(raw: RawReport) -> None:
-    """Drop events of `raw` at times that no recording has, with a warning of their number; such a time of a session is null.
+    """Drop events of `raw` at times that no recording has, with a warning of their number.
 
-    Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace. The same holds for
-    their UTC.
+    Such a time of a session is null.
+
+    Sums and differences of these times would exceed 64 bits, and one event would do so to the whole trace.
+    The same holds for their UTC.
     """
     _drop_impossible_facts(raw)
     to_utc_ns = (find_first(raw["session"]["utc_epoch"]) or 0) - read_time_shift(raw)
@@ -242,10 +245,12 @@ def _is_within(times: pl.Series, least: int, most: int) -> bool:
 
 
 def number_events(raw: RawReport) -> None:
-    """Renumber NVTX events of `raw` where several share a number, or one has none; a warning has their number.
+    """Renumber NVTX events of `raw` where several share a number, or one has none.
 
-    Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each other. Payloads
-    refer to the numbers, so they are dropped.
+    A warning has their number.
+
+    Their numbers are ids of ranges: outer ranges are found by them, and equal ones would be around each
+    other. Payloads refer to the numbers, so they are dropped.
     """
     events = raw["nvtx"]
     row = events["row"]
@@ -255,7 +260,8 @@ def number_events(raw: RawReport) -> None:
         return
     wrong = len(row) - row.drop_nulls().n_unique()
     warnings.warn(
-        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without payloads",
+        f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without "
+        "payloads",
         stacklevel=4,
     )
     raw.frames["nvtx"] = events.with_columns(row=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))

@@ -1,9 +1,11 @@
-"""Operations on GPUs and the CUDA calls about them: GPU_OPS, OP_DETAILS, API_CALLS, STREAM_CALLS, MEMORY_EVENTS.
+"""Operations on GPUs and the CUDA calls about them.
 
-A call records a CUDA event on a stream: what is launched there later comes after it. Another call waits for the
-event, or makes a stream wait. Newer exports number records, and a call that waits has the number of the record. In
-others an event that is recorded several times has the last record before the call: a record that is still being
-made when the call starts is neither before nor after it.
+GPU_OPS, OP_DETAILS, API_CALLS, STREAM_CALLS, MEMORY_EVENTS.
+
+A call records a CUDA event on a stream: what is launched there later comes after it. Another call waits for
+the event, or makes a stream wait. Newer exports number records, and a call that waits has the number of the
+record. In others an event that is recorded several times has the last record before the call: a record that
+is still being made when the call starts is neither before nor after it.
 """
 
 from __future__ import annotations
@@ -269,7 +271,9 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
 
 
 EVENT_CALLS = build_schema(
-    {  # one row per call that records an event, or waits for one, with its times; records first, then by order of the calls
+    # one row per call that records an event, or waits for one, with its times; records first, then by order
+    # of the calls
+    {
         "process_key": pl.Int64,
         "correlation_id": pl.Int64,
         "thread_key": pl.Int64,
@@ -279,7 +283,8 @@ EVENT_CALLS = build_schema(
         "stream_id": pl.Int64,
         "event_id": pl.Int64,
         "is_record": pl.Boolean,
-        "record": pl.Int64,  # number of the record: of the call that made it, and of those that wait for it; null if unknown
+        # number of the record: of the call that made it, and of those that wait for it; null if unknown
+        "record": pl.Int64,
     },
     name="EVENT_CALLS",
 )
@@ -350,7 +355,10 @@ def _find_by_time(of_record: Int64s, records: pl.DataFrame, of_wait: Int64s, wai
 
 
 def _is_ambiguous(of_record: Int64s, records: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return the mask of records of an event with records in several contexts: several events have its number."""
+    """Return the mask of records of an event with records in several contexts.
+
+    Several events have its number.
+    """
     context = numbers(records["context_id"])
     _, first, event = np.unique(of_record, return_index=True, return_inverse=True)
     differs = context != context[first][event]
@@ -385,7 +393,10 @@ def build_memory_events(raw: RawReport) -> pl.DataFrame:
 
 
 def build_overheads(raw: RawReport) -> pl.DataFrame:
-    """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`); empty unless they were read."""
+    """Build the intervals in which tracing or CUDA held a thread (`OVERHEADS`).
+
+    Empty unless they were read.
+    """
     if raw["overheads"].is_empty() and raw["cuda_overheads"].is_empty():
         return OVERHEADS.to_frame()
     rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])

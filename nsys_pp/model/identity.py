@@ -1,9 +1,10 @@
 """Identity of a recording: Session, PROCESSES, THREADS, STREAMS, RANKS, GPUS, DEVICES, and its fingerprint.
 
 CUDA numbers devices in each process: with `CUDA_VISIBLE_DEVICES`, ordinal 0 of two processes can be two GPUs.
-Sources, best first: the table from (pid, ordinal) to a GPU and its uuid; `CUDA_VISIBLE_DEVICES` of the launched
-program; the ordinal in the process of nsys. GPUs are numbered as in `nvidia-smi`: by bus location, among all of the
-machine. A partitioned GPU (MIG) is several devices at one bus location, each with its own uuid.
+Sources, best first: the table from (pid, ordinal) to a GPU and its uuid; `CUDA_VISIBLE_DEVICES` of the
+launched program; the ordinal in the process of nsys. GPUs are numbered as in `nvidia-smi`: by bus location,
+among all of the machine. A partitioned GPU (MIG) is several devices at one bus location, each with its own
+uuid.
 
 Sources of ranks, best first: MPI; NCCL, in the communicator of all ranks; launcher variables; names of XLA's
 threads. `nsys_pp.roster` also uses names of files, with all reports.
@@ -318,8 +319,8 @@ def only_rank(ranks: pl.DataFrame) -> tuple[int | None, str | None]:
 def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
     """Find the ranks in the communicator of all ranks, by NCCL's creation of communicators.
 
-    It is the largest communicator, unless the number of ranks is known and differs, or two processes have the same
-    rank in it: then it is one of several groups.
+    It is the largest communicator, unless the number of ranks is known and differs, or two processes have the
+    same rank in it: then it is one of several groups.
 
     Args:
         nccl_events: Columns of `read_nccl_events`.
@@ -435,7 +436,8 @@ def build_devices(
         ranks: `RANKS`: different ranks do not share a GPU if only the ordinal is known.
 
     Returns:
-        `DEVICES` by process and ordinal: devices with operations or, if operations were not read, devices with
+        `DEVICES` by process and ordinal: devices with operations or, if operations were not read, devices
+            with
         CUDA contexts.
     """
     rows = [_Device(process_key=key, device=device) for key, device in _list_used(raw, gpu_ops)]
@@ -473,7 +475,10 @@ class _Device(Struct, kw_only=True):
 
 
 def _list_used(raw: RawReport, gpu_ops: pl.DataFrame) -> list[tuple[int, int]]:
-    """List the processes and ordinals with operations or, if these were not read, with contexts; ascending."""
+    """List the processes and ordinals with operations or, if these were not read, with contexts.
+
+    Ascending.
+    """
     if "ops" in raw.groups:
         process, device = gpu_ops["process_key"], gpu_ops["device_id"]
     else:
@@ -556,9 +561,9 @@ def _clean_uuid() -> pl.Expr:
 def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
     """Map the ordinals of a process by the list of visible devices.
 
-    Numbers in the list are ordinals of nsys only if nsys lists all of these devices: else the same list applied to
-    nsys, and its ordinals are those of the process. If nsys has several GPUs with one ordinal (unusable ones are 0),
-    numbers are those of `nvidia-smi`. Ids may be abbreviated.
+    Numbers in the list are ordinals of nsys only if nsys lists all of these devices: else the same list
+    applied to nsys, and its ordinals are those of the process. If nsys has several GPUs with one ordinal
+    (unusable ones are 0), numbers are those of `nvidia-smi`. Ids may be abbreviated.
 
     Returns:
         Columns `device`, `ordinal`, `visible_at` (row of `gpus`) and `visible_uuid`.
@@ -670,9 +675,9 @@ _COUNTED = ("calls", "kernels", "copies", "sets")
 def compute_fingerprint(raw: RawReport) -> int:
     """Hash the facts that identify a recording.
 
-    These are its start and duration, machine, processes, threads, GPUs, contexts, streams, launcher variables, and
-    the numbers of calls and operations. They depend neither on the time shift of an export and the name of the file
-    nor on the groups that were read.
+    These are its start and duration, machine, processes, threads, GPUs, contexts, streams, launcher
+    variables, and the numbers of calls and operations. They depend neither on the time shift of an export and
+    the name of the file nor on the groups that were read.
 
     Returns:
         64 bits, unsigned: equal for two exports of one recording, different for two recordings.

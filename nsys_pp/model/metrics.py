@@ -27,10 +27,12 @@ _POOL = ("process", "device", "address")
 
 
 def build_memory_pools(raw: RawReport) -> pl.DataFrame:
-    """Build the counters of each pool of memory: its size, and the part in use; both are 0 after it is destroyed.
+    """Build the counters of each pool of memory: its size, and the part in use.
 
-    An allocation from a pool has the sizes of the pool, too. Pools of a GPU and process are numbered in order of their first
-    operations, where there are several.
+    Both are 0 after it is destroyed.
+
+    An allocation from a pool has the sizes of the pool, too. Pools of a GPU and process are numbered in order
+    of their first operations, where there are several.
 
     Returns:
         `COUNTERS` in bytes; operations without sizes (on pools of other processes) have no sample.
@@ -106,7 +108,10 @@ def build_processor_counters(raw: RawReport) -> pl.DataFrame:
 
 
 def _name_components(raw: RawReport) -> pl.DataFrame:
-    """Return the names of components: `source`, `unit` and `component`; their instance is added where several share a name."""
+    """Return the names of components: `source`, `unit` and `component`.
+
+    Their instance is added where several share a name.
+    """
     listed = (
         raw["processor_components"]
         .unique("unit", keep="first", maintain_order=True)
@@ -151,11 +156,13 @@ _Wanted = Callable[[str], bool]
 def build_sampled_metrics(
     raw: RawReport, gpus: pl.DataFrame, devices: pl.DataFrame
 ) -> tuple[SampledMetric, ...]:
-    """Build all sampled metrics that were read: of GPUs by name, then of the system on a chip, and of the network by name and unit.
+    """Build all sampled metrics that were read.
 
-    A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one of the system:
-    without process and device, and named after the GPU or the network card. For the overview alone, only its metrics
-    and clocks are built.
+    Of GPUs by name, then of the system on a chip, and of the network by name and unit.
+
+    A metric of a GPU is one of the first process that uses the GPU; of an unused GPU, and of the network, one
+    of the system: without process and device, and named after the GPU or the network card. For the overview
+    alone, only its metrics and clocks are built.
 
     Args:
         raw: The report.
@@ -269,7 +276,8 @@ def _read_generic(raw: RawReport, wanted: _Wanted) -> Iterator[tuple[int, str, p
         left_out = raw.keep("generic_events", is_metric, "of other kinds than GPU metrics")
         if "show_metrics" in raw.groups:
             warnings.warn(
-                f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics: `--show other` draws them",
+                f"`{raw.path}`: left out {left_out:,} generic events of other kinds than GPU metrics: "
+                "`--show other` draws them",
                 stacklevel=6,
             )
 
@@ -278,9 +286,12 @@ _KEYS = ("owner", "port", "metric", "unit", "source")
 
 
 def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
-    """Build the metrics of each port of network cards and switches, by name and unit: a value is of the interval that begins at its time.
+    """Build the metrics of each port of network cards and switches, by name and unit.
 
-    Samples name a port since 2025. The port is in the name of a metric where the card or switch has several with samples.
+    A value is of the interval that begins at its time.
+
+    Samples name a port since 2025. The port is in the name of a metric where the card or switch has several
+    with samples.
     """
     samples = raw["network_metrics"]
     if samples.is_empty():

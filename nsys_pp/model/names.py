@@ -1,7 +1,7 @@
 """Names of events: string ids are resolved once, and only ids that events refer to.
 
-The table of strings also contains the environment of the profiled program, with secrets; strings that no event
-refers to are dropped here.
+The table of strings also contains the environment of the profiled program, with secrets; strings that no
+event refers to are dropped here.
 """
 
 from __future__ import annotations
@@ -168,7 +168,10 @@ def read_structures(raw: RawReport) -> list[Structures]:
 
 
 def _read_fields(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFrame | None:
-    """Read structures of one layout and one length, field by field; None unless all fields are plain numbers."""
+    """Read structures of one layout and one length, field by field.
+
+    None unless all fields are plain numbers.
+    """
     fields = layout.with_columns(pl.col("offset").fill_null(0), pl.col("name").fill_null(""))
     fields = fields.unique("name", keep="first", maintain_order=True)
     ends = (fields["offset"] + fields["bytes"]).max()

@@ -50,8 +50,8 @@ def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFrame:
     """Build the ranges; ranges that are open at the end of the capture end there.
 
-    nsys writes the end of the capture as their end, or no end (older versions, imported reports); as in NVIDIA's
-    reports, they then end with the last event of any range.
+    nsys writes the end of the capture as their end, or no end (older versions, imported reports); as in
+    NVIDIA's reports, they then end with the last event of any range.
 
     Args:
         ranges: From `split_events`.
@@ -129,8 +129,8 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
 def name_events(raw: RawReport, structures: Sequence[Structures]) -> pl.DataFrame:
     """Resolve the names, domains, categories, colors and payloads of NVTX events.
 
-    Each process numbers its own domains and categories. A domain without a recorded name (it was created before the
-    capture) is named `domain 3`, a category without a name `7`.
+    Each process numbers its own domains and categories. A domain without a recorded name (it was created
+    before the capture) is named `domain 3`, a category without a name `7`.
 
     Returns:
         The events of `raw`, by `row`, with `process_key`, `name`, `domain_name`,
@@ -191,7 +191,9 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
 
 
 def _unify(registered: pl.Series, text: pl.Series) -> pl.Series:
-    """Choose the registered name, or else the text, of each event; of few distinct ones as `NAME`, else as `StoredName`.
+    """Choose the registered name, or else the text, of each event.
+
+    Of few distinct ones as `NAME`, else as `StoredName`.
 
     Args:
         registered: Names of a store, any number for each of equal ones.
