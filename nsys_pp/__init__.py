@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from nsys_pp.commands.scrub import ScrubResult, scrub
     from nsys_pp.commands.sql import SqlResult, sql
     from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
-    from nsys_pp.compose.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
     from nsys_pp.errors import NsysPPError, OptionError
+    from nsys_pp.run.options import BatchOptions, ClockOptions, JobOptions, RosterOptions, RunOptions
 
     __version__: str
 
@@ -64,9 +64,7 @@ _MODULES = {
     "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
     "nsys_pp.commands.sql": ("SqlResult", "sql"),
     "nsys_pp.commands.summarise": ("SUMMARY_TABLES", "SummaryResult", "summarise"),
-    "nsys_pp.compose.options": (
-        *("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),
-    ),
+    "nsys_pp.run.options": (*("BatchOptions", "ClockOptions", "JobOptions", "RosterOptions", "RunOptions"),),
     "nsys_pp.errors": ("NsysPPError", "OptionError"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -16,14 +16,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from nsys_pp.compose.captures import Captures
-from nsys_pp.compose.clocks import Clocks, align_inputs
-from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.report import extract_report, redraw_report, survey_report
-from nsys_pp.compose.run_training import find_training
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
+from nsys_pp.run.clocks import Clocks, align_inputs
+from nsys_pp.run.inputs import Input
+from nsys_pp.run.report import extract_report, redraw_report, survey_report
+from nsys_pp.run.run_training import Captures, find_training
 
 _SIDECARS = ("-journal", "-wal", "-shm")  # of SQLite: such a report is not its file alone
 _MOST_BYTES = 8 << 20
@@ -140,11 +139,11 @@ _CALLERS = [
         "commands.info",
         "commands.pipeline",
         "commands.project",
-        "compose.inputs",
-        "compose.part_files",
-        "compose.report",
-        "compose.run",
-        "compose.trace",
+        "run.inputs",
+        "run.parts",
+        "run.report",
+        "run.run",
+        "run.trace",
     )
 ]
 

@@ -24,7 +24,7 @@ from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.format_registry import SUFFIXES
 
 if TYPE_CHECKING:
-    from nsys_pp.compose.part_files import ExtractedPart
+    from nsys_pp.run.parts import ExtractedPart
 
 
 @click.command(cls=SectionCommand)

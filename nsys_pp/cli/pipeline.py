@@ -111,8 +111,8 @@ def pipeline(
     """
     from msgspec.structs import replace as struct_replace
 
-    from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.frames.table import fill_tables
+    from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.write.files import check_output
 
     if explain_jobs:
@@ -175,8 +175,8 @@ def _explain_jobs(
 ) -> None:
     """Show or write the names of ranges with their rules."""
     from nsys_pp.commands.explain_jobs import NAME_TABLE
-    from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.write.files import check_output
 
     format = settle_format(str(output), format, (NAME_TABLE.name,), option="--table")

@@ -61,9 +61,9 @@ def project(
     """
     from nsys_pp.cli.row_counts import describe_unprojected
     from nsys_pp.commands.project import define_projection_table
-    from nsys_pp.compose.batch import list_existing_inputs
-    from nsys_pp.compose.options import parse_counted_ops
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.run.batch import list_existing_inputs
+    from nsys_pp.run.options import parse_counted_ops
     from nsys_pp.write.files import check_output
     from nsys_pp.write.tables.output import format_table, write_table
 

@@ -119,7 +119,7 @@ def _find_output(ctx: click.Context, status: int) -> list[Path]:
 
 def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:
     """Return the paths of existing inputs."""
-    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.run.batch import list_existing_inputs
 
     runs = [[name] for name in named] if ctx.info_name == "compare" else [named]
     with_parts = ctx.info_name not in _WITHOUT_PARTS

@@ -95,7 +95,7 @@ def sql(
         raise click.UsageError("expected a query and reports, or `--explain`")
     format = settle_format(str(output), format, ["answer"], option="one query")
     if output != STANDARD_OUTPUT:
-        from nsys_pp.compose.batch import list_existing_inputs
+        from nsys_pp.run.batch import list_existing_inputs
 
         check_output(output, force=force, inputs=[] if explain else list_existing_inputs(reports))
     skipped: list[Any] = []
@@ -117,7 +117,7 @@ def sql(
 def _list_columns(words: list[str]) -> Any:
     """List the columns of the named tables, or of all; names of reports are accepted, as all have the same tables."""
     from nsys_pp.commands.sql import list_sql_columns
-    from nsys_pp.compose.batch import list_existing_inputs
+    from nsys_pp.run.batch import list_existing_inputs
 
     columns = list_sql_columns()
     tables = [word for word in words if word in columns["table"]]

@@ -109,8 +109,8 @@ def summary(
       nsys-pp summary report.sqlite
       nsys-pp summary node*/report*.sqlite --table kernels --by rank -o kernels.csv
     """
-    from nsys_pp.compose.batch import list_existing_inputs
     from nsys_pp.frames.table import fill_tables
+    from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.write.files import check_output
 
     format = settle_format(str(output), format, names, option="--table")

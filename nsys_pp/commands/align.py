@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import Input, read_inputs, survey_any_input
-from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
-from nsys_pp.compose.recordings import label_reports
-from nsys_pp.compose.run import Run
-from nsys_pp.compose.run_clocks import write_clocks
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.inputs import Input, label_reports, read_inputs, survey_any_input
+from nsys_pp.run.options import Inputs, RunOptions, check_keywords
+from nsys_pp.run.run import Run
+from nsys_pp.run.run_clocks import write_clocks
 from nsys_pp.tables.clocks import CLOCK_TABLE as CLOCK_TABLE
 from nsys_pp.write.files import check_output
 

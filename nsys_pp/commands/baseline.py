@@ -14,14 +14,14 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import pipeline
 from nsys_pp.commands.run_sums import select_steps, sum_run
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.options import Inputs, RunOptions, StepWindow, check_keywords, check_least, parse_steps
 from nsys_pp.errors import BaselineError, MissingDataError, OptionError
 from nsys_pp.frames.run_sums import RunSums
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.read.baselines import list_baselines as read_history
 from nsys_pp.read.baselines import list_numbers, parse_reference, read_baseline
+from nsys_pp.run.batch import Skipped
+from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_keywords, check_least, parse_steps
 from nsys_pp.tables.compare.history import HISTORY_TABLE, build_history
 from nsys_pp.write.baselines import add_baseline, encode_baseline, remove_baselines
 

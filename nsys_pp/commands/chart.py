@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.write.chart import CHARTS
 from nsys_pp.write.chart.apart import bring_near
 from nsys_pp.write.exporter import ExportOptions

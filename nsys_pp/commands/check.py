@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import BatchOptions, Inputs, check_keywords, check_least
-from nsys_pp.compose.row_counts import collect_row_counts
-from nsys_pp.compose.unforeseen import unforeseen_error
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.findings import FINDINGS, Finding, Severity, build_findings
 from nsys_pp.frames.paths import describe_path
@@ -25,6 +21,9 @@ from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_o
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.integrity import Integrity, check_integrity
+from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
+from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_least
+from nsys_pp.run.row_counts import collect_row_counts
 from nsys_pp.write.perfetto.trace import check_packed
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportSource
 from nsys_pp.write.exporter_registry import EXPORTERS
 

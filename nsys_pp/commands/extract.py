@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import (
+from nsys_pp.frames.choices import DETAILS, Detail
+from nsys_pp.frames.part import SUFFIX
+from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.projection.ranges import Scope
+from nsys_pp.read import is_part
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.options import (
     Inputs,
     JobOptions,
     check_choice,
     check_keywords,
     parse_part_options,
 )
-from nsys_pp.compose.part_copies import settle_options
-from nsys_pp.compose.part_files import ExtractedPart, check_target, extract_file, name_outputs
-from nsys_pp.compose.part_groups import extract_group, is_group
-from nsys_pp.compose.row_counts import collect_row_counts
-from nsys_pp.compose.without_gpus import describe_hosts
-from nsys_pp.frames.choices import DETAILS, Detail
-from nsys_pp.frames.part import SUFFIX
-from nsys_pp.frames.short_repr import ShortRepr
-from nsys_pp.projection.ranges import Scope
-from nsys_pp.read import is_part
+from nsys_pp.run.part_groups import extract_group, is_group
+from nsys_pp.run.parts import (
+    ExtractedPart,
+    check_target,
+    describe_hosts,
+    extract_file,
+    name_outputs,
+    settle_options,
+)
+from nsys_pp.run.row_counts import collect_row_counts
 from nsys_pp.write.spool import make_scratch
 
 if TYPE_CHECKING:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 from nsys_pp.commands.merge_on_clocks import merge_on_clocks
 from nsys_pp.commands.merge_result import MergeResult as MergeResult
 from nsys_pp.commands.merge_verdict import VerdictBuilder
-from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.options import (
+from nsys_pp.errors import OptionError
+from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
+from nsys_pp.projection.ranges import Scope
+from nsys_pp.read import is_part
+from nsys_pp.run.batch import Batch
+from nsys_pp.run.division import divide_by_steps, write_division
+from nsys_pp.run.layout import Shown, count_events, count_shown
+from nsys_pp.run.options import (
     Inputs,
     RunOptions,
     check_choice,
@@ -19,16 +25,9 @@ from nsys_pp.compose.options import (
     parse_part_options,
     parse_steps,
 )
-from nsys_pp.compose.run import Run
-from nsys_pp.compose.trace import TraceBuilder, TraceContent
-from nsys_pp.compose.trace_files import write_division
-from nsys_pp.compose.trace_layout import Shown, count_events, count_shown
-from nsys_pp.compose.trace_pieces import Division, Drawn, divide_trace
-from nsys_pp.compose.trace_steps import divide_by_steps
-from nsys_pp.errors import OptionError
-from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
-from nsys_pp.projection.ranges import Scope
-from nsys_pp.read import is_part
+from nsys_pp.run.pieces import Division, Drawn, divide_trace
+from nsys_pp.run.run import Run
+from nsys_pp.run.trace import TraceBuilder, TraceContent
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_folder, check_output
 from nsys_pp.write.split_index import INDEX, is_split_folder, name_folder

@@ -8,18 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from nsys_pp.commands.merge_result import MergeResult
-from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.inputs import TABLE_OPTION_NAMES
-from nsys_pp.compose.options import RunOptions
-from nsys_pp.compose.run import Run
-from nsys_pp.compose.trace import TraceBuilder, TraceContent
-from nsys_pp.compose.trace_layout import count_events, count_shown
-from nsys_pp.compose.trace_on_clocks import ClockFile, MachineTrace
-from nsys_pp.compose.trace_pieces import Drawn, choose_overview
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import Split
 from nsys_pp.frames.run_clocks import MachineClocks
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.run.batch import Batch
+from nsys_pp.run.inputs import TABLE_OPTION_NAMES
+from nsys_pp.run.layout import count_events, count_shown
+from nsys_pp.run.options import RunOptions
+from nsys_pp.run.pieces import Drawn, choose_overview
+from nsys_pp.run.run import Run
+from nsys_pp.run.trace import TraceBuilder, TraceContent
+from nsys_pp.run.trace_on_clocks import ClockFile, MachineTrace
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output, replace_file, translate_errors
 from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto

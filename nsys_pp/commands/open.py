@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsys_pp.compose.options import check_choice
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.run.options import check_choice
 from nsys_pp.viewer.browser import format_forwarding, is_remote, open_browser
 from nsys_pp.viewer.perfetto_ui import SITE, SITE_PORT, build_address, find_ui
 from nsys_pp.viewer.queries import QUERIES

@@ -10,15 +10,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.explanations import explain
-from nsys_pp.compose.inputs import Input, read_inputs
-from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords
-from nsys_pp.compose.preset_hint import PresetHint, find_preset_hint
-from nsys_pp.compose.requested import explain_no_rows, read_host_times
-from nsys_pp.compose.requested_metrics import read_metric_sums
-from nsys_pp.compose.requested_network import read_network_sums
-from nsys_pp.compose.run import Run
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.groups import SURVEY_GROUPS
@@ -29,6 +20,14 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.hosts import explain, explain_no_rows, read_host_times
+from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.metrics import read_metric_sums
+from nsys_pp.run.network import read_network_sums
+from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
+from nsys_pp.run.report_training import PresetHint, find_preset_hint
+from nsys_pp.run.run import Run
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.training.clock_notes import describe_clocks
 from nsys_pp.tables.training.registry import REQUESTED_TABLES

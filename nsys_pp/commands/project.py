@@ -18,12 +18,6 @@ from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
-from nsys_pp.compose.recordings import label_reports, skip_repeated
-from nsys_pp.compose.report_memory import MANY_ROWS, free_memory, read_moved
-from nsys_pp.compose.report_projection import project_report
-from nsys_pp.compose.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
@@ -33,6 +27,12 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.inputs import label_reports, skip_repeated
+from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.run.report_memory import MANY_ROWS, free_memory, read_moved
+from nsys_pp.run.report_training import project_report
+from nsys_pp.run.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.tables.projections import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:

@@ -13,15 +13,14 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summarise import SUMMARY_TABLES, build_tables, join_aggregates
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.options import Inputs, RunOptions, check_keywords
-from nsys_pp.compose.recordings import label_reports
 from nsys_pp.frames.data_warnings import REPORT
 from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import list_missing_of
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.inputs import Input, label_reports
+from nsys_pp.run.options import Inputs, RunOptions, check_keywords
 from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.report.rank_steps import build_rank_steps

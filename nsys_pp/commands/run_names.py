@@ -9,8 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nsys_pp.compose.options import Inputs, StepWindow, parse_steps
 from nsys_pp.errors import OptionError
+from nsys_pp.run.options import Inputs, StepWindow, parse_steps
 
 _WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)
 _WITH_STEP = re.compile(r"(?P<path>.+):(?P<step>\d{1,30})", re.DOTALL)

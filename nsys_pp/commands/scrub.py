@@ -10,8 +10,6 @@ from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
-from nsys_pp.compose.options import Inputs, parse_inputs
-from nsys_pp.compose.part_groups import is_group
 from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.frames.choices import CLOCKS_SUFFIX
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
@@ -22,6 +20,8 @@ from nsys_pp.read.export import export_report, is_unexported
 from nsys_pp.read.find import name_origin
 from nsys_pp.read.part_groups import open_part_file
 from nsys_pp.read.readers import REPORT_SUFFIXES
+from nsys_pp.run.options import Inputs, parse_inputs
+from nsys_pp.run.part_groups import is_group
 from nsys_pp.scrubbing.parts import find_part_identities, scrub_part
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
 from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_report

@@ -15,8 +15,6 @@ from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import define_projection_table, project
 from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
-from nsys_pp.compose.batch import Skipped
-from nsys_pp.compose.options import BatchOptions, Inputs, RunOptions, check_keywords
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
 from nsys_pp.frames.conform import build_schema
@@ -24,6 +22,8 @@ from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.frames.table import AnyTable, describe_columns
 from nsys_pp.frames.training import LANE_STATES, RUN_JOBS
 from nsys_pp.frames.transfers import TRANSFERS
+from nsys_pp.run.batch import Skipped
+from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

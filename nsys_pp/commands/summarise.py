@@ -11,12 +11,6 @@ import polars as pl
 
 from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.aggregates.range_items import MOST_NAMES
-from nsys_pp.compose.batch import Batch, Skipped
-from nsys_pp.compose.explanations import explain
-from nsys_pp.compose.inputs import Input, read_inputs
-from nsys_pp.compose.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
-from nsys_pp.compose.run import Run
-from nsys_pp.compose.run_training import select_steps
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.short_repr import ShortRepr
@@ -24,6 +18,12 @@ from nsys_pp.frames.table import Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence
 from nsys_pp.projection.ranges import Scope
+from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.hosts import explain
+from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.run.run import Run
+from nsys_pp.run.run_training import select_steps
 from nsys_pp.tables.summary import registry
 from nsys_pp.tables.summary.table import TableOptions
 from nsys_pp.tables.verdict.verdict import build_verdict, build_verdict_table

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsys_pp.executors.executor import Executor
-from nsys_pp.executors.serial import SerialExecutor
+from nsys_pp.executors.executor import Executor, SerialExecutor
 
 
 def choose_executor(
@@ -31,7 +30,7 @@ def choose_executor(
         from nsys_pp.executors.dask import DaskExecutor
 
         return DaskExecutor(scheduler=str(scheduler), memory_bytes=memory_bytes, timeout_s=timeout_s)
-    from nsys_pp.executors.memory import choose_process_count, warn_of_large
+    from nsys_pp.executors.limits import choose_process_count, warn_of_large
 
     is_limited = memory_bytes is not None or timeout_s is not None
     if processes is None and not is_limited:

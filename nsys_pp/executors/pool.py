@@ -26,11 +26,15 @@ from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
-from nsys_pp.executors.limits import Limits
-from nsys_pp.executors.memory_guard import enforced_by_pool
-from nsys_pp.executors.process_memory import list_tree
-from nsys_pp.executors.resources import count_cores
-from nsys_pp.executors.stopped import LOOK_S, STOPPED_S, StopWatch
+from nsys_pp.executors.limits import (
+    LOOK_S,
+    STOPPED_S,
+    Limits,
+    StopWatch,
+    count_cores,
+    enforced_by_pool,
+    list_tree,
+)
 from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever

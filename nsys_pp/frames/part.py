@@ -1,6 +1,6 @@
 """A part: the contribution of one report to a trace and to tables; its trace events are already encoded.
 
-`nsys_pp.compose.report` builds parts, `nsys_pp.write.parts` and `nsys_pp.read.parts` store them in files. A part does
+`nsys_pp.run.report` builds parts, `nsys_pp.write.parts` and `nsys_pp.read.parts` store them in files. A part does
 not depend on other reports or their clocks: times are on the clock of its report.
 """
 

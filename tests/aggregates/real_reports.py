@@ -9,13 +9,12 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.aggregates.windows import Windows, find_windows
-from nsys_pp.compose.report_projection import project_report
-from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report_training import describe_training, find_links, project_report
 
 NAMES = ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"]
 

@@ -17,8 +17,6 @@ from fixtures.simulate import main
 from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.windows import HOST_WINDOWS, find_windows
 from nsys_pp.arrays.innermost import find_innermost
-from nsys_pp.compose.report_projection import project_report
-from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions
@@ -26,6 +24,7 @@ from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report_training import describe_training, find_links, project_report
 
 Event = tuple[int, bool, int | None, int | None]  # time, is it a release, address, bytes
 

@@ -18,8 +18,8 @@ import pytest
 
 from fixtures import simulate
 from nsys_pp.commands.merge import merge
-from nsys_pp.compose.report_training import ReportTraining
 from nsys_pp.frames.training import REPORT_FRAMES
+from nsys_pp.run.report_training import ReportTraining
 
 pytestmark = pytest.mark.bench
 
@@ -51,7 +51,7 @@ def test_analysis(
     without, whole = [], []
     for _ in range(1 + ROUNDS):
         with monkeypatch.context() as patch:
-            patch.setattr(import_module("nsys_pp.compose.report"), "describe_training", find_nothing)
+            patch.setattr(import_module("nsys_pp.run.report"), "describe_training", find_nothing)
             without.append(time_merge(folder, tmp_path / "without.pftrace"))
         whole.append(time_merge(folder, tmp_path / "whole.pftrace"))
     assert (tmp_path / "without.pftrace").stat().st_size < (tmp_path / "whole.pftrace").stat().st_size

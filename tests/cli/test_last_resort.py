@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.compose import report as one_report
-from nsys_pp.compose import run as running
-from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.odd_inputs import leave_out_odd
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import identify
+from nsys_pp.run import report as one_report
+from nsys_pp.run import run as running
+from nsys_pp.run.batch import leave_out_odd
+from nsys_pp.run.inputs import Input
 from tests.cli.calls import Result, assert_refused, call, run
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
@@ -109,7 +109,7 @@ def test_a_defect_is_one_sentence_with_a_traceback_on_request(reports: list[Path
 
 
 def test_a_defect_of_no_report_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys_pp.compose.run.build_roster", lambda *_, **__: os.environ["ABSENT"])
+    monkeypatch.setattr("nsys_pp.run.run.build_roster", lambda *_, **__: os.environ["ABSENT"])
     for options, is_traced in (([], False), (["--debug"], True), (["--log-format", "json"], False)):
         done = call("merge", RANK0, "-o", tmp_path / "run.pftrace", *options, foresees=False)
         assert done.code == 1

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.limits import Limits
-from nsys_pp.executors.memory_guard import enforced_by_pool, guard_memory
+from nsys_pp.executors.limits import Limits, enforced_by_pool, guard_memory
 from tests.cli.calls import environment, run
 from tests.patience import PATIENCE_S
 
@@ -23,7 +22,7 @@ _MB = 1_000_000
 # What is made of all reports needs much: in steps that hear a signal, or in a call of a library that hears none.
 _PATCH = """
 import sys, time, zlib, os
-from nsys_pp.compose import trace
+from nsys_pp.run import trace
 before = trace.TraceBuilder.write
 
 def write(self, shown, **options):

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.compose.options import parse_steps
 from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.run.options import parse_steps
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

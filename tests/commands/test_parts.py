@@ -20,13 +20,6 @@ from polars.testing import assert_frame_equal
 
 import nsys_pp
 from fixtures.recording.export import Session, write_report
-from nsys_pp.compose import report as reporting
-from nsys_pp.compose import run as running
-from nsys_pp.compose import trace as tracing
-from nsys_pp.compose.clocks import Clocks, align_inputs
-from nsys_pp.compose.identity import IDENTITY_FRAMES, build_identity
-from nsys_pp.compose.inputs import Input
-from nsys_pp.compose.report import extract_report
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.groups import SURVEY_GROUPS
@@ -36,6 +29,12 @@ from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.model import build_report
 from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
 from nsys_pp.roster.identity import identify
+from nsys_pp.run import report as reporting
+from nsys_pp.run import run as running
+from nsys_pp.run import trace as tracing
+from nsys_pp.run.clocks import Clocks, align_inputs
+from nsys_pp.run.inputs import IDENTITY_FRAMES, Input, build_identity
+from nsys_pp.run.report import extract_report
 from nsys_pp.write import spool
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import pytest
 
 import nsys_pp
-from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.progress import Share
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
+from nsys_pp.run.batch import Batch
+from nsys_pp.run.options import Share
 from tests.cli.calls import run
 from tests.executors import jobs
 from tests.executors.cluster import Cluster

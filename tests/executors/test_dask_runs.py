@@ -13,11 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.compose.inputs import Input, survey_input
-from nsys_pp.compose.progress import Share
-from nsys_pp.compose.trace_files import _write_finished
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.run.division import _write_finished
+from nsys_pp.run.inputs import Input, survey_input
+from nsys_pp.run.options import Share
 from tests.cli.calls import run
 from tests.executors.cluster import Cluster
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.compose.batch import Batch
 from nsys_pp.errors import NsysPPError
+from nsys_pp.executors.limits import list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
-from nsys_pp.executors.process_memory import list_tree, measure_tree
+from nsys_pp.run.batch import Batch
 from tests.executors import jobs
 from tests.executors.test_pool import is_alive, wait_until
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from nsys_pp.compose.batch import Batch
-from nsys_pp.compose.options import BatchOptions
 from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
-from nsys_pp.executors import memory, pool, stopped
-from nsys_pp.executors import resources as machine
+from nsys_pp.executors import limits as machine
+from nsys_pp.executors import limits as memory
+from nsys_pp.executors import limits as stopped
+from nsys_pp.executors import pool
+from nsys_pp.executors.executor import SerialExecutor
 from nsys_pp.executors.pool import ProcessExecutor
-from nsys_pp.executors.serial import SerialExecutor
+from nsys_pp.run.batch import Batch
+from nsys_pp.run.options import BatchOptions
 from tests.executors import jobs
 from tests.patience import PATIENCE_S
 

@@ -18,14 +18,14 @@ from nsys_pp.cli import main
 from nsys_pp.cli.options.clock import MachineOffset
 from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, ProcessCount, Timeout
 from nsys_pp.commands.pipeline import _count_flops
-from nsys_pp.compose.options import (
+from nsys_pp.errors import NsysPPError
+from nsys_pp.run.options import (
     parse_counted_ops,
     parse_patterns,
     parse_rank_from,
     parse_run_layout,
     parse_steps,
 )
-from nsys_pp.errors import NsysPPError
 from nsys_pp.tables.compare.gates import parse_gate
 from nsys_pp.training.report import presets
 from nsys_pp.training.report.presets import load_preset, parse_job_rule, parse_step_rule

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from nsys_pp.arrays.packed_frames import decode_frame, pack_frame
-from nsys_pp.compose.report import extract_report
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import EncodedSubtrack, Part, PartOptions
 from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, list_subtracks, read_subtracks
@@ -20,6 +19,7 @@ from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames
+from nsys_pp.run.report import extract_report
 from nsys_pp.write.parts import write_part
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

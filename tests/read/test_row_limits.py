@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import ReportError
-from nsys_pp.executors import memory
+from nsys_pp.executors import limits as memory
 from nsys_pp.executors.choose import choose_executor
 from nsys_pp.read import read_report, row_limits
 from tests.cli.calls import assert_refused, call

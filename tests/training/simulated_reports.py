@@ -8,13 +8,13 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.compose.report_training import find_links
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report_training import find_links
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.jobs import assign_steps
 from nsys_pp.training.report.launched_ops import LaunchedOps

@@ -30,7 +30,7 @@ def work_options(command: Command) -> Command:
             raise click.UsageError("`--dask-scheduler` excludes `--processes`; omit one of them")
         if options["memory_bytes"] is None:
             return command(*args, **options)
-        from nsys_pp.executors.memory_guard import guard_memory
+        from nsys_pp.executors.limits import guard_memory
 
         with guard_memory(options["memory_bytes"], stop=stop_main_thread, end=_end_process):
             return command(*args, **options)

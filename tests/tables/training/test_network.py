@@ -12,10 +12,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.compose import part_network
 from nsys_pp.frames.part_metrics import METRIC_FRAMES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
+from nsys_pp.run import network as part_network
 from tests.cli.calls import call as run_command
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"

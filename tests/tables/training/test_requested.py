@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.compose.bubble_hosts import sum_host_times
 from nsys_pp.frames.groups import SHOW_GROUPS
 from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.hosts import sum_host_times
 from nsys_pp.tables.training.metric_table import build_metric_table
 from nsys_pp.tables.training.registry import REQUESTED_TABLES, TABLES
 from nsys_pp.training.run.metric_sums import list_measured, sum_metrics

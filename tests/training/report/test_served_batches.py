@@ -13,12 +13,12 @@ from fixtures.serving.reports import write_reports
 from fixtures.serving.run import Serving
 from fixtures.serving.simulate import draw_serving, serve
 from fixtures.serving.truth import list_truth
-from nsys_pp.compose.report import TRAINING_GROUPS, project
-from nsys_pp.compose.report_training import describe_training, find_links
 from nsys_pp.frames.batches import BATCH_COUNTS, HOST_ACTIVITY_COLUMNS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report import TRAINING_GROUPS, project
+from nsys_pp.run.report_training import describe_training, find_links
 
 _MEASURED = ("start_ns", "end_ns", "kernel_ns", "graph_ns", "launch_count", "graph_launch_count")
 _GAP_NS, _GAP_SHARE, _ACTIVITY_SHARE = 10_000, 0.02, 0.02  # errors that are allowed

@@ -9,14 +9,14 @@ import polars as pl
 from msgspec.structs import replace
 
 from fixtures.recording.export import write_report
-from nsys_pp.compose.report import draw as draw_as_part
-from nsys_pp.compose.report import project
-from nsys_pp.compose.report_view import Window
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report import draw as draw_as_part
+from nsys_pp.run.report import project
+from nsys_pp.run.view import Window
 from nsys_pp.write.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
 from nsys_pp.write.trace.tree import arrange, index_tracks, subtracks_by_track
 

@@ -1,1 +1,0 @@
-"""Composition of the stages: one report, a run of reports, and a batch of inputs."""

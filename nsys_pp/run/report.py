@@ -1,0 +1,369 @@
+"""One report through all stages: read, project, find the training, draw, aggregate; the result is a part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from msgspec.structs import replace
+
+from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.arrays.memory import map_large_arrays
+from nsys_pp.arrays.scratch import open_scratch
+from nsys_pp.arrays.threads import open_executor
+from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.groups import SURVEY_GROUPS, Group, find_show_groups
+from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
+from nsys_pp.frames.paths import describe_path
+from nsys_pp.frames.report import Report
+from nsys_pp.model import build_report
+from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
+from nsys_pp.read import keep_last_file, read_report
+from nsys_pp.roster.identity import identify
+from nsys_pp.run.early_operations import encode_early
+from nsys_pp.run.inputs import IDENTITY_FRAMES
+from nsys_pp.run.report_aggregates import aggregate, aggregate_groups, list_hosts, summarise_metrics
+from nsys_pp.run.report_memory import FEW_ROWS, MANY_ROWS, free_memory, move_projections, read_moved
+from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
+from nsys_pp.run.row_counts import count_report_rows
+from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
+from nsys_pp.stages import enter_stage
+from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
+from nsys_pp.write.trace.drawing import Drawing
+from nsys_pp.write.trace.tracks import View, draw_report
+
+TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
+_DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose families explain slow ranks
+    "jobs": SURVEY_GROUPS | {"kernel_names"},
+    "ranges": SURVEY_GROUPS | {"kernel_names", "overview"},
+    "kernels": SURVEY_GROUPS | {"details", "overview"},
+    "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
+}
+_HOSTS = "bubble_hosts"
+_own_version = cache(partial(version, "nsys-pp"))
+
+
+def extract_report(
+    path: Path,
+    options: PartOptions,
+    sink: Sink,
+    *,
+    nsys: str | None,
+    with_tables: bool = True,
+    scratch: Path | None = None,
+) -> Part:
+    """Build the part of one report.
+
+    Args:
+        path: The report.
+        options: Content of the part.
+        sink: Receives the blocks of the trace.
+        nsys: Program that exports `.nsys-rep` files.
+        with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed blocks.
+        scratch: Folder for files without names, with columns of a large report. None: that of temporary files.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    with open_scratch(scratch), keep_last_file():
+        return _extract_report(path, options, sink, nsys=nsys, with_tables=with_tables)
+
+
+def _extract_report(
+    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
+) -> Part:
+    groups = _drawn_groups(options)
+    if with_tables:
+        groups |= aggregate_groups() | {"metric_sums", "network_sums"}
+    map_large_arrays()
+    enter_stage("reading", 0.0, 0.3)
+    report = read_moved(path, need=groups, nsys=nsys)
+    free_memory(sum(report.recorded.values()))
+    with encode_early(report, options, is_packed=with_tables) as early:
+        owned = [report]
+        del report  # its frames are freed before the trace is drawn
+        part = _extract_built(owned, options, sink, early, with_tables=with_tables, nsys=nsys)
+    if not with_tables or _HOSTS in part.frames:
+        return part
+    hosts = list_hosts(path, part.frames, nsys=nsys)  # of a large report, read again without its copies
+    return replace(part, frames={**part.frames, _HOSTS: hosts})
+
+
+def _extract_built(
+    owned: list[Report],
+    options: PartOptions,
+    sink: Sink,
+    early: Future[Early] | None,
+    *,
+    with_tables: bool,
+    nsys: str | None,
+) -> Part:
+    """Build the part of a report whose frames are built.
+
+    Args:
+        owned: The report, which is removed from the list.
+        options: Content of the part.
+        sink: Receives the blocks of the trace.
+        early: Its operations, if they are encoded apart.
+        with_tables: Include sums for tables.
+        nsys: Program that exports `.nsys-rep` files.
+    """
+    report = owned.pop()
+    row_count = sum(report.recorded.values())
+    enter_stage("projecting", 0.4, 0.5)
+    links = find_links(report, options.scope)
+    free_memory(row_count)
+    projections = project(report, options, links)
+    if row_count > MANY_ROWS:
+        projections = move_projections(projections)
+    free_memory(row_count)
+    enter_stage("finding jobs", 0.5, 0.6)
+    training = describe_training(
+        report, projections=projections, links=links, options=options, with_tables=with_tables, nsys=nsys
+    )
+    view = _view(report, projections, options, job_ranges=training.job_ranges)
+    frames = aggregate(report, projections, links, training, options) if with_tables else {}
+    if with_tables:
+        frames |= summarise_metrics(report, links, training)
+    if with_tables and row_count <= FEW_ROWS:
+        frames[_HOSTS] = list_hosts(report.path, training.frames, nsys=nsys, report=report)
+    frames["row_counts"] = _count_rows(report, options, links, projections)
+    describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
+    with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as executor:
+        part = executor.submit(describing)  # its queries leave a second processor idle, and so does drawing
+        del report, projections, links, training, frames, describing  # a trace needs the view alone
+        free_memory(row_count)
+        enter_stage("drawing", 0.6, 0.7)
+        drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
+        del view
+        free_memory(row_count)
+        enter_stage("encoding", 0.7, 1.0)
+        finished = early.result() if early else None
+        encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=finished)
+        return replace(part.result(), encoded=encoded)
+
+
+def survey_report(
+    path: Path,
+    options: PartOptions,
+    *,
+    nsys: str | None,
+    with_training: bool = False,
+    with_aggregates: bool = False,
+    with_density: bool = False,
+) -> Part:
+    """Build a part with the identity and the anchors of a report; its trace is empty.
+
+    Args:
+        path: The report.
+        options: Rules of jobs and steps, and operations that count.
+        nsys: Program that exports `.nsys-rep` files.
+        with_training: Also find the jobs.
+        with_aggregates: Also find the jobs and build the aggregates.
+        with_density: With the jobs, also count events by time: frame "density" of `count_rows_by_time`.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
+    if with_aggregates:
+        groups = aggregate_groups()
+    groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
+    links = find_links(report, options.scope)
+    training, projections, frames = None, None, {}
+    if with_training or with_aggregates:
+        projections = project(report, options, links)
+        training = describe_training(report, projections=projections, links=links, options=options)
+        if with_aggregates:
+            frames = aggregate(report, projections, links, training, options)
+        if with_density:
+            frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
+    frames["row_counts"] = _count_rows(report, options, links, projections)
+    return _build_part(report, options, _encode_nothing(report), links, training, frames)
+
+
+def redraw_report(
+    path: Path, options: PartOptions, *, nsys: str | None, job_ranges: pl.DataFrame | None, window: Window
+) -> Drawing:
+    """Draw the events of a report that overlap a window.
+
+    Args:
+        path: The report.
+        options: Content of the drawing.
+        nsys: Program that exports `.nsys-rep` files.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
+        window: On the report's clock.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    return next(redraw_windows(path, [(options, window)], nsys=nsys, job_ranges=job_ranges))
+
+
+def redraw_windows(
+    path: Path,
+    windows: Sequence[tuple[PartOptions, Window]],
+    *,
+    nsys: str | None,
+    job_ranges: pl.DataFrame | None,
+) -> Iterator[Drawing]:
+    """Draw the events of a report that overlap each of several windows; the report is read once.
+
+    Args:
+        path: The report.
+        windows: Content of each drawing, with the same operations and scope, and its window on the report's clock.
+        nsys: Program that exports `.nsys-rep` files.
+        job_ranges: Its `JOB_RANGES`; None: it has none.
+
+    Raises:
+        ReportError: It cannot be read.
+    """
+    groups = frozenset[Group]().union(*(_drawn_groups(options) for options, _ in windows))
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
+    projections = project(report, windows[0][0])
+    for options, window in windows:
+        yield draw(report, projections, options, job_ranges=job_ranges, window=window)
+
+
+def project(report: Report, options: PartOptions, links: Links | None = None) -> pl.DataFrame:
+    """Project the ranges of a report by the options of its part (`PROJECTIONS`).
+
+    Args:
+        report: Read with ranges and operations.
+        options: Operations and scope that count.
+        links: Causes of its operations; found here if None.
+    """
+    scope: Any = options.scope
+    if links is None:
+        return project_report(report, ops=options.ops, scope=scope)
+    return project_report(report, ops=options.ops, scope=scope, launches=links.launches, waited=links.waited)
+
+
+def draw(
+    report: Report,
+    projections: pl.DataFrame,
+    options: PartOptions,
+    *,
+    job_ranges: pl.DataFrame | None = None,
+    window: Window | None = None,
+) -> Drawing:
+    """Draw a report by the options of its part, or its events that overlap a window."""
+    view = _view(report, projections, options, job_ranges=job_ranges, window=window)
+    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
+
+
+def _view(
+    report: Report,
+    projections: pl.DataFrame,
+    options: PartOptions,
+    *,
+    job_ranges: pl.DataFrame | None,
+    window: Window | None = None,
+) -> View:
+    """Build the frames to draw; rows that are not drawn are left out."""
+    if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
+        report = replace(report, op_details=OpDetails())
+    return view_report(
+        report,
+        projections,
+        detail=options.detail,
+        flows=options.flows,
+        show=options.show,
+        job_ranges=job_ranges,
+        window=window,
+    )
+
+
+def _drawn_groups(options: PartOptions) -> frozenset[Group]:
+    """Return the groups of data that a drawing needs."""
+    return _DETAIL_GROUPS[options.detail] | find_show_groups(options.show)
+
+
+def shorten_path(path: Path) -> Path:
+    """Return the path as named, or from its `machine*` folder on: the folder names the machine; as text (`describe_path`)."""
+    path = Path(describe_path(path))
+    names = path.absolute().parts
+    at = [index for index, name in enumerate(names[:-1]) if name.lower().startswith("machine")]
+    if not at or len(path.parts) >= len(names) - at[-1]:
+        return path
+    return Path(*names[at[-1] :])
+
+
+def nothing_to_draw_error(subject: str) -> MissingDataError:
+    """Return the error of reports without events to draw, with the option that records them."""
+    return MissingDataError(
+        f"{subject}: no GPU operations",
+        "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
+        " and `--show all` all else that reports hold",
+    )
+
+
+def _count_rows(
+    report: Report, options: PartOptions, links: Links, projections: pl.DataFrame | None
+) -> pl.DataFrame:
+    scope: Any = options.scope
+    return count_report_rows(report, links.launches, projections, scope)
+
+
+def _is_folded(report: Report) -> bool:
+    """Return whether the names of ranges are too many for their aggregates."""
+    from nsys_pp.aggregates.range_items import MOST_NAMES
+
+    return report.ranges["name"].n_unique() > MOST_NAMES
+
+
+def _encode_nothing(report: Report) -> Encoded:
+    """Return the encoded form of an empty drawing of a report."""
+    return Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
+
+
+def _list_shown(report: Report, options: PartOptions) -> dict[str, pl.DataFrame]:
+    """List the frames of a part with data on request that is drawn when reports are merged."""
+    if "mpi" not in options.show:
+        return {}
+    return {FRAME: list_mpi_messages(report)}
+
+
+def _build_part(
+    report: Report,
+    options: PartOptions,
+    encoded: Encoded,
+    links: Links,
+    training: ReportTraining | None,
+    frames: Mapping[str, pl.DataFrame],
+) -> Part:
+    identity = identify(report)
+    has_aggregates = "item_aggregates" in frames
+    return Part(
+        source=shorten_path(report.path),
+        made_by=_own_version(),
+        options=options,
+        facts=PartFacts(
+            session=identity.session,
+            fingerprint=identity.fingerprint,
+            preset=training.preset if training else "",
+            unmatched=tuple(training.unmatched) if training else (),
+            data_warnings=tuple(find_data_warnings(report, links.launches)),
+            recorded=tuple(name_recorded(count_rows(report))) if training or has_aggregates else None,
+            is_folded=_is_folded(report) if has_aggregates else None,
+        ),
+        frames={
+            **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
+            "anchors": find_anchors(
+                requests=links.requests,
+                gpu_ops=report.gpu_ops,
+                mpi_calls=report.mpi_calls,
+            ),
+            **(training.frames if training else {}),
+            **frames,
+            **_list_shown(report, options),
+        },
+        encoded=encoded,
+    )
