@@ -7,9 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.groups import ALL_GROUPS, SHOW_GROUPS
+from nsys_pp.frames.raw import ALL_GROUPS, ROW_COUNTS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.row_counts import ROW_COUNTS
 from nsys_pp.model import build_report
 from nsys_pp.model.activities import CALL_STACKS, SAMPLES, STATES
 from nsys_pp.read import read_report

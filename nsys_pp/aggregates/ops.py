@@ -12,7 +12,7 @@ from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.report import OpDetails
 
 _DEVICE = ("process_key", "device_id", "step")
 

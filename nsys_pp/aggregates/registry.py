@@ -21,7 +21,7 @@ from nsys_pp.aggregates.launches import sum_launches
 from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.aggregates.windows import Windows
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Report
 
 GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication", "details", "host"})

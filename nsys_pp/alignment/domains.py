@@ -16,7 +16,7 @@ from statistics import median_low
 from msgspec import Struct
 
 from nsys_pp.frames.report import Session
-from nsys_pp.frames.sessions import share_session
+from nsys_pp.frames.roster import share_session
 from nsys_pp.units import NS_PER_S
 
 # Start of sessions on a clock that is not UTC. Events may precede their session, and a trace has no

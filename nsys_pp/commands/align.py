@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, label_reports, read_inputs, survey_any_input
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords

@@ -15,8 +15,8 @@ import polars as pl
 from nsys_pp.commands.pipeline import pipeline
 from nsys_pp.commands.run_sums import select_steps, sum_run
 from nsys_pp.errors import BaselineError, MissingDataError, OptionError
-from nsys_pp.frames.run_sums import RunSums
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.aggregates import RunSums
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.read.baselines import list_baselines as read_history
 from nsys_pp.read.baselines import list_numbers, parse_reference, read_baseline

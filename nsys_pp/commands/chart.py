@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.findings import FINDINGS, Finding, Severity, build_findings
-from nsys_pp.frames.paths import describe_path
-from nsys_pp.frames.row_counts import ROW_COUNTS
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.ids import describe_path
+from nsys_pp.frames.raw import ROW_COUNTS
+from nsys_pp.frames.report import FINDINGS, Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
 from nsys_pp.projection.launches import match_launches
@@ -40,7 +40,7 @@ class CheckResult(ShortRepr):
     """Findings about reports."""
 
     reports: list[Path]  # in order
-    findings: pl.DataFrame  # `FINDINGS` of `nsys_pp.frames.findings`
+    findings: pl.DataFrame  # `FINDINGS` of `nsys_pp.frames.report`
     skipped: Skipped  # inputs that do not exist
     row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 

@@ -14,10 +14,10 @@ from nsys_pp.commands.baseline import load_baseline
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.run_names import RunName, parse_run_name
 from nsys_pp.commands.run_sums import sum_run
+from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.frames.choices import ASPECTS
-from nsys_pp.frames.row_counts import RUN_ROW_COUNTS
-from nsys_pp.frames.run_sums import RunSums
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.run.batch import Batch, Skipped

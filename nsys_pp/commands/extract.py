@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from nsys_pp.frames.choices import DETAILS, Detail
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX
-from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch, Skipped

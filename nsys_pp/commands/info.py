@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import Identity
-from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import Contents, describe_contents
 from nsys_pp.projection.launches import match_launches

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.choices import Split
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.run.batch import Skipped
 from nsys_pp.write.split_index import SplitFile

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.options import check_choice
 from nsys_pp.viewer.browser import format_forwarding, is_remote, open_browser
 from nsys_pp.viewer.perfetto_ui import SITE, SITE_PORT, build_address, find_ui

@@ -12,8 +12,8 @@ import polars as pl
 
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import DATA_TYPES
-from nsys_pp.frames.groups import SURVEY_GROUPS
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.table import fill_tables
 from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.frames.verdict import Verdict

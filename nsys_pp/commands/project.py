@@ -19,10 +19,10 @@ from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.groups import SURVEY_GROUPS
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
-from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.roster.identity import identify

@@ -13,8 +13,8 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summarise import SUMMARY_TABLES, build_tables, join_aggregates
-from nsys_pp.frames.data_warnings import REPORT
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import list_missing_of

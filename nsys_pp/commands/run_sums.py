@@ -11,7 +11,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.commands.pipeline import PipelineResult
-from nsys_pp.frames.run_sums import RunFacts, RunSums
+from nsys_pp.frames.aggregates import RunFacts, RunSums
 from nsys_pp.model.contents import name_titles
 from nsys_pp.run.options import StepWindow
 from nsys_pp.tables.compare.sums import describe_training, median_step, sample_training

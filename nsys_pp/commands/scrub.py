@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.frames.choices import CLOCKS_SUFFIX
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
-from nsys_pp.frames.short_repr import ShortRepr
 from nsys_pp.read import find_reports, is_part
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported

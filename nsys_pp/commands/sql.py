@@ -17,11 +17,9 @@ from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr, build_schema
 from nsys_pp.frames.table import AnyTable, describe_columns
-from nsys_pp.frames.training import LANE_STATES, RUN_JOBS
-from nsys_pp.frames.transfers import TRANSFERS
+from nsys_pp.frames.training import LANE_STATES, RUN_JOBS, TRANSFERS
 from nsys_pp.run.batch import Skipped
 from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
 

@@ -13,7 +13,7 @@ from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.aggregates.range_items import MOST_NAMES
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.choices import SUMMARY_GROUPS
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.table import Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence

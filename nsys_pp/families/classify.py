@@ -8,8 +8,8 @@ import polars as pl
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.families.names import extract_functions, fold_names
 from nsys_pp.families.rules import Rule, read_rules
+from nsys_pp.frames.aggregates import FAMILY, KERNEL_FAMILIES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.families import FAMILY, KERNEL_FAMILIES
 
 _NUMBER = r" [0-9]+$"  # of a CUDA graph
 

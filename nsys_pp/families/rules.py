@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nsys_pp.frames.families import FAMILIES
+from nsys_pp.frames.aggregates import FAMILIES
 
 if sys.version_info >= (3, 11):
     import tomllib

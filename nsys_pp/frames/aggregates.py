@@ -1,11 +1,6 @@
-"""Frames of aggregates: the contribution of one report to summary tables, without its events.
+"""Sums and distributions that can be merged.
 
-All frames have `process_key` and `step`, frames about GPUs also `device_id`. So a summary of many reports can be
-grouped or filtered by step, rank, machine and stage without the events. Unions of intervals are measured per device (on
-the CPU: per process) and step. These do not overlap, so unions of different rows may be added up.
-
-`step` is a step of `nsys_pp.frames.training.STEPS`, or null outside all steps. `device_id` is null for activity
-on the CPU.
+Aggregates of a report, their families, and the sums of a run.
 """
 
 from __future__ import annotations
@@ -19,8 +14,43 @@ from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.report import NAME, OP_KIND, RANGE_KIND
 from nsys_pp.frames.training import JOB_KIND
 
+FAMILIES = (
+    "GEMM",  # products of matrices, also with vectors, and their parts (split-K)
+    "attention",  # fused attention, and the masked softmax of attention that is not fused
+    "convolution",
+    "normalisation",
+    "elementwise",  # activations, casts, dropout, rotary embeddings, random numbers
+    "reduction",  # sums, maxima, softmax, losses
+    "MoE routing",  # gates and permutations of mixtures of experts; their products are GEMMs
+    "embedding",
+    "optimizer",
+    "communication",
+    "copy",  # copies and sets; transposes, concatenations, gathers and scatters by kernels
+    "graph",  # CUDA graphs that were traced as a whole
+    "other",  # recognised, but none of these: sorts, scans, sampling, pooling, quantisation, FFT
+    "unknown",  # no rule matches the name
+)
+FAMILY = pl.Enum(FAMILIES)
+MATRIX_FAMILIES = ("GEMM", "attention", "convolution")
+"""Families with kernels that can use tensor cores."""
+
+KERNEL_FAMILIES = build_schema(
+    {  # one row per name of a kernel, in the order of the names
+        "name": NAME,
+        "family": FAMILY,
+        "library": pl.String,  # null where the name does not show it
+        "tensor_cores": pl.Boolean,  # whether it uses tensor cores; null where the name does not show it
+        "folded_name": NAME,  # without namespaces, template arguments, sizes and hashes
+    },
+    name="KERNEL_FAMILIES",
+)
+
+
 MOST_VALUES = 8192
-"""Maximum number of distinct values of an exact distribution; above it, values are rounded (an error below 0.1 %)."""
+"""Maximum number of distinct values of an exact distribution.
+
+Above it, values are rounded (an error below 0.1 %).
+"""
 
 DISTRIBUTION: Mapping[str, pl.DataType | type[pl.DataType]] = {
     # distribution of the values of a group: nanoseconds, or bytes where the frame has a comment
@@ -98,8 +128,8 @@ ITEM_AGGREGATES = build_schema(
         "name": NAME,  # of phases: the kind of job, ALL_JOBS, or "step"; null where a range has no name
         "inner": NAME,  # operators: the operator inside it; null for itself
         "kernel": NAME,  # operators: base name of an operation that it (or the inner one) launched
-        # calls that launched its operations; null for measure "host", kernels and phases. No table of nsys-pp shows
-        # it; NVIDIA's `nvtx_gpu_proj_sum` shows it as the number of operations.
+        # calls that launched its operations; null for measure "host", kernels and phases. No table of nsys-pp
+        # shows it; NVIDIA's `nvtx_gpu_proj_sum` shows it as the number of operations.
         "call_count": pl.Int64,
         **DISTRIBUTION,  # durations
     },
@@ -120,7 +150,8 @@ COLLECTIVE_AGGREGATES = build_schema(
 GPU_TIMES = build_schema(
     {  # time of each kind of work on a device: unions of intervals, cut at the borders of steps
         **_DEVICE,  # one row per step; one with step null for the time outside all steps
-        # length of the step; with step null, the time from the first to the last event of the process without its steps
+        # length of the step; with step null, the time from the first to the last event of the process without
+        # its steps
         "span_ns": pl.Int64,
         "busy_ns": pl.Int64,  # operations of any kind
         "kernel_ns": pl.Int64,  # kernels, and graphs traced as a whole
@@ -188,7 +219,8 @@ LAUNCH_AGGREGATES = build_schema(
         "short_count": pl.Int64,  # operations shorter than their launching call
         "slow_call_count": pl.Int64,  # operations with a call longer than SLOW_CALL_NS
         "late_count": pl.Int64,  # operations with a delay longer than LATE_NS
-        # sum of the times from call start to operation end; divided by the length of the step: mean length of the queue
+        # sum of the times from call start to operation end; divided by the length of the step: mean length of
+        # the queue
         "queued_ns": pl.Int64,
         "queue_most": pl.Int64,  # maximum length of the queue: operations called but not finished
         **DISTRIBUTION,  # delays
@@ -264,12 +296,117 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     Attributes:
         processes: `SUMMARY_PROCESSES`.
-        frames: `AGGREGATE_FRAMES` by name, with `process` instead of process_key and device_id, and with the numbers
-            of steps of the whole run. Activity of a process on the CPU has the first row of the process;
-            the frame, or its `measure`, distinguishes the CPU from GPUs.
+        frames: `AGGREGATE_FRAMES` by name, with `process` instead of process_key and device_id, and with the
+            numbers of steps of the whole run. Activity of a process on the CPU has the first row of the
+            process; the frame, or its `measure`, distinguishes the CPU from GPUs.
         recorded: Per report, our names of what it has rows of.
     """
 
     processes: pl.DataFrame
     frames: Mapping[str, pl.DataFrame]
     recorded: tuple[frozenset[str], ...]
+
+
+UNIT = pl.Enum(["ns", "fraction"])
+KEYS = ("stage", "subject", "metric", "unit")
+SAMPLE = build_schema(
+    {  # one row per metric and step; metrics in the order of the tables
+        "stage": pl.Int64,
+        "subject": pl.String,
+        "metric": pl.String,
+        "unit": UNIT,
+        "step": pl.Int64,
+        "value": pl.Float64,
+        "least": pl.Float64,  # the smallest difference that matters, in the same unit
+    },
+    name="SAMPLE",
+)
+SAMPLED = ("steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels")
+"""Names of the frames of a run (`SAMPLE`), which are the tables of a comparison."""
+
+
+class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Facts of a run on which its times depend.
+
+    Attributes:
+        made_by: Version of nsys-pp.
+        recordings: Marks of the reports, by which a run is recognised as itself.
+        window: Steps that were asked for, as in "10:14"; "": all.
+        steps: Complete steps.
+        step_source: Source of the steps: "range", "jobs", "repetition" or "capture".
+        batches: The steps are batches of inference: "decodes" (others are left out), or "of unknown kinds";
+            "": they are not.
+        decode_requests: Mean number of requests in a decode; None: unknown.
+        gpus: Number of lanes by name of the GPU.
+        drivers: Versions of the GPU driver.
+        cuda: Newest versions of CUDA that the drivers support.
+        nsys: Versions of nsys.
+        lane_count: GPU processes in the reports.
+        run_size: Ranks of the run, also those without a report; 0: unknown.
+        machine_count: Machines in the reports.
+        stage_count: Stages of the run; 0: unknown.
+        replica_count: Data-parallel replicas in the reports; 0: unknown.
+        tensor_count: Tensor-parallel ranks in the reports; 0: unknown.
+        schedule: Name of the pipeline schedule.
+        micro_batch_count: Micro-batches of a step on a lane; 0: unknown.
+        chunk_count: Parts of the model on each stage; 0: unknown.
+        has_passes: Forwards or backwards are known.
+        preset: Naming rules of jobs.
+        recorded: Kinds of data with rows in any report, in words.
+        graph_modes: Tracing of CUDA graphs: "Graph", "Node".
+        options: Operations that count, and scope of launches, as options of `nsys-pp extract`.
+        bound_ns: Largest error bound of the clocks; None: unknown.
+        is_on_one_clock: The times of all lanes can be compared.
+        step_ns: Median length of a step; None: unknown.
+        bubble_fraction: Median share of a step without compute.
+        compute_fraction: Median share of a step with kernels other than communication.
+        mfu_fraction: Median model FLOPs utilisation; None: the work of a step is unknown.
+    """
+
+    made_by: str = ""
+    recordings: tuple[str, ...] = ()
+    window: str = ""
+    steps: tuple[int, ...] = ()
+    step_source: str = ""
+    batches: str = ""
+    decode_requests: float | None = None
+    gpus: dict[str, int] = {}
+    drivers: tuple[str, ...] = ()
+    cuda: tuple[str, ...] = ()
+    nsys: tuple[str, ...] = ()
+    lane_count: int = 0
+    run_size: int = 0
+    machine_count: int = 0
+    stage_count: int = 0
+    replica_count: int = 0
+    tensor_count: int = 0
+    schedule: str = ""
+    micro_batch_count: float = 0.0
+    chunk_count: int = 0
+    has_passes: bool = False
+    preset: str = ""
+    recorded: tuple[str, ...] = ()
+    graph_modes: tuple[str, ...] = ()
+    options: str = ""
+    bound_ns: int | None = None
+    is_on_one_clock: bool = True
+    step_ns: float | None = None
+    bubble_fraction: float | None = None
+    compute_fraction: float | None = None
+    mfu_fraction: float | None = None
+
+
+class RunSums(Struct, frozen=True, kw_only=True):
+    """Facts and samples of a run.
+
+    Attributes:
+        facts: Facts of the run.
+        samples: `SAMPLE` of complete steps by name (`SAMPLED`).
+    """
+
+    facts: RunFacts
+    samples: Mapping[str, pl.DataFrame]
+
+    def __repr__(self) -> str:
+        """Return the size; frames are many."""
+        return f"RunSums({self.facts.lane_count} ranks, {len(self.facts.steps)} steps)"

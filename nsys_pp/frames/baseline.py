@@ -1,7 +1,9 @@
-"""A baseline: the sums of a good run, kept under a name for later comparisons. It has no events, paths or environment.
+"""A baseline: the sums of a good run, kept under a name for later comparisons.
 
-The content of a baseline is a zip of `FACTS_MEMBER` (`BaselineRecord` in JSON) and `FRAMES_MEMBER` (the samples, each compressed).
-A folder keeps it as `NAME@NUMBER.nsbaseline`, a SQLite file as a row of `TABLE`.
+It has no events, paths or environment.
+
+The content of a baseline is a zip of `FACTS_MEMBER` (`BaselineRecord` in JSON) and `FRAMES_MEMBER` (the
+samples, each compressed). A folder keeps it as `NAME@NUMBER.nsbaseline`, a SQLite file as a row of `TABLE`.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from nsys_pp.frames.aggregates import RunFacts, RunSums
 from nsys_pp.frames.part import FRAMES_MEMBER as FRAMES_MEMBER
-from nsys_pp.frames.run_sums import RunFacts, RunSums
 
 FORMAT = 1  # incremented when the content changes
 SUFFIX = ".nsbaseline"
@@ -45,7 +47,9 @@ class Baseline(Struct, frozen=True, kw_only=True):
 
 
 def split_reference(text: str) -> tuple[str, int | None] | None:
-    """Return name and number of a baseline; a number of None is the newest one. None: the text is no reference.
+    """Return name and number of a baseline; a number of None is the newest one.
+
+    None: the text is no reference.
 
     >>> split_reference("main"), split_reference("main@3"), split_reference("../main")
     (('main', None), ('main', 3), None)

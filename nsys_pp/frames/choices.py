@@ -1,4 +1,7 @@
-"""Names that options accept, for the command line and the library; imports nothing, so that `--help` is quick."""
+"""Names that options accept, for the command line and the library.
+
+Imports nothing, so that `--help` is quick.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,9 @@ The importer of the UI (v52, WebAssembly, in Node) needs, at its peak:
 | kernels | 5 million | 120 MB | 4.5 GiB |
 | ranges | 1 million | 31 MB | 1.7 GiB |
 
-So it is 0.45 GiB, and 0.86 KB a slice; 1.3 KB a range, because each has arguments of its own. Two million are 2.1 to 3 GiB of
-the 4 GiB of WebAssembly, and queries of the UI need memory too. Browsers that stop at 2 GiB hold a million.
+So it is 0.45 GiB, and 0.86 KB a slice; 1.3 KB a range, because each has arguments of its own. Two million are
+2.1 to 3 GiB of the 4 GiB of WebAssembly, and queries of the UI need memory too. Browsers that stop at 2 GiB
+hold a million.
 """
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev")

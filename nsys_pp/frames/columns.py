@@ -1,4 +1,6 @@
-"""Frames of columns: polars spends most of its time for a few thousand rows on finding the form of its arguments.
+"""Frames of columns.
+
+Polars spends most of its time for a few thousand rows on finding the form of its arguments.
 
 Its own functions below are used where it has them, which it does not promise.
 """
@@ -57,7 +59,9 @@ def build_null(dtype: PolarsDataType) -> pl.Series:
 
 
 def filter_rows(frame: pl.DataFrame, passes: pl.Series) -> pl.DataFrame:
-    """Filter a frame of at least one column: `frame.filter(passes)`, a query, which takes ten times as long for few rows.
+    """Filter a frame of at least one column.
+
+    `frame.filter(passes)`, a query, which takes ten times as long for few rows.
 
     >>> filter_rows(pl.DataFrame({"a": [1, 2, 3]}), pl.Series([True, None, False])).rows()
     [(1,)]

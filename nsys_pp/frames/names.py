@@ -18,7 +18,8 @@ NO_NAME = "(no name)"
 class StoredName(pl.BaseExtension):
     """Type of names in place of `NAME` where too many are distinct for memory: numbers of texts in files.
 
-    Equal names have equal numbers. polars refuses to cast it: `nsys_pp.arrays.names` has the functions for both types.
+    Equal names have equal numbers. polars refuses to cast it: `nsys_pp.arrays.names` has the functions for
+    both types.
 
     Args:
         store: Number of the texts (`nsys_pp.arrays.stored_texts`) in this process.

@@ -1,19 +1,102 @@
-"""A part: the contribution of one report to a trace and to tables; its trace events are already encoded.
+"""A part: what a report contributes to a run.
 
-`nsys_pp.run.report` builds parts, `nsys_pp.write.parts` and `nsys_pp.read.parts` store them in files. A part does
-not depend on other reports or their clocks: times are on the clock of its report.
+Identity, facts, frames, the encoded trace, reasons for doubt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
+import msgspec
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.report import Session
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.raw import ROW_COUNTS
+from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, Session
+from nsys_pp.frames.requested import HOST_ACTIVITY
+from nsys_pp.frames.roster import COORDINATES
+from nsys_pp.frames.training import CAUSE, PART_MPI_MESSAGES, REPORT_FRAMES
+
+REPORT = "{report}"
+"""Place of the name of the report in a sentence."""
+LOSS = f"nsys says of {REPORT}: "
+"""Begin of the sentences with a message of nsys on lost events."""
+
+
+def pick_losses(sentences: Iterable[str]) -> list[str]:
+    """Pick the messages of nsys on lost events from sentences.
+
+    >>> pick_losses(["nsys says of {report}: Not all CUDA events might have been collected.", "other"])
+    ['Not all CUDA events might have been collected.']
+    """
+    return [text.removeprefix(LOSS) for text in sentences if text.startswith(LOSS)]
+
+
+METRIC_WINDOWS = build_schema(
+    {  # one row per window, by GPU and metric, then time_ns; a value is valid until the next row
+        "process_key": pl.Int64,  # first process that uses the GPU; null: none
+        "device_id": pl.Int32,
+        "gpu": pl.String,  # of `SampledMetric`
+        "bus": pl.String,
+        "metric": pl.String,
+        "time_ns": pl.Int64,  # on the report's clock
+        "value": pl.Float64,  # mean of the window
+        "peak": pl.Float64,  # largest sample in it
+    },
+    name="METRIC_WINDOWS",
+)
+
+METRIC_FAMILIES = build_schema(
+    {  # one row per device, metric, step and family of kernels, of the samples of the report; any order
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "metric": pl.String,
+        "family": pl.String,
+        "step_start_ns": pl.Int64,  # of `STEPS`
+        "integral": pl.Float64,
+        "time_ns": pl.Int64,
+        "peak": pl.Float64,
+    },
+    name="METRIC_FAMILIES",
+)
+
+NETWORK_WINDOWS = build_schema(
+    # bytes that network cards and switches sent and received; one row per window, by source, owner, port and
+    # direction, then start_ns
+    {
+        "source": pl.String,  # of `SampledMetric`, and likewise owner and port
+        "owner": pl.String,
+        "port": pl.String,
+        "direction": pl.String,  # "sent" or "received"
+        "start_ns": pl.Int64,  # on the report's clock
+        "end_ns": pl.Int64,
+        "bytes_per_ns": pl.Float64,  # mean
+        "peak_bytes_per_ns": pl.Float64,  # of the largest sample
+    },
+    name="NETWORK_WINDOWS",
+)
+
+NETWORK_COLLECTIVES = build_schema(
+    {  # one row per collective of known size, of reports with network metrics; by start_ns
+        "start_ns": pl.Int64,  # of its kernel, on the report's clock
+        "size_bytes": pl.Int64,
+    },
+    name="NETWORK_COLLECTIVES",
+)
+
+METRIC_FRAMES: Mapping[str, pl.Schema] = {
+    "metric_windows": METRIC_WINDOWS,
+    "metric_families": METRIC_FAMILIES,
+    "network_windows": NETWORK_WINDOWS,
+    "network_collectives": NETWORK_COLLECTIVES,
+}
+"""Frames by name, which a part may lack."""
+
 
 FORMAT = 16  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
@@ -127,7 +210,9 @@ class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         None  # kinds of data with rows; None: neither jobs nor aggregates were read
     )
     is_folded: bool | None = (
-        None  # numbers in names of ranges are replaced in the aggregates: there are too many names; None: no aggregates
+        # numbers in names of ranges are replaced in the aggregates: there are too many names; None: no
+        # aggregates
+        None
     )
 
 
@@ -158,3 +243,89 @@ class Part(Struct, frozen=True, kw_only=True):
     def drawn_job_count(self) -> int:
         """The number of jobs with a range that ran on a GPU; needs the frame "jobs"."""
         return self.frames["jobs"].drop_nulls(["start_ns", "range_id"]).height
+
+
+BUBBLE_HOSTS = build_schema(
+    {  # as `HOST_TIMES`, with device and step of the report; by all columns but the last two
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "cause": CAUSE,
+        "activity": HOST_ACTIVITY,
+        "name": pl.String,
+        "time_ns": pl.Int64,
+        "count": pl.Int64,
+    },
+    name="BUBBLE_HOSTS",
+)
+
+HOST_FRAMES: Mapping[str, pl.Schema] = {"bubble_hosts": BUBBLE_HOSTS}
+"""Frames by name, which a part may lack."""
+
+
+SUBTRACK_KIND = pl.Enum(get_args(SubtrackKind))
+
+SUBTRACKS = build_schema(
+    {  # `EncodedSubtrack`, one row each, in order
+        "track": pl.String,  # names of the path, as a list in JSON
+        "ordinal": pl.Int64,
+        "kind": SUBTRACK_KIND,
+        "rows": pl.Int64,
+        "first_ns": pl.Int64,
+        "last_ns": pl.Int64,
+        "size_bytes": pl.Int64,
+    },
+    name="SUBTRACKS",
+)
+
+PART_FRAMES: Mapping[str, pl.Schema] = {
+    "subtracks": SUBTRACKS,
+    "processes": PROCESSES,
+    "gpus": GPUS,
+    "devices": DEVICES,
+    "ranks": RANKS,
+    "coordinates": COORDINATES,
+    "anchors": ANCHORS,
+    "row_counts": ROW_COUNTS,
+    "mpi_messages": PART_MPI_MESSAGES,
+    **REPORT_FRAMES,
+    **AGGREGATE_FRAMES,
+    **METRIC_FRAMES,
+    **HOST_FRAMES,
+}
+
+
+def list_subtracks(subtracks: list[EncodedSubtrack]) -> pl.DataFrame:
+    """List encoded subtracks as a frame (`SUBTRACKS`)."""
+    rows = [
+        (msgspec.json.encode(one.track).decode(), *(getattr(one, name) for name in SUBTRACKS.names()[1:]))
+        for one in subtracks
+    ]
+    return pl.DataFrame(rows, schema=SUBTRACKS, orient="row")
+
+
+def read_subtracks(columns: Mapping[str, Sequence[Any]]) -> list[EncodedSubtrack]:
+    """Read encoded subtracks; the inverse of `list_subtracks`.
+
+    Args:
+        columns: Values of the columns of `SUBTRACKS`, without null.
+
+    Raises:
+        MsgspecError: A track is no list of names.
+    """
+    tracks: Sequence[str] = columns["track"]
+    # subtracks of a track share its path, which is long
+    paths = {text: msgspec.json.decode(text, type=tuple[str, ...]) for text in set(tracks)}
+    values = [columns[name] for name in SUBTRACKS.names()[1:]]
+    return [
+        EncodedSubtrack(
+            track=paths[track],
+            ordinal=ordinal,
+            kind=kind,
+            rows=rows,
+            first_ns=first_ns,
+            last_ns=last_ns,
+            size_bytes=size_bytes,
+        )
+        for track, ordinal, kind, rows, first_ns, last_ns, size_bytes in zip(tracks, *values, strict=True)
+    ]

@@ -1,22 +1,318 @@
-"""Raw frames: rows of an export under the names of this package, from `nsys_pp.read` to `nsys_pp.model`.
-
-Values are as recorded: ids unresolved, time as exported. Only enumerations are translated into the words below, so
-that names of nsys occur in `nsys_pp.read.tables` only. Missing tables are empty frames, missing columns are null.
-"""
+"""Raw frames of a report: their schemas, the groups that they are read by, and the counts of rows kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal, get_args
 
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.columns import filter_rows
-from nsys_pp.frames.conform import Schema, build_schema
-from nsys_pp.frames.groups import Group
-from nsys_pp.frames.raw_on_request import COLUMNS_ON_REQUEST
-from nsys_pp.frames.row_counts import RowTally
+from nsys_pp.frames.columns import build_frame, filter_rows
+from nsys_pp.frames.conform import Schema, build_schema, extend_schema
+
+Group = Literal[
+    "ranges",
+    "ops",
+    "kernel_names",
+    "details",
+    "cpu",
+    "communication",
+    "os_calls",
+    "host",
+    "copy_kinds",
+    "tables",
+    "overview",
+    "metric_sums",
+    "network_sums",
+    "show_os",
+    "show_states",
+    "show_samples",
+    "show_sync",
+    "show_mpi",
+    "show_ucx",
+    "show_libraries",
+    "show_profiler",
+    "show_memory",
+    "show_metrics",
+    "show_counters",
+    "show_network",
+    "show_other",
+]
+"""Groups of data to read in addition to the session: NVTX ranges; calls and GPU operations.
+
+Demangled names of
+kernels; details of operations (these names, grids, registers, bytes); data of CPU threads (names of calls;
+colors, categories and payloads of ranges); communication between ranks (payloads of NCCL's ranges, calls of
+MPI); calls of the operating system; data of the host for summaries (these calls, runs of threads,
+allocations); kinds of memory of copies; the number of rows of every exported table; metrics of GPUs for the
+overview of a trace, and these and metrics of the network for sums in parts; and the kinds of data that a
+trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`.
+"""
+
+SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))
+ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
+    "overview",
+    "metric_sums",
+    "network_sums",
+    "copy_kinds",
+}  # of `tables_on_request`
+ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
+"""All groups that analyses read."""
+SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+"""Groups for the identity of a report, its jobs, and the anchors of its clock."""
+
+
+def find_show_groups(kinds: Iterable[str]) -> frozenset[Group]:
+    """Return the groups of kinds of data that are shown on request."""
+    return frozenset(group for group in SHOW_GROUPS if group.removeprefix("show_") in {*kinds})
+
+
+_Columns = Mapping[str, pl.DataType | type[pl.DataType]]
+
+_STACK: _Columns = {  # frames of stacks
+    "stack_id": pl.Int64,
+    "symbol": pl.Int32,
+    "module": pl.Int32,
+    "depth": pl.Int64,  # 0: the innermost
+}
+
+COLUMNS_ON_REQUEST: Mapping[str, _Columns] = {
+    "activities": {  # intervals and instants of many tables
+        "table": pl.String,  # its exported name
+        "source": pl.String,  # row of the trace: "OS calls", "MPI"; the exported name of an unknown table
+        "start": pl.Int64,
+        "end": pl.Int64,  # null: an instant
+        "thread": pl.Int64,
+        "process": pl.Int64,  # where no thread is known
+        "name_id": pl.Int32,
+        "text": pl.String,  # name, where no string is referred to
+        "bytes": pl.Int64,
+        "peer": pl.Int64,
+        "tag": pl.Int64,
+        "stream": pl.Int64,
+        "correlation": pl.Int64,
+        "is_kept": pl.Boolean,  # false: no event of its kind
+        "stack_id": pl.Int64,  # 0: none
+        "address": pl.Int64,
+        "count": pl.Int64,  # events that the row stands for
+        "detail": pl.String,  # kind of memory; text of an event without a name
+        "cpu": pl.Int64,
+    },
+    "mpi_requests": {  # calls that start requests, or wait for them; one row per request
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "request": pl.Int64,
+    },
+    "switches": {
+        "time": pl.Int64,
+        "thread": pl.Int64,
+        "cpu": pl.Int64,
+        "is_in": pl.Int64,
+        "state": pl.String,  # of a thread that leaves its processor; null where unknown
+    },
+    "samples": {"id": pl.Int64, "time": pl.Int64, "thread": pl.Int64, "cpu": pl.Int64},
+    "stacks": {  # frames of the stacks of samples
+        "sample": pl.Int64,
+        "symbol": pl.Int32,
+        "module": pl.Int32,
+        "depth": pl.Int64,  # 0: the innermost
+    },
+    "os_stacks": _STACK,  # of calls of the operating system
+    "cuda_stacks": _STACK,  # of CUDA calls
+    "call_stacks": {  # CUDA calls with a stack
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "thread": pl.Int64,
+        "name_id": pl.Int32,
+        "stack_id": pl.Int64,  # 0: none
+    },
+    "gpu_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
+    "gpu_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
+    "soc_metrics": {"time": pl.Int64, "type": pl.Int64, "metric": pl.Int64, "value": pl.Float64},
+    "soc_metric_names": {"type": pl.Int64, "metric": pl.Int64, "name": pl.String},
+    "generic_events": {
+        "time": pl.Int64,
+        "type": pl.Int64,
+        "text": pl.String,  # JSON
+        "thread": pl.Int64,
+        "id": pl.Int64,  # null: its values are in the text alone
+    },
+    "generic_event_types": {"type": pl.Int64, "text": pl.String, "name_id": pl.Int32},  # JSON, or a name
+    "generic_fields": {"type": pl.Int64, "field": pl.Int64, "name_id": pl.Int32},
+    "generic_values": {  # one of four columns has the value
+        "id": pl.Int64,  # of the event
+        "field": pl.Int64,
+        "integer": pl.Int64,
+        "unsigned": pl.Int64,  # stored as signed 64 bits
+        "float": pl.Float64,
+        "double": pl.Float64,
+    },
+    "network_metrics": {
+        "table": pl.String,  # its exported name
+        "source": pl.String,
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "device": pl.Int64,
+        "port": pl.Int64,  # null before 2025
+        "list": pl.Int64,
+        "index": pl.Int64,
+        "value": pl.Float64,
+    },
+    "network_metric_names": {"list": pl.Int64, "index": pl.Int64, "name": pl.String, "unit": pl.String},
+    "network_cards": {"card": pl.Int64, "device": pl.Int64},
+    "network_card_names": {"card": pl.Int64, "device": pl.Int64, "name": pl.String},
+    "processor_counts": {  # intervals of counters
+        "table": pl.String,  # its exported name
+        "source": pl.String,  # "CPU", "cluster" or "component"
+        "start": pl.Int64,
+        "end": pl.Int64,
+        "unit": pl.Int64,  # number of the processor, cluster or component
+        "set": pl.Int64,  # of `processor_values`; null: the row has its value
+        "event": pl.Int64,
+        "value": pl.Float64,
+    },
+    "processor_values": {
+        "table": pl.String,
+        "source": pl.String,
+        "set": pl.Int64,
+        "event": pl.Int64,
+        "value": pl.Float64,
+    },
+    "processor_counter_names": {
+        "table": pl.String,
+        "source": pl.String,
+        "event": pl.Int64,
+        "label": pl.String,
+        "name": pl.String,
+        "measure": pl.String,  # unit of the values
+    },
+    "processor_components": {"unit": pl.Int64, "name": pl.String, "instance": pl.Int64},
+    "gpu_contexts": {  # changes of the context that a GPU runs
+        "time": pl.Int64,
+        "order": pl.Int64,  # of changes at the same time
+        "gpu": pl.Int64,
+        "context": pl.Int64,
+        "process": pl.Int64,
+        "change": pl.String,  # "restored", "saved" or "other"
+    },
+    "memory_pools": {  # sizes of pools of memory, after an operation on them
+        "table": pl.String,
+        "source": pl.String,
+        "time": pl.Int64,
+        "process": pl.Int64,
+        "device": pl.Int32,
+        "address": pl.Int64,
+        "size": pl.Int64,
+        "used": pl.Int64,
+        "is_end": pl.Boolean,  # the pool is destroyed
+    },
+}
+"""Columns by raw frame."""
+
+
+ROW_STAGE = pl.Enum(["file", "report", "projection"])
+"""Stages that leave out rows.
+
+file: rows of the file, by their numbers; only of tables whose numbers have gaps, so that rows are missing.
+report: rows that were read; used are those in the frames of the report.
+projection: ranges and GPU operations of the report; used are ranges with a projection, and operations with a
+launch.
+"""
+
+ROW_COUNTS = build_schema(
+    {  # one row per stage, table and reason; the rows of a table were all read: used + left out = read
+        "stage": ROW_STAGE,
+        "table": pl.String,  # our name: "kernels"; in stage "projection" a frame: "ranges"
+        "source": pl.String,  # name in the report; null in stage "projection"
+        "reason": pl.String,  # why the rows were left out; null: they were used
+        "row_count": pl.Int64,
+    },
+    name="ROW_COUNTS",
+)
+
+RUN_ROW_COUNTS = extend_schema(
+    ROW_COUNTS,
+    {"report": pl.String},  # path of the report, as named or found
+    name="RUN_ROW_COUNTS",
+)
+
+
+class RowTally(Struct, kw_only=True):
+    """Rows of the tables of a report: read, and left out so far; other rows are used.
+
+    Attributes:
+        read: Rows that were read, by table.
+        sources: Name of each table in the report.
+        left_out: Rows that were left out, by table and reason.
+        missing: Rows that the numbers of a table's rows promise and its file lacks, by table.
+    """
+
+    read: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    left_out: dict[tuple[str, str], int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> RowTally:
+        """Copy the counts."""
+        return RowTally(
+            read=dict(self.read),
+            sources=dict(self.sources),
+            left_out=dict(self.left_out),
+            missing=dict(self.missing),
+        )
+
+    def leave_out(self, table: str, reason: str, count: int) -> None:
+        """Count rows that are left out."""
+        if count:
+            self.left_out[table, reason] = self.left_out.get((table, reason), 0) + count
+
+    def build(self) -> pl.DataFrame:
+        """Build the counts of stages "file" and "report" (`ROW_COUNTS`), in the order of reading."""
+        return build_row_counts([*self._list_missing(), *self._list_read()])
+
+    def _list_missing(self) -> Iterator[tuple[str, str, str | None, str | None, int]]:
+        for table, count in self.missing.items():
+            yield "file", table, self.sources.get(table), None, self.read[table]
+            yield "file", table, self.sources.get(table), "missing: their numbers have gaps", count
+
+    def _list_read(self) -> Iterator[tuple[str, str, str | None, str | None, int]]:
+        for table, count in self.read.items():
+            reasons = {reason: rows for (name, reason), rows in self.left_out.items() if name == table}
+            yield from list_counts("report", table, count, reasons, source=self.sources.get(table))
+
+
+def list_counts(
+    stage: str, table: str, count: int, left_out: Mapping[str, int], *, source: str | None = None
+) -> Iterator[tuple[str, str, str | None, str | None, int]]:
+    """Yield the rows of `ROW_COUNTS` for one table.
+
+    Args:
+        stage: Of `ROW_STAGE`.
+        table: Name of the table or frame.
+        count: Rows that the stage received.
+        left_out: Rows that it left out, by reason; others are used.
+        source: Name in the report.
+    """
+    yield stage, table, source, None, count - sum(left_out.values())
+    for reason, rows in left_out.items():
+        if rows:
+            yield stage, table, source, reason, rows
+
+
+def build_row_counts(rows: Iterable[tuple[str, str, str | None, str | None, int]]) -> pl.DataFrame:
+    """Build `ROW_COUNTS` from its rows."""
+    columns = list(zip(*rows, strict=True))
+    if not columns:
+        return ROW_COUNTS.to_frame()
+    types = ROW_COUNTS.items()  # column by column: rows take several times as long
+    return build_frame(
+        [pl.Series(name, values, dtype) for (name, dtype), values in zip(types, columns, strict=True)]
+    )
+
 
 NVTX_KIND = pl.Enum(["push_pop", "start_end", "mark", "category", "domain", "note"])
 COPY_DIRECTION = pl.Enum(
@@ -30,8 +326,6 @@ FIELD_TYPE = pl.Enum(["int", "uint", "float", "char", "address"])
 MEMORY_KIND = pl.Enum(["pageable", "pinned", "device", "array", "managed", "device static", "managed static"])
 MEMORY_ACTION = pl.Enum(["allocation", "release"])
 SEVERITY = pl.Enum(["info", "warning", "error", "verbose"])
-
-_Columns = Mapping[str, pl.DataType | type[pl.DataType]]
 
 _OP: _Columns = {
     "start": pl.Int64,
@@ -65,7 +359,8 @@ _MPI_CALL: _Columns = {
 
 _COLUMNS: Mapping[str, _Columns] = {
     "strings": {"id": pl.Int32, "text": pl.String},
-    "nvtx": {  # ranges and marks, the rows that name domains and categories, and notes about threads, devices and files
+    # ranges and marks, the rows that name domains and categories, and notes about threads, devices and files
+    "nvtx": {
         "row": pl.Int64,
         "kind": NVTX_KIND,
         "start": pl.Int64,
@@ -241,9 +536,10 @@ class ExportedTable(Struct, frozen=True, kw_only=True):
 class RawReport(Struct, frozen=True, kw_only=True):
     """The raw frames of an export.
 
-    `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones, are empty. `recorded` has the
-    number of rows of every table in the export, by our name, also of tables that are never read. `tally` counts the rows that
-    were read, and those that were left out. `tables` lists all tables of the export, known or not; empty without group "tables".
+    `frames` has all keys and schemas of `SCHEMAS`; frames of other groups than `groups`, and released ones,
+    are empty. `recorded` has the number of rows of every table in the export, by our name, also of tables
+    that are never read. `tally` counts the rows that were read, and those that were left out. `tables` lists
+    all tables of the export, known or not; empty without group "tables".
     """
 
     path: Path
@@ -256,8 +552,8 @@ class RawReport(Struct, frozen=True, kw_only=True):
     def keep(self, table: str, passes: pl.Series, reason: str) -> int:
         """Keep the rows of a table where `passes` is true; others are counted under the reason.
 
-        No rows are dropped in another way. Without rows to drop the frame is not copied. Of a frame of many exported
-        tables, the rows of each are counted by its name.
+        No rows are dropped in another way. Without rows to drop the frame is not copied. Of a frame of many
+        exported tables, the rows of each are counted by its name.
 
         Returns:
             The number of rows that were left out.

@@ -1,37 +1,329 @@
-"""Frames of one report.
-
-Time is Int64 nanoseconds, half-open `[start_ns, end_ns)`, on the clock of the report (0 = start of its session).
-Names are `Categorical`: each string is stored once, and writers use its code.
-
-`process_key` and `thread_key` identify processes and threads inside one report. Both are signed 64-bit numbers with
-host, virtual machine, process and thread; only `nsys_pp.frames.ids` builds and decodes them. Correlation ids are
-unique only within a `process_key`.
-"""
+"""Frames of one report: events, identity, and what is read on request."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Literal, get_args
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.activities import ACTIVITIES
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.copy_kinds import PAGEABLE_COPIES
-from nsys_pp.frames.exported_tables import EXPORTED_TABLES
-from nsys_pp.frames.mpi_messages import MPI_MESSAGES
-from nsys_pp.frames.names import NAME as NAME
-from nsys_pp.frames.op_details import OpDetails
-from nsys_pp.frames.overheads import OVERHEADS
-from nsys_pp.frames.row_counts import ROW_COUNTS
-from nsys_pp.frames.sampled_metrics import SampledMetric
+from nsys_pp.frames.names import NAME
+from nsys_pp.frames.raw import ROW_COUNTS
+
+ACTIVITIES = build_schema(
+    {  # one row per interval or instant, by row, thread_key and start_ns
+        # its row in the trace: "OS calls", "states", "MPI", the name of an unknown table
+        "row": pl.Categorical(),
+        "process_key": pl.Int64,  # null: of the system
+        "thread_key": pl.Int64,  # null: of the process
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,  # null: an instant, or an interval without a recorded end
+        "name": NAME,
+        "size_bytes": pl.Int64,
+        "peer": pl.Int64,  # rank, or worker of UCX
+        "tag": pl.Int64,
+        "stream_id": pl.Int64,
+        "cpu": pl.Int64,
+        "address": pl.Int64,  # of memory
+        "count": pl.Int64,  # events that it stands for: page faults
+        "detail": NAME,  # kind of memory; text of an event of an unknown table
+        "event_id": pl.Int64,  # CUDA event that a call records or waits for
+        "stack": NAME,  # functions of a sample, the innermost first
+        # number of the record of an event: of its call, and of calls that wait for it; null without arrow
+        "link": pl.Int64,
+        "is_origin": pl.Boolean,  # the activity is that call; null without a link
+    },
+    name="ACTIVITIES",
+)
+
+
+PAGEABLE_COPIES = build_schema(
+    {  # one row per call that copies from or to pageable memory of the host
+        "process_key": pl.Int64,
+        "correlation_id": pl.Int64,
+    },
+    name="PAGEABLE_COPIES",
+)
+
+
+TABLE_USE = pl.Enum(["drawn", "on request", "summed", "counted", "facts", "unknown"])
+"""Uses of a table, the first that fits: drawn in traces at some level of detail; drawn with `--show`.
+
+Read for tables of results; only its rows
+are counted; names and facts; not read."""
+
+EXPORTED_TABLES = build_schema(
+    {  # one row per table of the export but enumerations, by use, show and name
+        "table": pl.String,  # its name there
+        "use": TABLE_USE,
+        "show": pl.String,  # kinds of `--show` that draw it: "os", "metrics,other"; null without one
+        "sums": pl.String,  # table of results with sums of it: "summary --table os"; null without one
+        "row_count": pl.Int64,
+    },
+    name="EXPORTED_TABLES",
+)
+
+
+OP_DETAILS = build_schema(
+    {  # one row per distinct set of details
+        "full_name": pl.Categorical(),  # demangled with its parameter list; null where equal to name
+        "grid": pl.Categorical(),  # "x,y,z"; null unless a kernel
+        "block": pl.Categorical(),  # "x,y,z"; null unless a kernel
+        "registers_per_thread": pl.Int32,
+        "static_shared_bytes": pl.Int64,
+        "dynamic_shared_bytes": pl.Int64,
+        "size_bytes": pl.Int64,  # copies and sets
+    },
+    name="OP_DETAILS",
+)
+
+
+def _no_rows() -> npt.NDArray[np.uint32]:
+    return np.zeros(0, dtype=np.uint32)
+
+
+class OpDetails(Struct, frozen=True, kw_only=True):
+    """Details of the operations of a report.
+
+    Attributes:
+        distinct: `OP_DETAILS`.
+        row: Row of `distinct` of each operation: item i belongs to op_id i. Empty unless details were read.
+    """
+
+    distinct: pl.DataFrame = field(default_factory=OP_DETAILS.to_frame)
+    row: npt.NDArray[np.uint32] = field(default_factory=_no_rows)
+
+    def gather(self, column: str, op_id: pl.Series) -> pl.Series:
+        """Return a column of the details of some operations; nulls if details were not read."""
+        if not len(self.row):
+            return self.distinct[column].clear().extend_constant(None, len(op_id))
+        return self.distinct[column][pl.Series(self.row[op_id.to_numpy()])]  # without a query
+
+    def expand(self) -> pl.DataFrame:
+        """Return the details of all operations, a row for each."""
+        return self.distinct[self.row]
+
+
+OVERHEADS = build_schema(
+    {  # one row per interval, any order
+        "thread_key": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "name": pl.String,  # "CUPTI Buffer flush"; null where unknown
+        # false: CUDA or the program loads or compiles code, or launches are too many
+        "is_of_profiler": pl.Boolean,
+    },
+    name="OVERHEADS",
+)
+
+OVERHEAD_SUMS = build_schema(
+    {  # overhead of the threads that launch on a device, one row per step and name; any order
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`; null outside all steps
+        "name": pl.String,  # null: all of the profiler, of which several may be at once
+        "is_of_profiler": pl.Boolean,
+        "time_ns": pl.Int64,
+        "count": pl.Int64,  # intervals that began in the step
+        "step_ns": pl.Int64,  # length of the step; null outside
+        # Of flushes on other threads of the process: the part in which the device waited for a thread that
+        # was inside a CUDA call.
+        "beside_ns": pl.Int64,
+    },
+    name="OVERHEAD_SUMS",
+)
+
+_OF_OTHERS = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil|command buffer|^dl[a-z]+\("
+
+
+def mark_of_profiler(name: pl.Expr) -> pl.Expr:
+    """Return the mask of names of overhead that the profiler causes.
+
+    CUDA loads modules and compiles kernels without a profiler, too; it waits where its buffer of commands is
+    full; and libraries that a program opens (`dlopen`) are loaded anyway.
+    """
+    return ~name.str.contains(_OF_OTHERS).fill_null(value=False)
+
+
+METRIC_VALUES = build_schema(
+    {  # one row per sample, by time_ns; a value is valid until the next sample
+        "time_ns": pl.Int64,
+        "value": pl.Float64,
+    },
+    name="METRIC_VALUES",
+)
+
+_UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")  # "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]"
+_OVERVIEW = (
+    re.compile(r"SMs? Active\b"),
+    re.compile(r"Tensor Active\b"),
+    re.compile(r"DRAM Read\b"),
+    re.compile(r"DRAM Write\b"),
+)
+_CLOCK = re.compile(r"GPC Clock\b")
+
+
+class SampledMetric(Struct, frozen=True, kw_only=True):
+    """Samples of one metric of one GPU, network card or switch.
+
+    Attributes:
+        process_key: First process that uses the GPU; None: a metric of the system.
+        device_id: CUDA ordinal in that process; None: a metric of the system.
+        gpu: "GPU 0", numbered among the GPUs of the report; None: not of a GPU.
+        bus: Bus location of the GPU, in lower case; None: unknown.
+        metric: Name as recorded: "SMs Active [Throughput %]", "IB: Bytes sent".
+        name: Name of its row: with its GPU, card or switch, if that is not the owner of the row.
+        unit: "%", "MHz", "B/ms", ...; "" where unknown.
+        samples: `METRIC_VALUES`.
+        ends_ns: End of the interval of each sample; None: each is valid until the next one.
+        source: "network card", "IB switch" or "SoC"; "": a GPU.
+        owner: Name of the card or switch; "": a GPU, or the system on a chip.
+        port: Number of its port; "": not recorded.
+    """
+
+    process_key: int | None = None
+    device_id: int | None = None
+    gpu: str | None = None
+    bus: str | None = None
+    metric: str
+    name: str
+    unit: str
+    samples: pl.DataFrame
+    ends_ns: pl.Series | None = None
+    source: str = ""
+    owner: str = ""
+    port: str = ""
+
+
+def parse_unit(metric: str) -> str:
+    """Return the unit in brackets at the end of the name of a metric; a share of the peak throughput is in percent.
+
+    >>> parse_unit("SMs Active [Throughput %]"), parse_unit("GPC Clock Frequency [MHz]"), parse_unit("SM Active")
+    ('%', 'MHz', '')
+    """
+    match = _UNIT.search(metric)
+    unit = match[1] if match else ""
+    return "%" if unit.endswith("%") else unit
+
+
+def drop_unit(metric: str) -> str:
+    """Return the name of a metric without its unit.
+
+    >>> drop_unit("DRAM Read Bandwidth [Throughput %]")
+    'DRAM Read Bandwidth'
+    """
+    return _UNIT.sub("", metric)
+
+
+def is_of_overview(metric: str) -> bool:
+    """Return whether a metric is in the overview of utilisation: shares of active SMs, of tensor cores and of memory bandwidth.
+
+    >>> is_of_overview("Tensor Active / FP16 Active [Throughput %]"), is_of_overview("SM Issue [Throughput %]")
+    (True, False)
+    """
+    return parse_unit(metric) in ("%", "") and any(pattern.match(metric) for pattern in _OVERVIEW)
+
+
+def rank_metric(metric: str) -> int:
+    """Return the rank of a metric in tables.
+
+    Metrics of the overview come first, then clocks, then all others.
+
+    >>> rank_metric("SM Active"), rank_metric("DRAM Read Bandwidth [Throughput %]"), rank_metric("SM Issue")
+    (0, 2, 5)
+    """
+    first = (*_OVERVIEW, _CLOCK)
+    return next((rank for rank, pattern in enumerate(first) if pattern.match(metric)), len(first))
+
+
+def is_clock(metric: str) -> bool:
+    """Return whether a metric is the clock of the SMs.
+
+    >>> is_clock("GPC Clock Frequency [MHz]"), is_clock("SYS Clock Frequency [MHz]")
+    (True, False)
+    """
+    return _CLOCK.match(metric) is not None
+
+
+MPI_MESSAGES = build_schema(
+    {  # one row per send or receive between two ranks; by start_ns
+        "process_key": pl.Int64,
+        "thread_key": pl.Int64,
+        "name": NAME,  # "MPI_Isend"
+        "is_send": pl.Boolean,
+        "communicator": pl.String,  # the same on all of its ranks; null where unknown
+        "rank": pl.Int64,  # of the process, in the communicator
+        "member_count": pl.Int64,
+        # rank in the communicator: receiver of a send, sender of a receive; null: any sender
+        "peer": pl.Int64,
+        "tag": pl.Int64,  # null: any
+        "size_bytes": pl.Int64,  # of a receive that does not wait: of its buffer
+        "has_size": pl.Boolean,  # size_bytes is that of the message
+        "is_whole": pl.Boolean,  # all messages of the process since the start of MPI were recorded before it
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,  # of the call that waits for it; null without one
+    },
+    name="MPI_MESSAGES",
+)
+
+
+Severity = Literal["info", "warning", "error"]
+SEVERITY = pl.Enum(get_args(Severity))
+"""Severities, the least first.
+
+info: a count; results are not affected.
+warning: some results lack rows, or are less certain.
+error: the file is damaged or cannot be read: no result of it can be trusted.
+"""
+
+FINDINGS = build_schema(
+    {  # one row per finding, in order of reports; of each report the most severe first
+        "report": pl.String,  # path as named or found
+        "severity": SEVERITY,
+        "kind": pl.String,  # stable: "integrity", "rows left out", "lost events", ...
+        "count": pl.Int64,  # rows, or complaints
+        "text": pl.String,  # one sentence
+        "meaning": pl.String,  # for the analyses, one sentence
+    },
+    name="FINDINGS",
+)
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One finding about a report."""
+
+    severity: Severity
+    kind: str
+    text: str
+    meaning: str
+    count: int = 1
+
+
+def build_findings(findings: dict[str, list[Finding]]) -> pl.DataFrame:
+    """Build `FINDINGS` from the findings of each report, by path."""
+    order = {severity: -rank for rank, severity in enumerate(get_args(Severity))}
+    rows = [
+        (path, finding.severity, finding.kind, finding.count, finding.text, finding.meaning)
+        for path, of_report in findings.items()
+        for finding in sorted(of_report, key=lambda finding: order[finding.severity])
+    ]
+    return pl.DataFrame(rows, schema=FINDINGS, orient="row")
+
 
 RANGE_KIND = pl.Enum(["push_pop", "start_end"])
 OP_KIND = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 KERNEL_KINDS = ("kernel", "graph")
 """Kinds of operations that count as kernels: a graph that was traced as a whole counts for its kernels."""
 MOST_EARLY_NS = 60_000
-"""Longest time by which errors of clocks let an operation start before the call that launched it; more is no delay."""
+"""Longest time by which errors of clocks let an operation start before the call that launched it.
+
+More is no delay.
+"""
 SCOPE = pl.Enum(["thread", "process"])
 
 WAITING_CALL = (
@@ -40,8 +332,9 @@ WAITING_CALL = (
 )
 """Names of CUDA calls that wait for the GPU.
 
-Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the stream
-waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but not always.
+Synchronising calls, and synchronous copies from or to the CPU. `cudaStreamWaitEvent` is not included: the
+stream waits, not the CPU. Other calls may wait too (`cudaFree`, asynchronous copies of pageable memory), but
+not always.
 """
 
 RANGES = build_schema(
@@ -95,9 +388,11 @@ STREAM_CALLS = build_schema(
         "process_key": pl.Int64,
         "correlation_id": pl.Int64,
         "context_id": pl.Int32,
-        "stream_id": pl.Int64,  # that waits, is waited for, or records the event; null where no single one does
+        # that waits, is waited for, or records the event; null where no single one does
+        "stream_id": pl.Int64,
         "event_id": pl.Int64,  # null without one
-        "record_id": pl.Int64,  # of the record of the event; null without an event, and in exports before 2025
+        # of the record of the event; null without an event, and in exports before 2025
+        "record_id": pl.Int64,
         "is_record": pl.Boolean,  # it records the event; else it waits
     },
     name="STREAM_CALLS",
@@ -337,8 +632,8 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     machine_source: str  # "hostname", "hardware id", "folder" or "file name"
     utc_epoch_ns: int | None = None  # UTC at the start of the session
     system_clock_ns: int | None = None  # CLOCK_MONOTONIC at the start of the session
-    # UTC at 0 of the clock by which nsys records the starts of captures: equal, to some nanoseconds, in all captures of one
-    # nsys session; two sessions read UTC separately
+    # UTC at 0 of the clock by which nsys records the starts of captures: equal, to some nanoseconds, in all
+    # captures of one nsys session; two sessions read UTC separately
     origin_ns: int | None = None
     time_shift_ns: int = 0
     capture_end_ns: int | None = None  # end of the valid window, on the report's clock
@@ -352,8 +647,8 @@ class Session(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Report(Struct, frozen=True, kw_only=True):
     """A report: its session and its frames (schemas above).
 
-    Frames of missing tables are empty; `recorded` distinguishes "not recorded" (absent) from "recorded, without
-    events" (present).
+    Frames of missing tables are empty; `recorded` distinguishes "not recorded" (absent) from "recorded,
+    without events" (present).
     """
 
     path: Path

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import polars as pl
+from collections.abc import Callable, Collection
 
-from nsys_pp.frames.causes import CAUSE
+import polars as pl
+from msgspec import Struct
+
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.training import CAUSE
 
 METRIC_GROUPS = ("steps", "compute", "jobs", "phases", "families", "bubbles")
 """Groups of time in which metrics are measured."""
@@ -14,8 +17,11 @@ MEASURED_TIMES = build_schema(
     {  # intervals of lanes in which metrics are measured; any order
         "lane": pl.UInt32,
         "group": pl.String,  # of `METRIC_GROUPS`
-        "item": pl.String,  # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
-        "step": pl.Int64,  # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do not overlap; else null
+        # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
+        "item": pl.String,
+        # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do
+        # not overlap; else null
+        "step": pl.Int64,
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
     },
@@ -44,7 +50,9 @@ METRIC_SUMS = build_schema(
 HOST_ACTIVITY = pl.Enum(
     ["range", "call", "OS call", "state", "stack", "sample", "sample stack", "other thread"]
 )
-"""Activities of a thread: NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, functions and stacks
+"""Activities of a thread.
+
+NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, functions and stacks
 of CPU samples; and what other threads of the program did meanwhile."""
 
 HOST_TIMES = build_schema(
@@ -54,7 +62,8 @@ HOST_TIMES = build_schema(
         "cause": CAUSE,
         "activity": HOST_ACTIVITY,  # null: the row of the bubbles themselves
         "name": pl.String,
-        # In the bubbles, without the time of activities inside it; null for samples. Of other threads with one name: the mean.
+        # In the bubbles, without the time of activities inside it; null for samples. Of other threads with
+        # one name: the mean.
         "time_ns": pl.Int64,
         "count": pl.Int64,  # bubbles with it; samples; other threads with it
     },
@@ -70,7 +79,25 @@ NETWORK_SUMS = build_schema(
         "received_bytes": pl.Float64,
         "sent_peak_bytes_per_s": pl.Float64,  # largest sample of any card or switch
         "received_peak_bytes_per_s": pl.Float64,
-        "collective_bytes": pl.Int64,  # data of collectives of the machine's ranks, by NCCL's payloads; null: unknown
+        # data of collectives of the machine's ranks, by NCCL's payloads; null: unknown
+        "collective_bytes": pl.Int64,
     },
     name="NETWORK_SUMS",
 )
+
+
+class Explanations(Struct, frozen=True, kw_only=True):
+    """Functions that read the data.
+
+    Attributes:
+        read_clocks: Clocks of the SMs during the kernels of each step (`METRIC_SUMS`, group "compute").
+        read_hosts: Activities of the hosts of some lanes in bubbles of causes "host" and "data"
+            (`HOST_TIMES`).
+    """
+
+    read_clocks: Callable[[], pl.DataFrame] = METRIC_SUMS.to_frame
+    read_hosts: Callable[[Collection[int]], pl.DataFrame] = lambda lanes: HOST_TIMES.to_frame()
+
+
+NONE = Explanations()
+"""Nothing is recorded, or reports are not to be read once more."""

@@ -1,7 +1,7 @@
 """Clocks and rows of a run, computed once, by which each machine draws its own trace.
 
-The file is a zip: `CLOCKS_MEMBER` has the facts of the run, and of each machine one member has its reports and rows, and one the encoded
-blocks of the rows of the training. A machine reads its own members alone.
+The file is a zip: `CLOCKS_MEMBER` has the facts of the run, and of each machine one member has its reports
+and rows, and one the encoded blocks of the rows of the training. A machine reads its own members alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Definition of tables: columns with unit, meaning and heading, and a function that builds the rows.
 
-`nsys_pp.tables` defines tables and `nsys_pp.write.tables` renders them; neither imports the other, so they share this
-module.
+`nsys_pp.tables` defines tables and `nsys_pp.write.tables` renders them; neither imports the other, so they
+share this module.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Column(Struct, frozen=True):
     """A column of a table.
 
     Attributes:
-        name: Name in data formats. Its ending is the unit: `_ns`, `_bytes`, `_fraction` (0..1), `_count`, `_per_s`, `_ppm`.
+        name: Name in data formats. Its ending is the unit: `_ns`, `_bytes`, `_fraction` (0..1), `_count`,
+            `_per_s`, `_ppm`.
         dtype: Type of its values.
         meaning: Description of its values, for documentation; null values included.
         heading: Heading in text formats, without the unit. Default: the words of the name.
@@ -61,7 +62,8 @@ class Column(Struct, frozen=True):
         is_symbol: Values are names of functions: a terminal may shorten template arguments and parameters.
         is_name: Values are names of any length, chosen by programs: a terminal may cut their ends.
         is_file: Values are labels of reports: text formats cut a long beginning that all share, and note it.
-        null_text: Text of nulls in text formats; with it, the column is shown even if all its values are null.
+        null_text: Text of nulls in text formats; with it, the column is shown even if all its values are
+            null.
         unit: The unit in the name; "" without one.
     """
 
@@ -265,3 +267,56 @@ def _rank_column(name: str) -> int:
 
 def _is_of_ranks(name: str) -> bool:
     return (name.startswith("rank_") and not name.endswith("_count")) or name.endswith("_rank")
+
+
+RANK_STEPS = build_schema(
+    {  # one row per lane and step, or per lane and block of steps; by lane, step
+        "lane": pl.UInt32,
+        "step": pl.Int64,  # first step of a block
+        "last_step": pl.Int64,  # last step of it
+        "start_ns": pl.Int64,  # of the lane's step, since the start of the earliest session
+        "end_ns": pl.Int64,
+        # Means over the steps of a block:
+        "span_ns": pl.Float64,
+        "compute_ns": pl.Float64,  # kernels other than communication
+        "bubble_ns": pl.Float64,
+        "wait_ns": pl.Float64,  # part of it: messages and collectives, their transfers included
+        "late_ns": pl.Float64,  # part of it: late launches, and loading of data
+        # Own compute relative to the median of the peers for the same micro-batch, less 1; the median over
+        # micro-batches, the largest one of the steps of a block. Peers are the other ranks of the stage, else
+        # all other ranks. Null without peers, and in steps that are not complete.
+        "excess_fraction": pl.Float64,
+        # The capture cuts no rank in this step; where it cuts every step on some rank, not this one.
+        "is_complete": pl.Boolean,
+    },
+    name="RANK_STEPS",
+)
+
+
+STEP_LENGTHS = build_schema(
+    {  # one row per complete step, by step
+        "step": pl.Int64,
+        # From the start on the first lane to the end on the last one, as in the table "steps". If clocks of
+        # some lanes cannot be compared, the median of the lengths on lanes, for all steps.
+        "span_ns": pl.Float64,
+    },
+    name="STEP_LENGTHS",
+)
+
+
+class ShownStep(Struct, frozen=True, kw_only=True):
+    """A step whose chart is shown.
+
+    Attributes:
+        step: Its number.
+        role: "typical" (of median length) or "worst" (the longest).
+        span_ns: Its length in `STEP_LENGTHS`.
+        start_ns: Start on its first lane, since the start of the earliest session.
+        end_ns: End on its last lane, likewise.
+    """
+
+    step: int
+    role: str
+    span_ns: float
+    start_ns: int
+    end_ns: int

@@ -1,8 +1,31 @@
-"""Frames of a training: of one report, and of a whole run.
+"""Steps, jobs, messages, bubbles and their causes: of one report (lanes) and of all.
 
-Frames of one report (`JOBS`, `STEPS`, `COMPUTE_SEGMENTS`, `WAITS`, `MESSAGES`, `KERNEL_AGGREGATES`) are on the report's
-clock and independent of other reports, so parts contain them. Frames of the whole run (a `Training`) are on the
-trace's clock and identify each GPU process by its `lane`.
+A gap between kernels is explained by the chain of what held the kernel after it. An operation starts when the
+last of these has happened: the operation before it on its stream ended, the operations of other streams that
+its stream waits for ended, or it was launched; where its launch came last, the host was busy, or waited for
+an operation itself:
+
+    kernels     gemm )                                                      [ gemm
+    memset           .                                           [      )   .
+    receive          .      [                           )        .      .   .
+    peer's send      .      .               [           )        .      .   .
+    cause            | host | message_wait  | message_  |  host  | copy |host
+                                            | transfer  |
+
+Each piece of the gap has the cause of the link that held it:
+
+| cause | link |
+|---|---|
+| `message_wait` | a message runs, and the kernel of its peer has not begun |
+| `message_transfer` | a message runs, and so does the kernel of its peer |
+| `message` | a message runs: either of these. The peer is unknown, or begins at a time that the clocks leave
+open | | `collective_wait` | a collective runs, and other members have not begun | | `collective_transfer` | a
+collective runs, and all members in the reports have begun | | `collective` | a collective runs: either of
+these. A member is not known, or begins at a time that the clocks leave open | | `copy` | a copy or set runs |
+| `host` | an operation is not launched, or starts a moment after its launch or after the operation that held
+it | | `profiler` | the cause is `host`, and nsys held the thread that launches | | `data` | the cause is
+`host` or `idle`, and the host loads data | | `unknown` | an operation is launched, and nothing recorded
+explains why it does not start | | `idle` | all operations of the step have ended |
 """
 
 from __future__ import annotations
@@ -13,13 +36,151 @@ from dataclasses import dataclass, field
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.batches import BATCHES
-from nsys_pp.frames.causes import CAUSE, GAPS, WAITS
-from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.overheads import OVERHEAD_SUMS
-from nsys_pp.frames.phases import PHASES
-from nsys_pp.frames.report import NAME, OP_KIND
-from nsys_pp.frames.short_repr import ShortRepr
+from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.frames.conform import Schema, ShortRepr, build_schema, conform, extend_schema
+from nsys_pp.frames.report import MPI_MESSAGES, NAME, OP_KIND, OVERHEAD_SUMS
+from nsys_pp.frames.roster import ROSTER
+
+NEED = pl.Enum(["message", "collective"])
+"""Kinds of operations that hold a gap with a cause that depends on other ranks."""
+MEANINGS = {  # of causes, as tables explain them
+    "compute": "kernels other than communication",
+    "pause": "gaps between two kernels that are too short for a bubble",  # in `LANE_STATES` part of "compute"
+    "message_wait": "waiting for a message whose peer has not begun",
+    "message_transfer": "transfer of a message that is needed",
+    "message": "waiting for a message or its transfer: its peer is not known well enough",
+    "collective_wait": "waiting for a collective that other lanes have not begun",
+    "collective_transfer": "transfer of a collective that is needed",
+    "collective": "waiting for a collective or its transfer: its members are not known well enough",
+    "copy": "duration of a copy that is needed",
+    "data": "the host loads data",
+    "host": "late launch: nothing else was missing",
+    "profiler": "late launch: nsys held the thread that launches",
+    "unknown": "launched, and nothing recorded explains the delay",
+    "idle": "no work left in the step",
+}
+"""A new cause also needs a color (`nsys_pp.write.trace.colors`) and the rule that finds it.
+
+In `nsys_pp.training.report.waits`, or in
+`nsys_pp.training.run.bubbles` where other ranks decide."""
+CAUSES = tuple(MEANINGS)
+CAUSE = pl.Enum(CAUSES)
+BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
+HOST_CAUSES = ("host", "data")
+"""Causes of bubbles in which the program on the host kept the device waiting."""
+
+WAITS = build_schema(
+    # one row per piece of a gap between the compute segments of a step; by process_key, device_id, start_ns.
+    {
+        # Segments and waits of a step cover it without overlaps.
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "cause": CAUSE,  # null where other ranks decide
+        # The message or collective that runs; null where `cause` is not.
+        "need": NEED,
+        "need_op_id": pl.UInt32,
+        "need_start_ns": pl.Int64,
+        "need_end_ns": pl.Int64,
+    },
+    name="WAITS",
+)
+
+GAPS = build_schema(
+    # longest gaps between compute segments, one row per gap and activity; by process_key, device_id,
+    # start_ns,
+    {
+        # activity, descending time. A gap without a known activity has one row.
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of the segment after it; null outside all steps
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "launch_ns": pl.Int64,  # start of the call that launched the kernel after it; null where unknown
+        # Of the thread of this call, inside the gap; null where nothing is recorded.
+        "activity": pl.Enum(["range", "call", "os_call"]),
+        "name": NAME,
+        "time_ns": pl.Int64,  # without that of activities of the same kind inside it
+    },
+    name="GAPS",
+)
+
+
+PHASE_KINDS = ("forward", "backward", "optimizer", "segment")
+PHASE_KIND = pl.Enum(PHASE_KINDS)
+"""Kind of a phase; a segment has a clear begin and end, but no certain meaning."""
+
+PHASES = build_schema(
+    {  # inferred parts of steps found by repetition, one row per phase, step and device; by process_key,
+        # device_id, step, number. Launches whose phase is uncertain are in none.
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "number": pl.Int64,  # in its step: 0, 1, ...
+        "kind": PHASE_KIND,
+        # among the phases of its kind in its step, as the micro-batch of a forward: 0, 1, ...
+        "index": pl.Int64,
+        "start_ns": pl.Int64,  # start of the first operation launched in it
+        "end_ns": pl.Int64,  # end of its last operation
+        "busy_ns": pl.Int64,  # union of its operations
+        "op_count": pl.Int64,
+        "confidence": pl.Float64,  # in the phases of the device, given the steps, 0 to 1
+        "reason": pl.String,  # evidence, the same for all phases of the device
+    },
+    name="PHASES",
+)
+
+
+BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
+"""Kind of a batch of inference: new requests, tokens of running requests, or both."""
+BATCH_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens")
+"""Counts of a batch: requests and tokens of prefills (context), and of running requests (generation)."""
+HOST_ACTIVITIES = (
+    "scheduling",
+    "preparing",
+    "launching",
+    "sampling",
+    "tokenising",
+    "copying",
+    "waiting",
+    "other",
+)
+"""Activities of the host while the GPU is idle between two batches.
+
+Scheduling, preparing inputs, launching (and the rest of the forward), sampling (with the update of requests),
+tokenising (with the output of responses), copying, waiting (synchronising calls, locks), and time without any
+of these.
+"""
+HOST_ACTIVITY_COLUMNS = tuple(f"{activity}_ns" for activity in HOST_ACTIVITIES)
+
+BATCHES = build_schema(
+    {  # steps of inference, one row per step and device; by process_key, device_id, step
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # of `STEPS`
+        "kind": BATCH_KIND,  # null where unknown
+        "source": pl.Enum(["name", "launches"]),  # of `kind`; null where unknown
+        # Counts in the name of the range; null where it has none.
+        **dict.fromkeys(BATCH_COUNTS, pl.Int64),
+        # Operations launched from the start of its range to the start of the next one, without copies on
+        # streams aside, and kernels of other threads there: first start and last end.
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+        "busy_ns": pl.Int64,  # union of all operations between both
+        "kernel_ns": pl.Int64,  # sum of the durations of its kernels
+        "graph_ns": pl.Int64,  # of these in CUDA graphs
+        "launch_count": pl.Int64,  # calls that launched kernels
+        "graph_launch_count": pl.Int64,  # of these that launched CUDA graphs
+        # from its end to the start of the next batch of the device; null for the last one
+        "gap_ns": pl.Int64,
+        # Parts of the gap by the activity of the thread that launched the next batch; null without a gap.
+        **dict.fromkeys(HOST_ACTIVITY_COLUMNS, pl.Int64),
+    },
+    name="BATCHES",
+)
+
 
 JOB_KINDS = (
     "forward",
@@ -50,7 +211,10 @@ POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 STEP_SOURCE = pl.Enum(["range", "jobs", "repetition", "capture"])
 """Source of steps: ranges, the order of jobs, repetition of operations, or one step for the whole capture."""
 PAUSE_NS = 2_000
-"""Longest gap between kernels that does not count as a bubble: back-to-back kernels of one stream have such gaps."""
+"""Longest gap between kernels that does not count as a bubble.
+
+Back-to-back kernels of one stream have such gaps.
+"""
 
 JOBS = build_schema(
     {  # one row per job and device; by host_start_ns, range_id, device_id
@@ -82,7 +246,8 @@ JOBS = build_schema(
         "compute_start_ns": pl.Int64,
         "compute_end_ns": pl.Int64,
         "compute_ns": pl.Int64,
-        "launch_delay_ns": pl.Int64,  # from the start of the call that launched its first operation to the operation
+        # from the start of the call that launched its first operation to the operation
+        "launch_delay_ns": pl.Int64,
         "op_count": pl.Int64,
         "is_open": pl.Boolean,  # open at the end of the capture
     },
@@ -93,16 +258,18 @@ STEPS = build_schema(
     {  # one row per step and device; by process_key, device_id, start_ns
         "process_key": pl.Int64,
         "device_id": pl.Int32,
-        # Number in its name, else counted from 0. A step before the first range has the number of the range minus 1.
+        # Number in its name, else counted from 0. A step before the first range has the number of the range
+        # minus 1.
         "step": pl.Int64,
         "is_numbered": pl.Boolean,  # the number is from the name
         "name": NAME,  # of its range; null for steps without a range
         "source": STEP_SOURCE,
         "confidence": pl.Float64,  # in steps found by repetition, 0 to 1; else null
-        "reason": pl.String,  # evidence for steps found by repetition; for no such steps, if the capture is one step
-        # From its start on the host, but not before the last operation of the step before has ended, and at the
-        # latest from its first kernel (or copy or set on a stream with kernels), to the start of the next step; the
-        # last step ends with its range and its last operation.
+        # evidence for steps found by repetition; for no such steps, if the capture is one step
+        "reason": pl.String,
+        # From its start on the host, but not before the last operation of the step before has ended, and at
+        # the latest from its first kernel (or copy or set on a stream with kernels), to the start of the next
+        # step; the last step ends with its range and its last operation.
         "start_ns": pl.Int64,
         "end_ns": pl.Int64,
         "host_start_ns": pl.Int64,  # its range on the CPU, else its jobs on the CPU; null without both
@@ -184,7 +351,10 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
 }
 
 FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
-"""Sources of stages that are inferred: the order of first forwards; the ranks that NCCL recorded as peers of messages."""
+"""Sources of stages that are inferred: the order of first forwards.
+
+The ranks that NCCL recorded as peers of messages.
+"""
 
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
@@ -235,8 +405,8 @@ RUN_SPANS = build_schema(
 
 RUN_JOBS = build_schema(
     {  # one row per job and lane, only jobs that ran on a GPU; by lane, start_ns. Columns as in JOBS, with
-        # inferred ids. name, range_id, host times, launch_delay_ns and op_count of jobs that were reconstructed
-        # from messages are null.
+        # inferred ids. name, range_id, host times, launch_delay_ns and op_count of jobs that were
+        # reconstructed from messages are null.
         "lane": pl.UInt32,
         "job": pl.UInt32,  # 0, 1, ...: row of this frame
         "outer": pl.UInt32,  # `job` of the innermost job around it; null without one
@@ -287,7 +457,9 @@ LANE_STATES = build_schema(
 )
 
 COVER = build_schema(
-    {  # the compute of `LANE_STATES`, split into kernels and pauses of at most PAUSE_NS between them; by step, lane
+    # the compute of `LANE_STATES`, split into kernels and pauses of at most PAUSE_NS between them; by step,
+    # lane
+    {
         "lane": pl.UInt32,
         "step": pl.Int64,
         "compute_ns": pl.Int64,  # union of the kernels
@@ -314,8 +486,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: "gpipe", "1f1b", "interleaved", "zb-h1", "dualpipev", or "unknown".
-        source: "given", "recognised" or "uncertain"; "" where unknown. Uncertain: recognised by the jobs, but much compute
-            belongs to no job.
+        source: "given", "recognised" or "uncertain"; "" where unknown. Uncertain: recognised by the jobs, but
+            much compute belongs to no job.
         stage_count: Stages of the pipeline; 0 where unknown.
         micro_batch_count: Micro-batches of a step; 0 where unknown.
         chunk_count: Parts of the model that each stage holds; 0 where unknown.
@@ -394,3 +566,156 @@ def mark_split_backwards(jobs: pl.DataFrame) -> pl.Series:
         return pl.repeat(False, len(jobs), dtype=pl.Boolean, eager=True).alias("is_split")
     joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
     return joined["is_split"].fill_null(False)
+
+
+JOB_RANGES = build_schema(
+    {  # one row per range that is a job with GPU operations, by range_id
+        "range_id": pl.Int64,
+        "kind": JOB_KIND,
+    },
+    name="JOB_RANGES",
+)
+
+
+LANE_KEYS = ("report", "process_key", "device_id")
+
+
+def _by_lane(schema: pl.Schema, name: str) -> Schema:
+    return extend_schema(schema, {"lane": pl.UInt32}, name=name, without=LANE_KEYS)
+
+
+LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
+LANE_STEPS = _by_lane(
+    STEPS, "LANE_STEPS"
+)  # `step` is that of its report: `STEP_NUMBERS` has those of the run
+LANE_PHASES = _by_lane(PHASES, "LANE_PHASES")
+LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
+LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
+LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
+LANE_GAPS = _by_lane(GAPS, "LANE_GAPS")
+LANE_MESSAGES = _by_lane(MESSAGES, "LANE_MESSAGES")
+LANE_KERNELS = _by_lane(KERNEL_AGGREGATES, "LANE_KERNELS")
+LANE_OVERHEADS = _by_lane(OVERHEAD_SUMS, "LANE_OVERHEADS")
+LANE_ANCHORS = _by_lane(ANCHORS, "LANE_ANCHORS")
+
+LANE_FRAMES: Mapping[str, Schema] = {
+    "jobs": LANE_JOBS,
+    "steps": LANE_STEPS,
+    "batches": LANE_BATCHES,
+    "phases": LANE_PHASES,
+    "compute_segments": LANE_COMPUTE_SEGMENTS,
+    "waits": LANE_WAITS,
+    "gaps": LANE_GAPS,
+    "messages": LANE_MESSAGES,
+    "kernels": LANE_KERNELS,
+    "overheads": LANE_OVERHEADS,
+    "anchors": LANE_ANCHORS,
+}
+
+GATHERED_FRAMES: Mapping[str, Schema] = {
+    # rows in order of reports; `report` is the index of the report
+    name: extend_schema(schema, {"report": pl.UInt32}, name=f"GATHERED_{name.upper()}")
+    for name, schema in {**REPORT_FRAMES, "anchors": ANCHORS}.items()
+}
+
+ROSTER_WITH_BOUNDS = extend_schema(
+    ROSTER,
+    {
+        "clock": pl.UInt32,  # row of `CLOCKS`
+        "clock_group": pl.UInt32,  # `CLOCKS.group`
+        "bound_ns": pl.Int64,  # error of the times of the report against others of its group; null: unknown
+    },
+    name="ROSTER_WITH_BOUNDS",
+)
+
+REPORT_JOBS = extend_schema(
+    RUN_JOBS,  # the jobs of one report
+    {  # the same times on its own clock; null for inferred jobs
+        "report_start_ns": pl.Int64,
+        "report_end_ns": pl.Int64,
+        "report_host_start_ns": pl.Int64,
+        "report_host_end_ns": pl.Int64,
+    },
+    name="REPORT_JOBS",
+)
+
+
+DOUBTFUL = pl.Enum(
+    [
+        "lane",  # the receiver (or the sender) may be another lane: only the order of ranks speaks against it
+        "order",  # the message may be another one between these lanes: times fit nearly as well
+        "clocks",  # the pair is right only if clocks are wrong by more than their bounds
+    ]
+)
+"""Reasons why a pair of a send and a receive may be wrong."""
+DOUBTFUL_TEXTS = {
+    "lane": "other lanes fit nearly as well, and only the order of ranks distinguishes them",
+    "order": "messages one or two earlier or later fit nearly as well",
+    "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
+}
+"""Reasons, for people."""
+
+TRANSFERS = build_schema(
+    {  # one row per pair of a send and its receive; by send_start_ns
+        "sender": pl.UInt32,  # lane
+        "receiver": pl.UInt32,
+        "step": pl.Int64,  # of the sender; null outside all steps
+        "direction": DIRECTION,  # null where unknown
+        "micro_batch": pl.Int64,
+        "size_bytes": pl.Int64,
+        "send_start_ns": pl.Int64,  # the sender's kernel
+        "send_end_ns": pl.Int64,
+        "receive_start_ns": pl.Int64,  # the receiver's kernel
+        "receive_end_ns": pl.Int64,
+        # Null where the clocks of both lanes cannot be compared:
+        "send_wait_ns": pl.Int64,  # time of the sender's kernel before the receiver's start
+        "receive_wait_ns": pl.Int64,  # time of the receiver's kernel before the sender's start
+        "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
+        "is_buffered": pl.Boolean,  # the send ended before the receive began
+        "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
+        # of the peer: "peer and order", "only peer and order", "stages and order", "ends"
+        "source": pl.String,
+        "doubtful": DOUBTFUL,  # null: certain
+    },
+    name="TRANSFERS",
+)
+
+
+UNPAIRED = pl.Enum(
+    [
+        "unknown communicator",
+        "a rank with several processes",
+        "any sender or tag",
+        "several threads",
+        "no counterpart",
+        "different counts",
+        "sizes or times that do not fit",
+        "clocks that cannot be compared",
+    ]
+)
+"""Reasons that a send or receive has no counterpart."""
+
+PART_MPI_MESSAGES = build_schema(
+    {**MPI_MESSAGES, "process_row": pl.String},  # name of the row of the process in the drawing of the report
+    name="PART_MPI_MESSAGES",
+)
+
+RUN_MPI_MESSAGES = build_schema(
+    {  # `PART_MPI_MESSAGES` of all reports, on the trace's clock, in order of the reports
+        **PART_MPI_MESSAGES,
+        "report": pl.UInt32,
+        "clock": pl.UInt32,
+        "clock_group": pl.UInt32,
+        "bound_ns": pl.Int64,
+    },
+    name="RUN_MPI_MESSAGES",
+)
+
+MPI_PAIRS = build_schema(
+    {  # one row per send or receive, in order of `RUN_MPI_MESSAGES`
+        "other": pl.UInt32,  # row of its counterpart; null without one
+        "unpaired": UNPAIRED,  # reason; null with a counterpart
+        "is_guess": pl.Boolean,  # earlier messages of one side may be missing; null without a counterpart
+    },
+    name="MPI_PAIRS",
+)

@@ -8,7 +8,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 Confidence = Literal["certain", "likely", "guess"]
-"""Certain: measured, or a comparison with twice the excess that noise explains, in three steps or more. Likely: a comparison
+"""Certain: measured, or a comparison with twice the excess that noise explains, in three steps or more.
+
+Likely: a comparison
 beyond noise. Guess: it depends on jobs, steps or peers that are inferred."""
 Subject = Literal["rank", "stage", "link", "machine", "step", "run", "clocks"]
 MOST_LINES = 5
@@ -71,7 +73,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The findings of an analysis.
 
     Attributes:
-        findings: At most `MOST_LINES`, by descending gain; the clocks are last, or first if they exclude comparisons.
+        findings: At most `MOST_LINES`, by descending gain; the clocks are last, or first if they exclude
+            comparisons.
     """
 
     findings: tuple[Finding, ...] = ()

@@ -8,9 +8,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.frames.op_details import OpDetails
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model.activities import build_activities, build_os_calls, build_thread_runs
 from nsys_pp.model.communication import (
     build_mpi_calls,

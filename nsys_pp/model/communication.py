@@ -18,9 +18,8 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform, extend_schema
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.mpi_messages import MPI_MESSAGES
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS
+from nsys_pp.frames.report import MPI_CALLS, MPI_MESSAGES, NCCL_CALLS
 from nsys_pp.model.names import Structures, resolve
 
 _COMMUNICATOR = "NCCL communicator ID"  # structures without it come from other programs

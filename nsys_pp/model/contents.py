@@ -13,11 +13,9 @@ from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.data_warnings import LOSS, REPORT
-from nsys_pp.frames.exported_tables import EXPORTED_TABLES
-from nsys_pp.frames.findings import Finding
+from nsys_pp.frames.part import LOSS, REPORT
 from nsys_pp.frames.raw import ExportedTable, RawReport
-from nsys_pp.frames.report import DIAGNOSTICS, KERNEL_KINDS, MOST_EARLY_NS, Report
+from nsys_pp.frames.report import DIAGNOSTICS, EXPORTED_TABLES, KERNEL_KINDS, MOST_EARLY_NS, Finding, Report
 from nsys_pp.units import format_count, format_duration
 
 GPUS = build_schema(

@@ -38,12 +38,21 @@ from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform, conform_part
-from nsys_pp.frames.copy_kinds import PAGEABLE_COPIES
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
-from nsys_pp.frames.overheads import OVERHEADS, mark_of_profiler
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, MEMORY_EVENTS, NAME, OP_KIND, STREAM_CALLS
+from nsys_pp.frames.report import (
+    API_CALLS,
+    GPU_OPS,
+    MEMORY_EVENTS,
+    NAME,
+    OP_DETAILS,
+    OP_KIND,
+    OVERHEADS,
+    PAGEABLE_COPIES,
+    STREAM_CALLS,
+    OpDetails,
+    mark_of_profiler,
+)
 from nsys_pp.model.names import resolve
 
 # NCCL and RCCL (which keeps NCCL's names), HCCL, NVSHMEM and MSCCL

@@ -28,8 +28,16 @@ from nsys_pp.arrays.search import find_first_rows, number_keys
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.ids import find_machine_folder, list_process_keys, pid, process_key, strip_uuid, tid
-from nsys_pp.frames.launcher_variables import find_rank, list_visible
+from nsys_pp.frames.ids import (
+    find_machine_folder,
+    find_rank,
+    list_process_keys,
+    list_visible,
+    pid,
+    process_key,
+    strip_uuid,
+    tid,
+)
 from nsys_pp.frames.raw import SCHEMAS, RawReport
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, STREAMS, THREADS, Session
 from nsys_pp.frames.roster import MOST_RANKS

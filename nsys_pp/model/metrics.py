@@ -18,8 +18,7 @@ from nsys_pp.arrays.scratch import move_columns
 from nsys_pp.arrays.types import Floats
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import COUNTERS
-from nsys_pp.frames.sampled_metrics import METRIC_VALUES, SampledMetric, is_clock, is_of_overview, parse_unit
+from nsys_pp.frames.report import COUNTERS, METRIC_VALUES, SampledMetric, is_clock, is_of_overview, parse_unit
 from nsys_pp.model.activities import list_metrics
 from nsys_pp.units import HERTZ_PER_MEGAHERTZ
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.row_counts import build_row_counts, list_counts
+from nsys_pp.frames.raw import build_row_counts, list_counts
 from nsys_pp.projection.ranges import Scope, count_cross_thread
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import ALL_GROUPS, Group
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.find import find_reports
 from nsys_pp.read.last_file import keep_last_file
 from nsys_pp.read.part_groups import is_part

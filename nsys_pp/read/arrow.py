@@ -13,8 +13,7 @@ from typing import TypeVar
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import Group
-from nsys_pp.frames.raw import ExportedTable, RawReport
+from nsys_pp.frames.raw import ExportedTable, Group, RawReport
 from nsys_pp.read.broken_text import open_broken_text
 from nsys_pp.read.plan import (
     assemble,

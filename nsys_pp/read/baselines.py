@@ -18,6 +18,7 @@ import polars as pl
 
 from nsys_pp.arrays.packed_frames import unpack_frame
 from nsys_pp.errors import BaselineError, ReportError
+from nsys_pp.frames.aggregates import SAMPLE, SAMPLED, RunSums
 from nsys_pp.frames.baseline import (
     FACTS_MEMBER,
     FORMAT,
@@ -29,7 +30,6 @@ from nsys_pp.frames.baseline import (
     parse_file_name,
     split_reference,
 )
-from nsys_pp.frames.run_sums import SAMPLE, SAMPLED, RunSums
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 

@@ -21,10 +21,12 @@ from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
+    PART_FRAMES,
+    SUBTRACKS,
     Part,
     PartRecord,
+    read_subtracks,
 )
-from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, read_subtracks
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.part_damage import EXTRACT_AGAIN, damaged_error
 from nsys_pp.read.part_groups import open_part_file

@@ -9,10 +9,8 @@ from functools import cache
 import polars as pl
 
 from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.groups import ON_REQUEST, Group
 from nsys_pp.frames.names import StoredName
-from nsys_pp.frames.raw import SCHEMAS, ExportedTable
-from nsys_pp.frames.row_counts import RowTally
+from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group, RowTally
 from nsys_pp.read.table import Column, Source, Table
 from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
 from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST, describe_unknown, is_enumeration

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import ALL_GROUPS, Group
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
 from nsys_pp.read.sqlite_file import check_database

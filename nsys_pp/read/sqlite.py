@@ -30,8 +30,7 @@ from msgspec import Struct
 from nsys_pp.arrays.text_slices import decode_text
 from nsys_pp.arrays.threads import count_processors
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import ON_REQUEST, SHOW_GROUPS, Group
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import ON_REQUEST, SHOW_GROUPS, Group, RawReport
 from nsys_pp.read.interruptible import map_interruptibly
 from nsys_pp.read.last_file import Stamp
 from nsys_pp.read.plan import assemble, list_tables, shape_rows, tally_rows

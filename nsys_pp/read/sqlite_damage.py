@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.row_counts import RowTally
+from nsys_pp.frames.raw import RowTally
 from nsys_pp.read.sqlite_plain import Layout
 from nsys_pp.read.sqlite_query import quote_name
 from nsys_pp.read.table import Source

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.plan import name_recorded, plan_sources
 from nsys_pp.read.sqlite_plain import Layout, describe_table
 from nsys_pp.read.table import Source

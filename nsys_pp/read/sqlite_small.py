@@ -19,7 +19,7 @@ from nsys_pp.arrays.byte_rows import BYTES, INTEGER, NULL, REAL, TEXT
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.last_file import Stamp, find_last_file
 from nsys_pp.read.plan import shape_rows
 from nsys_pp.read.sqlite_pages import Bytes, Pages, UnusualPageError

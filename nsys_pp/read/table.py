@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 
 
 class Column(Struct, frozen=True):

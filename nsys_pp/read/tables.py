@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables_on_request import MEMORY_KINDS, OVERHEADS
 
@@ -113,7 +113,7 @@ SYSTEM_FACTS = {
 }
 
 # The recorded environment is secret except for these variables: whole numbers, or a list of devices.
-# `nsys_pp.frames.launcher_variables` reads ranks from them.
+# `nsys_pp.frames.ids` reads ranks from them.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),

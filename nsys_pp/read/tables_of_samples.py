@@ -5,7 +5,7 @@ Facts: DDL of exports of schema 3.0.0 (nsys 2022.4), 3.7.2 (2023.4) and 3.11.1 (
 
 from __future__ import annotations
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
 
 

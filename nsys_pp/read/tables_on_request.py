@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.table import Column, Table
 from nsys_pp.read.tables_of_samples import TABLES_OF_SAMPLES
 

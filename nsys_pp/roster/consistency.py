@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.roster import FILE_ORDER, Identity
-from nsys_pp.frames.sessions import capture_window
+from nsys_pp.frames.roster import FILE_ORDER, Identity, capture_window
 from nsys_pp.roster.identity import gpu_processes, name_paths
 from nsys_pp.roster.layout import Layout, count_ranks
 from nsys_pp.roster.runs import split_runs

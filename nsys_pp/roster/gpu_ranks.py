@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from nsys_pp.frames.launcher_variables import find_rank
+from nsys_pp.frames.ids import find_rank
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER, Identity, ProcessDevice
 from nsys_pp.roster.identity import list_process_devices
 from nsys_pp.roster.machines import Machine

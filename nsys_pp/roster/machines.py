@@ -16,10 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.natural_sort import natural_key
-from nsys_pp.frames.ids import find_machine_folder, strip_uuid
-from nsys_pp.frames.launcher_variables import list_visible
-from nsys_pp.frames.roster import Identity
-from nsys_pp.frames.sessions import capture_window
+from nsys_pp.frames.ids import find_machine_folder, list_visible, strip_uuid
+from nsys_pp.frames.roster import Identity, capture_window
 from nsys_pp.roster.identity import gpu_processes
 
 _SHORT = 8  # characters of an id in a label

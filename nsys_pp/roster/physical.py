@@ -10,8 +10,7 @@ from itertools import count
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.frames.ids import strip_uuid
-from nsys_pp.frames.launcher_variables import find_local_rank, list_visible
+from nsys_pp.frames.ids import find_local_rank, list_visible, strip_uuid
 from nsys_pp.frames.roster import Identity, ProcessDevice
 
 _UNRANKED = 1 << 40  # after all ranks

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsys_pp.arrays.natural_sort import natural_key
-from nsys_pp.frames.launcher_variables import find_rank
+from nsys_pp.frames.ids import find_rank
 from nsys_pp.frames.roster import FILE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.file_names import guess_ranks, read_ranks
 from nsys_pp.roster.identity import gpu_processes, list_process_devices

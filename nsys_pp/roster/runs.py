@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nsys_pp.frames.report import Session
-from nsys_pp.frames.sessions import capture_window
+from nsys_pp.frames.roster import capture_window
 from nsys_pp.units import NS_PER_S
 
 MAX_GAP_NS = 60 * NS_PER_S

@@ -29,16 +29,14 @@ from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_first
-from nsys_pp.frames.causes import HOST_CAUSES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.explanations import Explanations
-from nsys_pp.frames.groups import Group
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NO_NAME
-from nsys_pp.frames.part_host import BUBBLE_HOSTS, HOST_FRAMES
+from nsys_pp.frames.part import BUBBLE_HOSTS, HOST_FRAMES
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
-from nsys_pp.frames.requested import HOST_TIMES
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.requested import HOST_TIMES, Explanations
+from nsys_pp.frames.training import HOST_CAUSES, Training
 from nsys_pp.model import add_activities
 from nsys_pp.model.contents import name_option
 from nsys_pp.projection.launches import match_launches

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
+from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
-from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Track
-from nsys_pp.frames.paths import describe_path
 from nsys_pp.frames.roster import Identity
 from nsys_pp.run.inputs import Input, label_reports
 from nsys_pp.run.row_counts import ATTRIBUTE, describe_rows

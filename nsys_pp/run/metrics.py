@@ -17,12 +17,10 @@ from nsys_pp.arrays.sample_windows import average_windows, find_peaks
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.groups import Group
-from nsys_pp.frames.part import Part
-from nsys_pp.frames.part_metrics import METRIC_FAMILIES, METRIC_FRAMES, METRIC_WINDOWS
-from nsys_pp.frames.report import KERNEL_KINDS, Report
+from nsys_pp.frames.part import METRIC_FAMILIES, METRIC_FRAMES, METRIC_WINDOWS, Part
+from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import KERNEL_KINDS, Report, SampledMetric, is_clock, parse_unit
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES, METRIC_SUMS
-from nsys_pp.frames.sampled_metrics import SampledMetric, is_clock, parse_unit
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_part, read_report

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.mpi_pairs import RUN_MPI_MESSAGES
+from nsys_pp.frames.training import RUN_MPI_MESSAGES
 from nsys_pp.read import read_report
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.layout import PlacedDrawing, Shown

@@ -13,11 +13,10 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.groups import Group
-from nsys_pp.frames.part_metrics import METRIC_FRAMES, NETWORK_COLLECTIVES, NETWORK_WINDOWS
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.part import METRIC_FRAMES, NETWORK_COLLECTIVES, NETWORK_WINDOWS
+from nsys_pp.frames.raw import Group
+from nsys_pp.frames.report import Report, SampledMetric
 from nsys_pp.frames.requested import NETWORK_SUMS
-from nsys_pp.frames.sampled_metrics import SampledMetric
 from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_part, read_report

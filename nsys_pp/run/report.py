@@ -17,11 +17,10 @@ from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.groups import SURVEY_GROUPS, Group, find_show_groups
-from nsys_pp.frames.op_details import OpDetails
+from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
-from nsys_pp.frames.paths import describe_path
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.raw import SURVEY_GROUPS, Group, find_show_groups
+from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
 from nsys_pp.read import keep_last_file, read_report

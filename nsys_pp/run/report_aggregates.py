@@ -10,8 +10,8 @@ import polars as pl
 
 from nsys_pp.aggregates.registry import AGGREGATES, AggregateSources
 from nsys_pp.aggregates.windows import find_windows
-from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Report
 from nsys_pp.projection.ranges import OPS
 from nsys_pp.run.report_training import Links, ReportTraining

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.scratch import drop_pages, move_array, page_arrays
 from nsys_pp.arrays.scratch_frames import move_frame
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

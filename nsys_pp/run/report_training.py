@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers
 from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import JOB_KIND, JOBS, REPORT_FRAMES, SCHEDULED_KINDS
+from nsys_pp.frames.training import GAPS, JOB_KIND, JOBS, REPORT_FRAMES, SCHEDULED_KINDS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.nccl_requests import match_requests

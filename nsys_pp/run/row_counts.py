@@ -7,10 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
+from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Part
-from nsys_pp.frames.paths import describe_path
+from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.row_counts import RUN_ROW_COUNTS
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.projection.row_counts import count_projected
 from nsys_pp.read.parts import concat_frames

@@ -10,7 +10,7 @@ from typing import Literal
 
 import polars as pl
 
-from nsys_pp.frames.data_warnings import REPORT
+from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
 from nsys_pp.roster.consistency import find_inconsistencies

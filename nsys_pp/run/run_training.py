@@ -16,15 +16,21 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import fill_null, index_rows, keep_rows, numbers, set_column, whole_numbers
 from nsys_pp.arrays.series import build_column
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.clock import Clock, describe_groups
 from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.data_warnings import pick_losses
-from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS, ROSTER_WITH_BOUNDS
+from nsys_pp.frames.part import pick_losses
 from nsys_pp.frames.report import Session
-from nsys_pp.frames.sessions import share_origin, share_session
-from nsys_pp.frames.training import SCHEDULED_KINDS, Loss, Training
+from nsys_pp.frames.roster import share_origin, share_session
+from nsys_pp.frames.training import (
+    GATHERED_FRAMES,
+    LANE_FRAMES,
+    LANE_KEYS,
+    ROSTER_WITH_BOUNDS,
+    SCHEDULED_KINDS,
+    Loss,
+    Training,
+)
 from nsys_pp.read.parts import concat_frames
 from nsys_pp.run.clocks import Clocks
 from nsys_pp.run.inputs import Input

@@ -16,9 +16,8 @@ from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.job_ranges import JOB_RANGES
-from nsys_pp.frames.mpi_pairs import PART_MPI_MESSAGES
 from nsys_pp.frames.report import Report
+from nsys_pp.frames.training import JOB_RANGES, PART_MPI_MESSAGES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import count_cross_thread
 from nsys_pp.units import format_count

@@ -10,8 +10,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import ALL_GROUPS, Group
 from nsys_pp.frames.ids import strip_uuid
+from nsys_pp.frames.raw import ALL_GROUPS, Group
 from nsys_pp.read import read_report
 from nsys_pp.scrubbing.database import assert_equal_frames, copy_tables, list_tables, write_database
 from nsys_pp.scrubbing.original_texts import find_people, list_texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.families import MATRIX_FAMILIES
+from nsys_pp.frames.aggregates import MATRIX_FAMILIES
 from nsys_pp.frames.table import Column
 
 TENSOR_CORE_COLUMNS = (

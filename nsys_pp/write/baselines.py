@@ -19,6 +19,7 @@ import msgspec
 
 from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.errors import BaselineError, OutputError
+from nsys_pp.frames.aggregates import SAMPLE, SAMPLED, RunSums
 from nsys_pp.frames.baseline import (
     FACTS_MEMBER,
     FORMAT,
@@ -30,7 +31,6 @@ from nsys_pp.frames.baseline import (
     parse_file_name,
 )
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.run_sums import SAMPLE, SAMPLED, RunSums
 from nsys_pp.leftovers import make_temporary_file
 from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.files import sync_file, translate_errors

@@ -15,8 +15,16 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, FRAMES_MEMBER, Part, PartRecord
-from nsys_pp.frames.part_frames import PART_FRAMES, list_subtracks
+from nsys_pp.frames.part import (
+    BLOCKS_MEMBER,
+    FACTS_MEMBER,
+    FORMAT,
+    FRAMES_MEMBER,
+    PART_FRAMES,
+    Part,
+    PartRecord,
+    list_subtracks,
+)
 from nsys_pp.write.deflate import deflate, measure_deflated
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import Sink

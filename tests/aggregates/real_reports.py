@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.aggregates.windows import Windows, find_windows
-from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

@@ -18,8 +18,8 @@ from nsys_pp.aggregates.memory import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.windows import HOST_WINDOWS, find_windows
 from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
-from nsys_pp.frames.groups import ALL_GROUPS
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report

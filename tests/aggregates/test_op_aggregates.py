@@ -9,8 +9,7 @@ import pytest
 from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.arrays.distributions import build_distributions, merge_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
-from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
-from nsys_pp.frames.report import GPU_OPS
+from nsys_pp.frames.report import GPU_OPS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import STEPS
 from tests.aggregates.small_reports import fill, op, step
 

@@ -18,7 +18,7 @@ from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.packed_frames import pack_frame, unpack_frame
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.part_frames import PART_FRAMES
+from nsys_pp.frames.part import PART_FRAMES
 
 SCHEMA = build_schema(
     {

@@ -18,7 +18,7 @@ from statistics import median
 from fixtures import simulate
 from fixtures.recording.bulk import Shape, draw_shape, write_bulk_report
 from fixtures.recording.metrics import add_metrics
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.units import BYTES_PER_MIB
 from tests.bench import measure
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read.plan import plan_sources
 
 TEXT = {"text", "json", "binary", "value", "name"}

@@ -16,8 +16,8 @@ from typing import TypeVar
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.frames.groups import Group
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.raw import Group
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.run.report import draw, project

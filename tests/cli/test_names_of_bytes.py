@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.frames.paths import describe_path
+from nsys_pp.frames.ids import describe_path
 from tests.cli.calls import run
 from tests.cli.test_last_resort import RANK0, RANK1
 

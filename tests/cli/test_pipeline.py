@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.run.options import parse_steps
 from tests.cli.calls import assert_refused, call
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import nsys_pp
-from nsys_pp.frames.findings import FINDINGS
+from nsys_pp.frames.report import FINDINGS
 from nsys_pp.read.integrity import check_integrity
 from tests.breaks import BREAKS
 from tests.cli.calls import call as run_command

@@ -8,7 +8,7 @@ import pytest
 
 import nsys_pp
 from fixtures.simulate import main as simulate
-from nsys_pp.frames.transfers import DOUBTFUL_TEXTS
+from nsys_pp.frames.training import DOUBTFUL_TEXTS
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import read_flows, slices_by_track

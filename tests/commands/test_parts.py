@@ -22,10 +22,17 @@ import nsys_pp
 from fixtures.recording.export import Session, write_report
 from nsys_pp.errors import MissingDataError, NsysPPError, OutputError, ReportError
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.groups import SURVEY_GROUPS
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FORMAT, Encoded, Part, PartOptions
-from nsys_pp.frames.part_frames import PART_FRAMES
-from nsys_pp.frames.part_metrics import METRIC_FRAMES
+from nsys_pp.frames.part import (
+    BLOCKS_MEMBER,
+    FACTS_MEMBER,
+    FORMAT,
+    METRIC_FRAMES,
+    PART_FRAMES,
+    Encoded,
+    Part,
+    PartOptions,
+)
+from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.model import build_report
 from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
 from nsys_pp.roster.identity import identify

@@ -12,7 +12,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 

@@ -6,7 +6,7 @@ import random
 
 import polars as pl
 
-from nsys_pp.frames.clock_relations import (
+from nsys_pp.frames.clock import (
     CLOCK,
     describe_groups,
     is_comparable,

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.conform import build_schema, conform, extend_schema
-from nsys_pp.frames.lanes import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 from nsys_pp.frames.report import PROJECTIONS
+from nsys_pp.frames.training import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 
 STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
 

@@ -20,8 +20,7 @@ import polars as pl
 
 from nsys_pp.arrays.packed_frames import unpack_frame
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER
-from nsys_pp.frames.part_frames import PART_FRAMES
+from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER, PART_FRAMES
 from nsys_pp.read import check_part_blocks, read_part
 from nsys_pp.read.sqlite_pages import UnusualPageError, find_leaves, open_pages
 from nsys_pp.read.sqlite_records import Wanted, decode_rows

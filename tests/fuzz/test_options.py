@@ -13,7 +13,7 @@ import pytest
 
 from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, ProcessCount, Timeout
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.launcher_variables import list_visible
+from nsys_pp.frames.ids import list_visible
 from nsys_pp.hardware.model_flops import parse_model
 from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare.gates import parse_gate

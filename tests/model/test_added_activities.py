@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.model import add_activities, build_report
 from nsys_pp.read import read_report
 from tests.read.tables import THREAD, call, op, os_call, strings, write_export

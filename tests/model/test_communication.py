@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import MPI_CALLS, NCCL_CALLS, Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

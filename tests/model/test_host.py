@@ -14,8 +14,7 @@ from polars.testing import assert_frame_equal
 
 from fixtures.program.host_activity import READ_NS, RUN_NS, WORKSPACE_BYTES
 from fixtures.simulate import main
-from nsys_pp.frames.groups import ALL_GROUPS, Group
-from nsys_pp.frames.raw import SCHEMAS, RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.frames.report import MEMORY_EVENTS, OS_CALLS, THREAD_RUNS, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.activities import build_thread_runs

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.frames.groups import ALL_GROUPS, Group
+from nsys_pp.frames.raw import ALL_GROUPS, Group
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

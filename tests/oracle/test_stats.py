@@ -19,7 +19,7 @@ from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.groups import ALL_GROUPS
+from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report

@@ -13,8 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import Group
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import Group, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import read_report

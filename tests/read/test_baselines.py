@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.errors import BaselineError, OutputError
+from nsys_pp.frames.aggregates import SAMPLE, SAMPLED, RunFacts, RunSums
 from nsys_pp.frames.baseline import FACTS_MEMBER, FRAMES_MEMBER, TABLE
-from nsys_pp.frames.run_sums import SAMPLE, SAMPLED, RunFacts, RunSums
 from nsys_pp.read.baselines import list_baselines, read_baseline
 from nsys_pp.write.baselines import add_baseline, encode_baseline, remove_baselines
 

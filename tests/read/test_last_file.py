@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.arrays.core import load_core
-from nsys_pp.frames.groups import Group
+from nsys_pp.frames.raw import Group
 from nsys_pp.read import keep_last_file, read_report, sqlite_small
 from nsys_pp.read.sqlite_small import SmallFile, SoundFile
 from tests.read.tables import Row, call, kernel, os_call, strings, write_export

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.choices import SHOW_KINDS
-from nsys_pp.frames.groups import ALL_GROUPS, SHOW_GROUPS, SURVEY_GROUPS, find_show_groups
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS, SURVEY_GROUPS, RawReport, find_show_groups
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.plan import plan_sources

@@ -13,9 +13,16 @@ from polars.testing import assert_frame_equal
 
 from nsys_pp.arrays.packed_frames import decode_frame, pack_frame
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.part import EncodedSubtrack, Part, PartOptions
-from nsys_pp.frames.part_frames import PART_FRAMES, SUBTRACKS, list_subtracks, read_subtracks
-from nsys_pp.frames.part_metrics import METRIC_FRAMES
+from nsys_pp.frames.part import (
+    METRIC_FRAMES,
+    PART_FRAMES,
+    SUBTRACKS,
+    EncodedSubtrack,
+    Part,
+    PartOptions,
+    list_subtracks,
+    read_subtracks,
+)
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames

@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.groups import ALL_GROUPS, Group
-from nsys_pp.frames.raw import SCHEMAS, RawReport
+from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.read import read_report, sqlite
 from tests.conftest import find_shared_reports
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export

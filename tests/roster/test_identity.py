@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from nsys_pp.frames.groups import ALL_GROUPS, Group
+from nsys_pp.frames.raw import ALL_GROUPS, Group
 from nsys_pp.frames.report import Session as OurSession
-from nsys_pp.frames.roster import Identity
-from nsys_pp.frames.sessions import capture_window
+from nsys_pp.frames.roster import Identity, capture_window
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import find_repeated, identify

@@ -14,7 +14,7 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import MissingDataError, OptionError
 from nsys_pp.frames.choices import SHOW_KINDS
-from nsys_pp.frames.groups import ALL_GROUPS, SHOW_GROUPS
+from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

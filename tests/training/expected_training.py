@@ -15,19 +15,22 @@ from fixtures.recording.assignment import build_recordings
 from fixtures.simulate import train
 from fixtures.truth.tables import write_truth
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_BATCHES, LANE_GAPS, LANE_OVERHEADS, LANE_PHASES
 from nsys_pp.frames.training import (
     COVER,
     IDEAL,
     KERNEL_AGGREGATES,
+    LANE_BATCHES,
+    LANE_GAPS,
+    LANE_OVERHEADS,
+    LANE_PHASES,
     LANE_STATES,
     LANES,
     RUN_JOBS,
     RUN_STEPS,
+    TRANSFERS,
     Schedule,
     Training,
 )
-from nsys_pp.frames.transfers import TRANSFERS
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 

@@ -22,10 +22,10 @@ from nsys_pp.frames.training import (
     RUN_STEPS,
     SCHEDULED_KINDS,
     STEPS,
+    TRANSFERS,
     Schedule,
     Training,
 )
-from nsys_pp.frames.transfers import TRANSFERS
 from nsys_pp.training.run.orders import order_jobs
 from tests.training.expected_training import expected_training, simulate_truth
 

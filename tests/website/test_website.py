@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.cli import main
-from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.report import RANGES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
 from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
 from nsys_pp.training.report.rule_choice import choose_rules

@@ -14,10 +14,10 @@ from nsys_pp.frames.training import (
     LANES,
     RUN_JOBS,
     RUN_STEPS,
+    TRANSFERS,
     Schedule,
     Training,
 )
-from nsys_pp.frames.transfers import TRANSFERS
 from tests.training.expected_training import expected_training
 
 ZERO_NS = 1_700_000_000_000_000_000

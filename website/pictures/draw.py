@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.units import NS_PER_MS, NS_PER_US
 from nsys_pp.write.trace.colors import COLORS
 from website.pictures.runs import Run, make_run

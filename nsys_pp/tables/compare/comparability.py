@@ -9,9 +9,9 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.choices import ASPECTS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.tables.verdict.wording import format_time
 

@@ -13,8 +13,8 @@ from functools import partial
 
 import polars as pl
 
+from nsys_pp.frames.aggregates import KEYS, UNIT
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.run_sums import KEYS, UNIT
 from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.changes import find_changes
@@ -84,7 +84,7 @@ _IS_CHANGE = pl.col("verdict") != "same"
 
 
 Samples = Mapping[str, pl.DataFrame]
-"""`SAMPLE` of a run by name: `nsys_pp.frames.run_sums.SAMPLED`."""
+"""`SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`."""
 
 
 def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:

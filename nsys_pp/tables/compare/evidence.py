@@ -7,7 +7,7 @@ from functools import cache
 
 import polars as pl
 
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.tables.compare.changes import find_changes
 from nsys_pp.tables.compare.comparability import MOST_REQUESTS
 from nsys_pp.tables.compare.samples import KERNEL_MEAN

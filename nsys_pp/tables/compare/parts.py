@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import MEANINGS
+from nsys_pp.frames.training import MEANINGS
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.compare.changes import find_changes
 from nsys_pp.tables.compare.evidence import Comparison

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.aggregates import SAMPLE
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.run_sums import SAMPLE
-from nsys_pp.frames.training import JOB_KINDS, MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.link_table import LEAST_EXCESS, time_transfers

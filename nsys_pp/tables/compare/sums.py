@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from nsys_pp.frames.clock_relations import number_comparable
-from nsys_pp.frames.run_sums import SAMPLED, RunFacts
+from nsys_pp.frames.aggregates import SAMPLED, RunFacts
+from nsys_pp.frames.clock import number_comparable
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.compare.samples import (
     has_passes,

@@ -12,7 +12,7 @@ from functools import partial
 
 import polars as pl
 
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.tables.compare.changes import find_changes
 from nsys_pp.tables.compare.compare import compare_longest_steps, find_span_noise

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES, HOST_CAUSES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report_page import RANK_STEPS
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.table import RANK_STEPS
+from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
 from nsys_pp.tables.noise import median_of_others
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.verdict.evidence import Evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report_page import STEP_LENGTHS, ShownStep
+from nsys_pp.frames.table import STEP_LENGTHS, ShownStep
 from nsys_pp.frames.training import Training
 from nsys_pp.tables.training.step_table import build_step_table
 from nsys_pp.tables.verdict.evidence import Evidence

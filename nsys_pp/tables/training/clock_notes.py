@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.sampled_metrics import is_clock
+from nsys_pp.frames.report import is_clock
 from nsys_pp.frames.training import Training
 from nsys_pp.units import format_count, format_duration
 

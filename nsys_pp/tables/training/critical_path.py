@@ -22,10 +22,9 @@ from msgspec import Struct
 
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.causes import CAUSE
-from nsys_pp.frames.clock_relations import list_comparable_steps
+from nsys_pp.frames.clock import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, PAUSE_NS, Training
+from nsys_pp.frames.training import CAUSE, COMPUTE_KINDS, JOB_KIND, PAUSE_NS, Training
 from nsys_pp.tables.training.own_compute import select_outermost
 
 CRITICAL_PATH = build_schema(

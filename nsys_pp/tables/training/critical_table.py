@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import JOB_KIND, Training
+from nsys_pp.frames.training import CAUSE, JOB_KIND, Training
 from nsys_pp.tables.training.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training.lane_steps import sum_lane_steps
 

@@ -8,8 +8,8 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.families.classify import classify_operations
+from nsys_pp.frames.aggregates import FAMILY
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.families import FAMILY
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import JOB_KIND, Training
 from nsys_pp.tables.tensor_cores import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores

@@ -8,11 +8,10 @@ import polars as pl
 from nsys_pp.arrays.columns import whole_numbers
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import expand_windows
-from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSE, GAPS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSE, GAPS, Training
 
 _SHOWN = 10  # on a terminal
 _NAME_WIDTH = 40  # on a terminal: some programs write whole records as names

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import CAUSE
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.requested import HOST_ACTIVITY
 from nsys_pp.frames.table import Column, Table, build_table_schema
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import CAUSE, Training
 
 _COLUMNS = (
     Column("cause", CAUSE, "cause of the bubbles: host or data", priority=9),

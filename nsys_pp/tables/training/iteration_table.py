@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND, HOST_ACTIVITIES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, HOST_ACTIVITIES, Training
 from nsys_pp.tables.training.family_table import FAMILY_COLUMNS, FAMILY_TIMES, classify_training, sum_families
 from nsys_pp.units import NS_PER_S
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import POSITION, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, POSITION, Training
 from nsys_pp.tables.training.ideal_bubbles import ideal_bubbles
 
 CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in CAUSES)

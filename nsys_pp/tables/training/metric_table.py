@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.aggregates import FAMILIES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.families import FAMILIES
-from nsys_pp.frames.phases import PHASE_KINDS
+from nsys_pp.frames.report import rank_metric
 from nsys_pp.frames.requested import METRIC_GROUPS
-from nsys_pp.frames.sampled_metrics import rank_metric
 from nsys_pp.frames.table import Column, Table, build_table_schema
-from nsys_pp.frames.training import JOB_KINDS, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, PHASE_KINDS, Training
 
 _METRIC = Column("metric", pl.String, "name of the metric, as nsys has it", is_name=True, priority=9)
 _SUMS = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES, MEANINGS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, MEANINGS, Training
 from nsys_pp.tables.training.lane_steps import POSITION_COLUMNS, select_whole_steps
 
 _MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")

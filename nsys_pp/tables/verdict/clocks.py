@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import LARGE_BOUND, Evidence, to_float
 from nsys_pp.tables.verdict.wording import format_time

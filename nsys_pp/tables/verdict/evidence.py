@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.frames.explanations import NONE, Explanations
-from nsys_pp.frames.missing_ranks import list_missing_ranks
+from nsys_pp.frames.requested import NONE, Explanations
+from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
 from nsys_pp.tables.training.family_table import classify_training
 from nsys_pp.tables.training.lane_steps import sum_lane_steps

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.causes import HOST_CAUSES
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import HOST_CAUSES, Training
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, spread_of
 from nsys_pp.tables.verdict.hosts import describe_hosts, describe_others, describe_stack

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
-from nsys_pp.frames.causes import BUBBLE_CAUSES, HOST_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, HOST_CAUSES
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.hosts import describe_hosts

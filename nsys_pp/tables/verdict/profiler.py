@@ -1,6 +1,6 @@
 """Findings on nsys itself: it holds threads that launch, and GPUs wait for them.
 
-Time in which a GPU waits for a thread that nsys held has the cause `profiler` (`nsys_pp.frames.causes`), and is no fault of the
+Time in which a GPU waits for a thread that nsys held has the cause `profiler` (`nsys_pp.frames.training`), and is no fault of the
 program. In each step the rank with most of it counts. Where few steps have it, the gain is not more than the step is longer than a
 step next to it; where most have it, the gain is the mean over ranks. Flushes on other threads may hold launches, too, as threads of a process
 share buffers; that is a guess.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.batches import HOST_ACTIVITY_COLUMNS
+from nsys_pp.frames.training import HOST_ACTIVITY_COLUMNS
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.verdict.evidence import Evidence, to_float
 from nsys_pp.tables.verdict.wording import format_share, format_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.explanations import NONE, Explanations
+from nsys_pp.frames.requested import NONE, Explanations
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict

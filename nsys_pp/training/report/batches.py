@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND, BATCHES
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, BATCHES
 from nsys_pp.training.report.batch_times import build_batch_times
 from nsys_pp.training.report.gap_activities import build_gap_activities
 from nsys_pp.training.report.launched_ops import LaunchedOps

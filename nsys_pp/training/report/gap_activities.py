@@ -10,7 +10,7 @@ from nsys_pp.arrays.innermost import find_innermost
 from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.batches import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
+from nsys_pp.frames.training import HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.training.report.presets import load_activities
 
 _OTHER = HOST_ACTIVITIES.index("other")

@@ -9,8 +9,7 @@ from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.phases import PHASE_KIND, PHASES
-from nsys_pp.frames.training import STEP_SOURCE
+from nsys_pp.frames.training import PHASE_KIND, PHASES, STEP_SOURCE
 from nsys_pp.training.report.devices import number_devices
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.launch_order import order_operations

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, has_value, index_rows, numbers
-from nsys_pp.frames.job_ranges import JOB_RANGES
+from nsys_pp.frames.training import JOB_RANGES
 
 
 def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:

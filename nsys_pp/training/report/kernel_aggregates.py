@@ -24,8 +24,7 @@ from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
-from nsys_pp.frames.report import KERNEL_KINDS
+from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import JOB_KIND, KERNEL_AGGREGATES
 from nsys_pp.training.report.jobs import find_step_rows
 

@@ -11,9 +11,9 @@ from nsys_pp.arrays.names import list_names, strip_texts
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.causes import GAPS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import NAME
+from nsys_pp.frames.training import GAPS
 from nsys_pp.training.report.compute_segments import Segments
 from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
 from nsys_pp.training.report.host_activities import find_activities

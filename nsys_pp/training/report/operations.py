@@ -11,8 +11,7 @@ from nsys_pp.arrays.nearest import find_launched
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_last
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.causes import NEED
-from nsys_pp.frames.training import MESSAGES
+from nsys_pp.frames.training import MESSAGES, NEED
 from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from nsys_pp.arrays.intervals import Intervals, intersect, unite
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.overheads import OVERHEAD_SUMS
+from nsys_pp.frames.report import OVERHEAD_SUMS
 from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.overhead_waits import find_late_threads
 

@@ -14,8 +14,8 @@ from nsys_pp.arrays.columns import NEVER, numbers
 from nsys_pp.arrays.intervals import intersect, subtract, unite
 from nsys_pp.arrays.search import find_first
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.causes import CAUSE, WAITS
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import CAUSE, WAITS
 from nsys_pp.training.report.devices import number_devices
 from nsys_pp.training.report.launched_ops import LaunchedOps
 

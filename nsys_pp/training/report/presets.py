@@ -14,8 +14,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.batches import BATCH_COUNTS, BATCH_KIND
-from nsys_pp.frames.training import DIRECTION, JOB_KINDS
+from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, DIRECTION, JOB_KINDS
 
 if sys.version_info >= (3, 11):
     import tomllib

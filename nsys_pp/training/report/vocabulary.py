@@ -17,10 +17,9 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import gather_rows, has_value, index_rows, is_among
 from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.series import build_column
-from nsys_pp.frames.batches import BATCH_COUNTS
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
-from nsys_pp.frames.training import DIRECTION, JOB_KIND, JOB_KINDS
+from nsys_pp.frames.training import BATCH_COUNTS, DIRECTION, JOB_KIND, JOB_KINDS
 from nsys_pp.training.report.inner_jobs import nest_jobs
 from nsys_pp.training.report.presets import (
     NUMBERS,

@@ -1,7 +1,7 @@
 """Waits of each device: the chains of operations and launches that held the gaps between compute segments.
 
 The chain of a gap begins with the holder of the kernel after it, and continues with the holder of this operation, until
-one had ended before the gap. `nsys_pp.frames.causes` has an example.
+one had ended before the gap. `nsys_pp.frames.training` has an example.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.causes import CAUSE, CAUSES, NEED, WAITS
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import CAUSE, CAUSES, NEED, WAITS
 from nsys_pp.training.report.compute_segments import Segments
 from nsys_pp.training.report.devices import number_devices, repeat_devices
 from nsys_pp.training.report.event_waits import find_event_waits

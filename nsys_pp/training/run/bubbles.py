@@ -20,11 +20,10 @@ from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.causes import CAUSE, NEED
-from nsys_pp.frames.clock_relations import keep_comparable
+from nsys_pp.frames.clock import keep_comparable
 from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import COVER, LANE_STATES, POSITION
+from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, NEED, POSITION
 from nsys_pp.training.run.data_loading import cut_loading
 from nsys_pp.training.run.shared_collectives import find_last_members
 
@@ -58,7 +57,7 @@ def build_lane_states(
 
     While a message or collective runs, the cause is that its peers have not begun theirs, until the start of the last
     peer, and then its transfer; where that start is not known, or the error of the clocks leaves most of the operation
-    open, or another peer may begin later, it is either of the two. `nsys_pp.frames.causes` defines all causes.
+    open, or another peer may begin later, it is either of the two. `nsys_pp.frames.training` defines all causes.
 
     Args:
         lanes: `LANES`.

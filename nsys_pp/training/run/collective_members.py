@@ -9,8 +9,7 @@ from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
 from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import relative_bound
+from nsys_pp.frames.clock import SKEW_NS, relative_bound
 from nsys_pp.frames.columns import build_frame, select_columns
 
 MAX_BOUND_NS = 250_000

@@ -7,7 +7,7 @@ import polars as pl
 
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.intervals import Overlaps, intersect, subtract, unite
-from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.training import CAUSE
 
 
 def cut_loading(states: pl.DataFrame, loads: pl.DataFrame, *, owner: str) -> pl.DataFrame:

@@ -10,8 +10,7 @@ from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.records import join_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, is_same_clock, relative_bound
+from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.training import DIRECTION, JOB_KINDS
 from nsys_pp.training.run.end_evidence import MOST, SOON, Evidence, Times, score_pairs

@@ -8,10 +8,9 @@ import polars as pl
 
 from nsys_pp.arrays.columns import whole_numbers
 from nsys_pp.arrays.natural_sort import natural_key
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
+from nsys_pp.frames.clock import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.missing_ranks import list_missing_ranks
-from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER
+from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER, list_missing_ranks
 from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS
 from nsys_pp.training.run.peer_stages import find_stages_of_peers
 from nsys_pp.training.run.rank_grid import find_rank_grid

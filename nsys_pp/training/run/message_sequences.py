@@ -17,8 +17,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, numbers, pack, whole_numbers
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
+from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, relative_bound
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.end_evidence import CLEAR, Times, describe_sends, score_pairs
 from nsys_pp.training.run.step_positions import PositionFinder, number_in_steps

@@ -10,10 +10,9 @@ import polars as pl
 from nsys_pp.arrays.sample_windows import find_peaks, integrate
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.causes import BUBBLE_CAUSES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, Training
 
 
 def list_measured(training: Training) -> pl.DataFrame:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
+from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, relative_bound
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.assignment import choose_pairs
 from nsys_pp.training.run.lane_pairs import score_candidates

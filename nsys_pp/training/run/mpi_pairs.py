@@ -16,9 +16,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.clock_relations import is_comparable, relative_bound
+from nsys_pp.frames.clock import is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.mpi_pairs import MPI_PAIRS, UNPAIRED
+from nsys_pp.frames.training import MPI_PAIRS, UNPAIRED
 
 _CHANNEL = ["communicator", "sender", "receiver", "tag"]
 _SIDE = [*_CHANNEL, "is_send"]

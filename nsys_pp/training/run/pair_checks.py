@@ -10,8 +10,7 @@ from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Floats, Int64s
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import is_comparable, is_same_clock, relative_bound
+from nsys_pp.frames.clock import SKEW_NS, is_comparable, is_same_clock, relative_bound
 from nsys_pp.training.run.end_evidence import CLEAR, Evidence, Times, describe_sends, score_pairs
 
 ENDS = "ends"

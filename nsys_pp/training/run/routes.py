@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, gather_rows, pack, whole_numbers
 from nsys_pp.arrays.search import find_rows
-from nsys_pp.frames.clock_relations import CLOCK
+from nsys_pp.frames.clock import CLOCK
 from nsys_pp.frames.training import DIRECTION
 from nsys_pp.training.run.lanes import count_stages
 

@@ -11,8 +11,7 @@ from nsys_pp.arrays.order import combine_keys, order_rows
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import SKEW_NS
-from nsys_pp.frames.clock_relations import CLOCK, number_comparable
+from nsys_pp.frames.clock import CLOCK, SKEW_NS, number_comparable
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.training.run.collective_members import MAX_BOUND_NS, list_hidden, pair_members
 

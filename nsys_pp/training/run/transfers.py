@@ -14,11 +14,10 @@ import polars as pl
 
 from nsys_pp.arrays.columns import index_rows
 from nsys_pp.arrays.series import build_column
-from nsys_pp.frames.clock_relations import CLOCK, is_comparable, relative_bound
+from nsys_pp.frames.clock import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.missing_ranks import list_missing_ranks
-from nsys_pp.frames.training import FIRST_FORWARDS
-from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS, TRANSFERS
+from nsys_pp.frames.roster import list_missing_ranks
+from nsys_pp.frames.training import DOUBTFUL, DOUBTFUL_TEXTS, FIRST_FORWARDS, TRANSFERS
 from nsys_pp.training.run.message_chunks import infer_chunks
 from nsys_pp.training.run.message_sequences import match_messages
 from nsys_pp.training.run.pair_checks import check_pairs

@@ -7,11 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
-from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.conform import build_schema, conform, conform_part
 from nsys_pp.frames.report import NAME
-from nsys_pp.frames.training import JOB_KIND, MESSAGE_KINDS, RUN_JOBS, Training, span_steps
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    JOB_KIND,
+    MESSAGE_KINDS,
+    RUN_JOBS,
+    Training,
+    span_steps,
+)
 from nsys_pp.write.chart.look import SHADES
 
 _DEPTH_LIMIT = 64

@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
-from nsys_pp.frames.training import JOB_KINDS
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS
 from nsys_pp.write.chart.bars import name_lanes
 from nsys_pp.write.chart.look import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
 

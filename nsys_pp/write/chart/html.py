@@ -18,9 +18,16 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
-from nsys_pp.frames.training import DIRECTION, JOB_KINDS, POSITION, Training
-from nsys_pp.frames.transfers import DOUBTFUL, DOUBTFUL_TEXTS
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    DIRECTION,
+    DOUBTFUL,
+    DOUBTFUL_TEXTS,
+    JOB_KINDS,
+    POSITION,
+    Training,
+)
 from nsys_pp.write.chart.bars import (
     build_bars,
     build_bubbles,

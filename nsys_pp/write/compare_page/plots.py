@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.units import format_duration
 from nsys_pp.write.compare_page.source import ComparisonSource
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.frames.verdict import Verdict
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import REPORT_JOBS
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import REPORT_JOBS, Training
 from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.write.other.rank_databases import plan_rank_databases, write_rank_databases
 from nsys_pp.write.other.step_tasks import TIMES, write_step_tasks

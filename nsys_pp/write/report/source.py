@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.report_page import ShownStep
-from nsys_pp.frames.table import FilledTable
+from nsys_pp.frames.table import FilledTable, ShownStep
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, Training
 from nsys_pp.write.chart.apart import bring_near
 
 MOST_BARS = 100_000

@@ -11,7 +11,7 @@ from msgspec import Struct
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.sampled_metrics import SampledMetric
+from nsys_pp.frames.report import SampledMetric
 from nsys_pp.write.trace.drawing import SAMPLES
 
 _MAX_SAMPLES = 2000

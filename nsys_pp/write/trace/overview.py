@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.sample_windows import average_windows
 from nsys_pp.arrays.types import Floats, Int64s
-from nsys_pp.frames.sampled_metrics import METRIC_VALUES, SampledMetric, drop_unit, is_of_overview
+from nsys_pp.frames.report import METRIC_VALUES, SampledMetric, drop_unit, is_of_overview
 from nsys_pp.write.trace.counters import round_up
 
 MOST_WINDOWS = 2000

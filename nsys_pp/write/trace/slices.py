@@ -22,8 +22,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.names import NO_NAME
-from nsys_pp.frames.op_details import OpDetails
-from nsys_pp.frames.report import OP_KIND
+from nsys_pp.frames.report import OP_KIND, OpDetails
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.write.trace.drawing import ArrangedSlices
 from nsys_pp.write.trace.packing import nest_order, pack_flat, pack_nested

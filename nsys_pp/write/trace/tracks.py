@@ -31,8 +31,7 @@ from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
-from nsys_pp.frames.report import Report
-from nsys_pp.frames.sampled_metrics import SampledMetric
+from nsys_pp.frames.report import Report, SampledMetric
 from nsys_pp.write.trace.activity_rows import SYSTEM, draw_activities, split_by_process
 from nsys_pp.write.trace.counters import Counter, busy_percent, list_counters, list_metrics
 from nsys_pp.write.trace.drawing import (

@@ -26,7 +26,7 @@ from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.members import list_members, mark_members
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock_relations import describe_groups
+from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.names import NO_NAME

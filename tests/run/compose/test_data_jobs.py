@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from nsys_pp.frames.lanes import GATHERED_FRAMES
-from nsys_pp.frames.training import LANES
+from nsys_pp.frames.training import GATHERED_FRAMES, LANES
 from nsys_pp.run.run_training import _data_jobs
 from tests.training.scheduled_runs import fill_columns
 

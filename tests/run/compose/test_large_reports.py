@@ -17,9 +17,9 @@ from fixtures.recording.bulk import Shape, write_bulk_report
 from nsys_pp.arrays import names as row_names
 from nsys_pp.arrays import scratch, scratch_frames
 from nsys_pp.commands import project as project_command
-from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.names import StoredName
 from nsys_pp.frames.part import Part, PartOptions
+from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.model import build_report
 from nsys_pp.model import ranges as model_ranges
 from nsys_pp.projection import pieces

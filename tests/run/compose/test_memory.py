@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from fixtures.recording.bulk import Shape, write_bulk_report
-from nsys_pp.frames.groups import SURVEY_GROUPS
 from nsys_pp.frames.part import PartOptions
-from nsys_pp.frames.raw import RawReport
+from nsys_pp.frames.raw import SURVEY_GROUPS, RawReport
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.run.report import project

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_pp.frames.aggregates import SAMPLE
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.run_sums import SAMPLE
 from nsys_pp.tables.compare.changes import CHANGES, find_changes
 from tests.draws import count_draws
 

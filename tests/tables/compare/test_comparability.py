@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.choices import ASPECTS
-from nsys_pp.frames.run_sums import RunFacts
 from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts, describe_comparability
 
 FACTS = RunFacts(

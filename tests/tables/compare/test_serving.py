@@ -16,7 +16,7 @@ from fixtures.serving.engines import ENGINES
 from fixtures.serving.reports import write_reports
 from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp.commands.pipeline import PipelineResult
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts, describe_comparability
 from nsys_pp.tables.compare.sums import describe_training, sample_training

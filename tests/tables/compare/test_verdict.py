@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.verdict import MOST_LINES, Finding
 from nsys_pp.tables.compare.compare import compare_longest_steps, find_span_noise
 from nsys_pp.tables.compare.samples import LEAST_CHANGE

@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.frames.part_metrics import METRIC_FRAMES
+from nsys_pp.frames.part import METRIC_FRAMES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
 from nsys_pp.run import network as part_network

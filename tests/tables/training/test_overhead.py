@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.causes import WAITS
 from nsys_pp.frames.training import STEPS as STEP_SCHEMA
+from nsys_pp.frames.training import WAITS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report

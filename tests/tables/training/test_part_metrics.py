@@ -12,7 +12,7 @@ import pytest
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.metrics import METRICS, add_metrics
-from nsys_pp.frames.part_metrics import METRIC_FRAMES
+from nsys_pp.frames.part import METRIC_FRAMES
 from nsys_pp.read import read_part
 from nsys_pp.run.metrics import MOST_WINDOWS
 

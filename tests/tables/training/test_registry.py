@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES, CAUSES
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.training import IDEAL, MICRO_BATCH_KINDS, POSITION, Schedule, Training
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    IDEAL,
+    MICRO_BATCH_KINDS,
+    POSITION,
+    Schedule,
+    Training,
+)
 from nsys_pp.tables.training.lane_steps import CAUSE_COLUMNS, POSITION_COLUMNS, sum_lane_steps
 from nsys_pp.tables.training.own_compute import select_outermost, sum_own_compute
 from nsys_pp.tables.training.registry import TABLES

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.frames.groups import SHOW_GROUPS
-from nsys_pp.frames.sampled_metrics import METRIC_VALUES
+from nsys_pp.frames.raw import SHOW_GROUPS
+from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report

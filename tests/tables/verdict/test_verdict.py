@@ -12,8 +12,7 @@ from fixtures import simulate
 from fixtures.serving.reports import write_reports
 from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp import pipeline
-from nsys_pp.frames.causes import CAUSE
-from nsys_pp.frames.training import Training
+from nsys_pp.frames.training import CAUSE, Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
 from nsys_pp.tables.verdict.communication import find_exposed_communication
 from nsys_pp.tables.verdict.evidence import Evidence, to_float

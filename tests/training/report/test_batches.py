@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from nsys_pp.frames.batches import BATCH_COUNTS
-from nsys_pp.frames.training import STEPS
+from nsys_pp.frames.training import BATCH_COUNTS, STEPS
 from nsys_pp.training.report.batches import class_batches, widen_batches
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.vocabulary import name_steps

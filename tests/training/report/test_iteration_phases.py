@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.frames.phases import PHASE_KINDS, PHASES
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
-from nsys_pp.frames.training import STEPS
+from nsys_pp.frames.training import PHASE_KINDS, PHASES, STEPS
 from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.iterations import Iterations, find_iterations

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.frames.op_details import OP_DETAILS, OpDetails
-from nsys_pp.frames.report import API_CALLS, GPU_OPS
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.jobs import THREADED_KINDS

@@ -13,8 +13,8 @@ from fixtures.serving.reports import write_reports
 from fixtures.serving.run import Serving
 from fixtures.serving.simulate import draw_serving, serve
 from fixtures.serving.truth import list_truth
-from nsys_pp.frames.batches import BATCH_COUNTS, HOST_ACTIVITY_COLUMNS
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.training import BATCH_COUNTS, HOST_ACTIVITY_COLUMNS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.run.report import TRAINING_GROUPS, project

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.causes import WAITS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, STREAM_CALLS
-from nsys_pp.frames.training import MESSAGES, PAUSE_NS, STEPS
+from nsys_pp.frames.training import MESSAGES, PAUSE_NS, STEPS, WAITS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.report.compute_segments import find_segments
 from nsys_pp.training.report.launched_ops import LaunchedOps

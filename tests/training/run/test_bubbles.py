@@ -12,11 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import simulate
-from nsys_pp.frames.clock_relations import CLOCK
+from nsys_pp.frames.clock import CLOCK
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_ANCHORS, LANE_COMPUTE_SEGMENTS, LANE_WAITS
-from nsys_pp.frames.training import COVER, LANE_STATES, LANES, RUN_JOBS, RUN_STEPS
-from nsys_pp.frames.transfers import TRANSFERS
+from nsys_pp.frames.training import (
+    COVER,
+    LANE_ANCHORS,
+    LANE_COMPUTE_SEGMENTS,
+    LANE_STATES,
+    LANE_WAITS,
+    LANES,
+    RUN_JOBS,
+    RUN_STEPS,
+    TRANSFERS,
+)
 from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.scheduled_runs import fill_columns

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.causes import CAUSE
+from nsys_pp.frames.training import CAUSE
 from nsys_pp.training.run.data_loading import cut_loading
 
 STATES = st.lists(

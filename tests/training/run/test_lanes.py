@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.lanes import ROSTER_WITH_BOUNDS
-from nsys_pp.frames.training import JOBS, LANES, STEPS, Training
+from nsys_pp.frames.training import JOBS, LANES, ROSTER_WITH_BOUNDS, STEPS, Training
 from nsys_pp.training.run.lanes import build_lanes
 from tests.training.scheduled_runs import RUNS, build_scheduled_run, fill_columns, simulate_run
 

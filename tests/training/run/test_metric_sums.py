@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES
-from nsys_pp.frames.sampled_metrics import METRIC_VALUES
 from nsys_pp.training.run.metric_sums import measure_families, sum_metrics
 
 INTERVALS = st.lists(

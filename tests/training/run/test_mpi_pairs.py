@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.mpi_pairs import MPI_PAIRS, RUN_MPI_MESSAGES
+from nsys_pp.frames.training import MPI_PAIRS, RUN_MPI_MESSAGES
 from nsys_pp.training.run.mpi_pairs import pair_mpi_messages
 
 RANKS = 3

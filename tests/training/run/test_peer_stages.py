@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.lanes import GATHERED_FRAMES
+from nsys_pp.frames.training import GATHERED_FRAMES
 from nsys_pp.training.run.peer_stages import find_stages_of_peers
 from tests.training.scheduled_runs import fill_columns
 

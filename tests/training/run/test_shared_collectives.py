@@ -9,8 +9,7 @@ import pytest
 
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.lanes import LANE_ANCHORS
-from nsys_pp.frames.training import LANES
+from nsys_pp.frames.training import LANE_ANCHORS, LANES
 from nsys_pp.training.run import collective_members, shared_collectives
 from nsys_pp.training.run.shared_collectives import find_last_members
 

@@ -10,8 +10,7 @@ import pytest
 
 from fixtures import simulate
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import FIRST_FORWARDS, MESSAGES, RUN_JOBS, RUN_STEPS
-from nsys_pp.frames.transfers import TRANSFERS
+from nsys_pp.frames.training import FIRST_FORWARDS, MESSAGES, RUN_JOBS, RUN_STEPS, TRANSFERS
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.expected_training import expected_lanes
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.frames.lanes import LANE_COMPUTE_SEGMENTS
-from nsys_pp.frames.training import RUN_JOBS
+from nsys_pp.frames.training import LANE_COMPUTE_SEGMENTS, RUN_JOBS
 from nsys_pp.training.run.unexplained import measure_unexplained
 from tests.commands.whole import run
 from tests.training.scheduled_runs import fill_columns

@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.causes import CAUSES
-from nsys_pp.frames.training import JOB_KINDS, LANES, RUN_JOBS, Training
+from nsys_pp.frames.training import CAUSES, JOB_KINDS, LANES, RUN_JOBS, Training
 from nsys_pp.write.chart import CHARTS, html, write_html, write_png, write_svg
 from nsys_pp.write.chart.bars import build_bars, plural
 from nsys_pp.write.chart.canvas import LEFT, RIGHT, Canvas, format_time

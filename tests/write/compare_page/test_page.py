@@ -6,7 +6,7 @@ from io import BytesIO
 import polars as pl
 import pytest
 
-from nsys_pp.frames.run_sums import RunFacts
+from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import AnyTable, fill_tables
 from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts
 from nsys_pp.tables.compare.compare import TABLES, compare_samples

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, Training
-from nsys_pp.frames.transfers import TRANSFERS
+from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, TRANSFERS, Training
 from nsys_pp.write.perfetto.trace import write_perfetto
 from nsys_pp.write.trace.colors import COLORS
 from nsys_pp.write.trace.lane_nests import nest_lanes

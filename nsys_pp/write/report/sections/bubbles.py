@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nsys_pp.frames.causes import BUBBLE_CAUSES
+from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.units import format_duration
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
 from nsys_pp.write.report.section import Drawn, Section

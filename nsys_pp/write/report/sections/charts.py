@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.report_page import ShownStep
+from nsys_pp.frames.table import ShownStep
 from nsys_pp.units import format_duration
 from nsys_pp.write.chart.html import describe_page, embed_json, split_page
 from nsys_pp.write.report.fragments import format_text, format_trace_link, pack_text

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.frames.causes import HOST_CAUSES
+from nsys_pp.frames.training import HOST_CAUSES
 from nsys_pp.units import NS_PER_S, format_duration
 from nsys_pp.write.report.bars import Bar, Piece, draw_bars
 from nsys_pp.write.report.section import Drawn, Section
