@@ -62,7 +62,7 @@ MEANINGS = {  # of causes, as tables explain them
 """A new cause also needs a color (`nsys_pp.write.trace.colors`) and the rule that finds it.
 
 In `nsys_pp.training.report.waits`, or in
-`nsys_pp.training.run.bubbles` where other ranks decide."""
+`nsys_pp.training.causes` where other ranks decide."""
 CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))

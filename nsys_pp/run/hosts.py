@@ -44,9 +44,9 @@ from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.run.metrics import read_clock_sums
 from nsys_pp.run.report_memory import read_moved
 from nsys_pp.run.run import Run
+from nsys_pp.training.causes import cut_loading
+from nsys_pp.training.numbering import renumber_steps
 from nsys_pp.training.report.host_activities import find_activities
-from nsys_pp.training.run.data_loading import cut_loading
-from nsys_pp.training.run.run_steps import renumber_steps
 
 _DIGITS = r"\d+"
 _DEVICE = ["process_key", "device_id"]

@@ -25,7 +25,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.run.run import Run
-from nsys_pp.training.run.metric_sums import list_measured, measure_families, sum_metrics
+from nsys_pp.training.sums import list_measured, measure_families, sum_metrics
 
 
 class LaneTimes(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.run.report_training import Links, find_links
 from nsys_pp.run.run import Run
-from nsys_pp.training.run.network_sums import NETWORK_RATES, list_machine_steps, sum_bytes
+from nsys_pp.training.sums import NETWORK_RATES, list_machine_steps, sum_bytes
 from nsys_pp.units import NS_PER_MS, NS_PER_S
 
 MOST_WINDOWS = 100_000  # of all cards and switches of a part

@@ -35,22 +35,21 @@ from nsys_pp.read.parts import concat_frames
 from nsys_pp.run.clocks import Clocks
 from nsys_pp.run.inputs import Input
 from nsys_pp.run.options import StepWindow
-from nsys_pp.training.run.bubbles import build_lane_states, measure_cover
-from nsys_pp.training.run.ideal import build_ideal
-from nsys_pp.training.run.ids import resolve_jobs
-from nsys_pp.training.run.job_inference import reconstruct_jobs
-from nsys_pp.training.run.labels import label_jobs
-from nsys_pp.training.run.lanes import build_lanes
-from nsys_pp.training.run.run_steps import join_steps, number_steps, renumber_steps
-from nsys_pp.training.run.schedule import recognise_schedule
-from nsys_pp.training.run.step_sources import (
+from nsys_pp.training.causes import build_lane_states, measure_cover
+from nsys_pp.training.ideal import build_ideal
+from nsys_pp.training.inferred_jobs import reconstruct_jobs
+from nsys_pp.training.lanes import build_lanes
+from nsys_pp.training.numbering import (
     describe_cuts,
     describe_phases,
     describe_restart,
     describe_sources,
+    join_steps,
+    number_steps,
+    renumber_steps,
 )
 from nsys_pp.training.run.transfers import pair_messages
-from nsys_pp.training.run.unexplained import doubt_schedule
+from nsys_pp.training.schedule import doubt_schedule, label_jobs, recognise_schedule, resolve_jobs
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _EVER = 1 << 62  # no time is as large

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_pp.training.run.orders import BACKWARD, BOTH, WEIGHT_GRADIENT, Order, order_jobs
+from nsys_pp.training.orders import BACKWARD, BOTH, WEIGHT_GRADIENT, Order, order_jobs
 
 LOGITS = "logits"
 

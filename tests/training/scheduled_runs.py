@@ -26,7 +26,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
-from nsys_pp.training.run.orders import order_jobs
+from nsys_pp.training.orders import order_jobs
 from tests.training.expected_training import expected_training, simulate_truth
 
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")

@@ -11,7 +11,7 @@ from nsys_pp.arrays.columns import find_distinct, gather_rows, pack, whole_numbe
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.clock import CLOCK
 from nsys_pp.frames.training import DIRECTION
-from nsys_pp.training.run.lanes import count_stages
+from nsys_pp.training.lanes import count_stages
 
 SLICE = ("replica", "tensor")
 

@@ -14,7 +14,7 @@ from nsys_pp.tables.training.registry import TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work
 from nsys_pp.tables.verdict.comparison import find_slow
 from nsys_pp.tables.verdict.evidence import Evidence
-from nsys_pp.training.run.step_sources import describe_cuts
+from nsys_pp.training.numbering import describe_cuts
 from tests.tables.training.cut_captures import cut_training
 from tests.training.expected_training import simulate_training
 

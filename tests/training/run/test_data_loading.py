@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import CAUSE
-from nsys_pp.training.run.data_loading import cut_loading
+from nsys_pp.training.causes import cut_loading
 
 STATES = st.lists(
     st.tuples(

@@ -6,7 +6,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from nsys_pp.training.run.labels import label_jobs
+from nsys_pp.training.schedule import label_jobs
 from tests.training.dualpipev_labels import LOGITS, count_jobs_of_stage, label_jobs_of_stage
 from tests.training.scheduled_runs import RUNS, build_scheduled_run, simulate_run
 

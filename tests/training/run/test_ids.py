@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import LANES, RUN_JOBS, RUN_STEPS, Training
-from nsys_pp.training.run.ids import _copy_backward_ids, resolve_jobs
+from nsys_pp.training.schedule import _copy_backward_ids, resolve_jobs
 from tests.training.scheduled_runs import (
     IDS,
     JOBS_BY_LANE,

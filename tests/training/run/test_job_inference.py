@@ -10,7 +10,7 @@ import pytest
 from fixtures import simulate
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, RUN_JOBS, RUN_STEPS, TRANSFERS
-from nsys_pp.training.run.job_inference import reconstruct_jobs
+from nsys_pp.training.inferred_jobs import reconstruct_jobs
 from nsys_pp.training.run.transfers import pair_messages
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 

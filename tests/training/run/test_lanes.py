@@ -5,7 +5,7 @@ import pytest
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import JOBS, LANES, ROSTER_WITH_BOUNDS, STEPS, Training
-from nsys_pp.training.run.lanes import build_lanes
+from nsys_pp.training.lanes import build_lanes
 from tests.training.scheduled_runs import RUNS, build_scheduled_run, fill_columns, simulate_run
 
 _JOBS = build_schema({"report": pl.UInt32, **JOBS})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES
-from nsys_pp.training.run.metric_sums import measure_families, sum_metrics
+from nsys_pp.training.sums import measure_families, sum_metrics
 
 INTERVALS = st.lists(
     st.tuples(st.sampled_from(["forward", "GEMM"]), st.integers(0, 40), st.integers(0, 12)), max_size=12

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import RUN_STEPS
-from nsys_pp.training.run.network_sums import MACHINE_STEPS, NETWORK_RATES, list_machine_steps, sum_bytes
+from nsys_pp.training.sums import MACHINE_STEPS, NETWORK_RATES, list_machine_steps, sum_bytes
 
 RATES = st.lists(
     st.tuples(st.integers(-9, 40), st.integers(0, 15), st.integers(0, 9), st.integers(0, 3)), max_size=12

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.training.run.rank_grid import find_rank_grid
+from nsys_pp.training.lanes import find_rank_grid
 
 
 @given(

@@ -5,8 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import RUN_SPANS, RUN_STEPS, span_steps
-from nsys_pp.training.run.run_steps import STEP_NUMBERS, join_steps, number_steps, renumber_steps
-from nsys_pp.training.run.step_sources import describe_restart
+from nsys_pp.training.numbering import (
+    STEP_NUMBERS,
+    describe_restart,
+    join_steps,
+    number_steps,
+    renumber_steps,
+)
 from tests.training.scheduled_runs import STEPS_BY_LANE, fill_columns
 
 

@@ -12,10 +12,8 @@ from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of
 from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import RUN_JOBS, RUN_STEPS, SCHEDULED_KINDS, Schedule, Training
-from nsys_pp.training.run.ids import resolve_jobs
-from nsys_pp.training.run.labels import label_jobs
-from nsys_pp.training.run.orders import order_jobs
-from nsys_pp.training.run.schedule import recognise_schedule
+from nsys_pp.training.orders import order_jobs
+from nsys_pp.training.schedule import label_jobs, recognise_schedule, resolve_jobs
 from tests.training.expected_training import expected_training
 from tests.training.scheduled_runs import (
     IDS,

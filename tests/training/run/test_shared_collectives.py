@@ -10,8 +10,8 @@ import pytest
 from nsys_pp.frames.clock import SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import LANE_ANCHORS, LANES
-from nsys_pp.training.run import collective_members, shared_collectives
-from nsys_pp.training.run.shared_collectives import find_last_members
+from nsys_pp.training import collectives as shared_collectives
+from nsys_pp.training.collectives import find_last_members
 
 COUNT = 60
 SPACING_NS = 1_000_000
@@ -171,12 +171,3 @@ def test_the_last_member_is_that_of_plain_loops(block: int, monkeypatch: pytest.
                     expected.append((lane, start, end, matched[last], last, len(matched) == 3))
         columns = ["lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for", "is_complete"]
         assert sorted(found.select(columns).rows()) == sorted(expected)
-
-
-def test_members_are_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    anchors = build_anchors(300_000, "collective")
-    needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
-    lanes = build_lanes([0, 5_000])
-    whole = find_last_members(needed, lanes=lanes, anchors=anchors)
-    monkeypatch.setattr(collective_members, "_BLOCK_ROWS", 1)
-    assert find_last_members(needed, lanes=lanes, anchors=anchors).equals(whole)

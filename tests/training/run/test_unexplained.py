@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import LANE_COMPUTE_SEGMENTS, RUN_JOBS
-from nsys_pp.training.run.unexplained import measure_unexplained
+from nsys_pp.training.schedule import measure_unexplained
 from tests.commands.whole import run
 from tests.training.scheduled_runs import fill_columns
 

@@ -14,7 +14,7 @@ from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import IDEAL, SCHEDULED_KINDS, Schedule
-from nsys_pp.training.run.sequences import mark_top_level
+from nsys_pp.training.schedule import mark_top_level
 from nsys_pp.units import format_count
 
 _JOB_COLUMNS = [
