@@ -1,20 +1,25 @@
-"""Identities of reports: facts that distinguish recordings, processes and GPUs."""
+"""Identity of each report: recording, processes, pipeline coordinates in names; reports by run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from nsys_pp.frames.report import Report
-from nsys_pp.frames.roster import Identity, ProcessDevice
-from nsys_pp.roster.coordinates import find_coordinates
+import polars as pl
+
+from nsys_pp.arrays.columns import keep_rows
+from nsys_pp.arrays.names import has_match, is_matched, with_names
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.roster import COORDINATES, Identity, ProcessDevice, capture_window
+from nsys_pp.units import NS_PER_S
 
 
 def identify(report: Report) -> Identity:
     """Build the identity of a report.
 
     Session, GPUs, fingerprint, and ranks by MPI, launcher and XLA do not depend on the groups that were read.
-    Devices are exact with group "ops", ranks include NCCL with "communication", and coordinates need "ranges".
+    Devices are exact with group "ops", ranks include NCCL with "communication", and coordinates need
+    "ranges".
     """
     return Identity(
         path=report.path,
@@ -75,3 +80,70 @@ def name_paths(paths: Sequence[Path]) -> str:
     rest = [f"{len(paths) - 3:,} more"] if len(paths) > 3 else []
     *heads, last = [*named, *rest]
     return f"{', '.join(heads)} and {last}" if heads else last
+
+
+_LETTERS = "(?i)pp"  # of the pipeline coordinate
+_AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
+
+
+def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
+    """Read the coordinates of processes in names of their ranges and marks.
+
+    A name counts if it has the pipeline coordinate and another one: `pp=1` alone may mean anything. Processes
+    with contradictory names have no coordinates.
+
+    Args:
+        ranges: `RANGES`.
+        marks: `MARKS`.
+
+    Returns:
+        `COORDINATES`.
+    """
+    if not any(has_match(frame["name"], _LETTERS) for frame in (ranges, marks)):
+        return COORDINATES.to_frame()
+    named = pl.concat([_select_likely(frame) for frame in (ranges, marks)])
+    text = pl.col("name").cast(pl.String)
+    names = named.select(pl.col("name").unique()).drop_nulls()
+    coordinates = names.select("name", *(_read(text, axis).alias(ours) for ours, axis in _AXES.items()))
+    is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
+    coordinates = coordinates.filter(is_complete)
+    if coordinates.is_empty():
+        return COORDINATES.to_frame()
+    named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
+    named = named.join(coordinates, on="name", how="inner").drop("name").unique()
+    return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
+
+
+def _select_likely(frame: pl.DataFrame) -> pl.DataFrame:
+    """Select the processes and names of rows whose name may have coordinates."""
+    return with_names(keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS)))
+
+
+def _read(text: pl.Expr, axis: str) -> pl.Expr:
+    """Read `pp=1`, `pp=1/4` or `pp_rank: 1`; null without a match, or beyond the number of parts."""
+    pattern = rf"(?i)(?:^|[^a-z0-9_]){axis}(?:_rank)?\s*[=:]\s*(\d{{1,6}})"
+    coordinate = text.str.extract(pattern).cast(pl.Int64)
+    count = text.str.extract(rf"{pattern}/(\d{{1,6}})", 2).cast(pl.Int64)
+    return pl.when(count.is_null() | (coordinate < count)).then(coordinate)
+
+
+MAX_GAP_NS = 60 * NS_PER_S
+
+
+def split_runs(sessions: Sequence[Session]) -> list[list[int]]:
+    """Group captures close in time.
+
+    Returns:
+        Indices of `sessions` by group, the earliest first: every capture of a group overlaps an
+        earlier one of the group, or begins within a minute of its end. Captures without UTC are in no group.
+    """
+    windows = [(capture_window(session), index) for index, session in enumerate(sessions)]
+    groups: list[list[int]] = []
+    last_end = 0
+    for (start, end), index in sorted((window, index) for window, index in windows if window is not None):
+        if not groups or start > last_end + MAX_GAP_NS:
+            groups.append([])
+            last_end = end
+        groups[-1].append(index)
+        last_end = max(last_end, end)
+    return groups

@@ -1,22 +1,234 @@
-"""Roster of a run: machine, GPU, rank and stage of every process of all reports -> ROSTER."""
+"""`ROSTER` of a run, and reasons to doubt that its reports are of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
-from nsys_pp.frames.roster import ROSTER, Identity, ProcessDevice
-from nsys_pp.roster.gpu_ranks import number_gpus
-from nsys_pp.roster.identity import find_repeated, list_process_devices
-from nsys_pp.roster.layout import Layout, count_ranks, locate_ranks
-from nsys_pp.roster.machines import Machine, find_machines
-from nsys_pp.roster.physical import DeviceGpu, assign_gpus
-from nsys_pp.roster.rank_sources import Rank, find_ranks, is_file_order
+from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window
+from nsys_pp.roster.identity import find_repeated, gpu_processes, list_process_devices, name_paths, split_runs
+from nsys_pp.roster.machines import DeviceGpu, Machine, assign_gpus, find_machines
+from nsys_pp.roster.ranks import (
+    Layout,
+    Rank,
+    count_ranks,
+    find_ranks,
+    is_file_order,
+    locate_ranks,
+    number_gpus,
+)
+from nsys_pp.units import NS_PER_S
+
+_MAX_RANKS = 8  # in a list
+
+
+def find_inconsistencies(
+    identities: Sequence[Identity], roster: pl.DataFrame, *, layout: Layout | None = None
+) -> list[str]:
+    """List reasons to doubt that the reports are of one run.
+
+    Args:
+        identities: The reports.
+        roster: `ROSTER` of them.
+        layout: Layout of ranks; without it, the number of ranks is that of the reports.
+
+    Returns:
+        Sentences without a full stop that name reports; for a single report only on processes without a place
+        in the layout.
+    """
+    unplaced = [*_warn_of_unplaced(identities, roster, layout)] if layout else []
+    if len(identities) < 2:
+        return unplaced
+    sizes = _find_sizes(identities, roster)
+    runs = split_runs([identity.session for identity in identities])
+    return [
+        *unplaced,
+        *_warn_of_runs(identities, runs),
+        *_warn_of_sizes(identities, sizes, layout),
+        *_warn_of_shared_ranks(identities, roster, runs),
+        *_warn_of_overlaps(identities, roster),
+        *(
+            _warn_of_missing(roster, count_ranks(layout) if layout else _find_only_size(sizes))
+            if len(runs) < 2
+            else ()
+        ),
+        *_describe_shared_hostnames(identities, roster),
+    ]
+
+
+def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[int]]:
+    """Find the numbers of ranks in the sources of ranks of the roster, with the reports of each."""
+    sources = roster.select(pl.col("report").cast(pl.Int64), "rank_source").drop_nulls().unique()
+    ranks = [identity.ranks for identity in identities]
+    report = np.repeat(np.arange(len(ranks)), [len(of_report) for of_report in ranks])
+    joined = pl.concat(ranks)[["rank_source", "world_size"]].hstack([pl.Series("report", report)])
+    sizes = joined.drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
+    sizes = sizes.group_by("world_size").agg(pl.col("report").unique().sort()).sort("world_size")
+    return dict(sizes.rows())
+
+
+def _find_only_size(sizes: dict[int, list[int]]) -> int | None:
+    return next(iter(sizes)) if len(sizes) == 1 else None
+
+
+def _warn_of_runs(identities: Sequence[Identity], runs: Sequence[Sequence[int]]) -> Iterable[str]:
+    if len(runs) < 2:
+        return
+    windows = [capture_window(identity.session) for identity in identities]
+    gaps = [
+        min(window[0] for report in later if (window := windows[report]))
+        - max(window[1] for report in earlier if (window := windows[report]))
+        for earlier, later in pairwise(runs)
+    ]
+    earliest, latest = _name(identities, runs[0]), _name(identities, runs[-1])
+    if len(runs) == 2:
+        sentence = f"{earliest} ended {_format_gap(gaps[0] // NS_PER_S)} before {latest} began"
+    else:
+        sentence = (
+            f"captures are of {len(runs):,} times, up to {_format_gap(max(gaps) // NS_PER_S)} apart,"
+            f" from {earliest} to {latest}"
+        )
+    yield f"{sentence}: are they of one run?"
+
+
+def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame, layout: Layout) -> Iterable[str]:
+    """Name reports whose processes have no place in the layout, with the reason."""
+    unplaced = roster.filter(pl.col("process_key").is_not_null(), pl.col("rank").is_null())
+    if unplaced.is_empty():
+        return
+    reports = unplaced["report"].unique().sort().to_list()
+    reason = "their ranks are unknown"
+    if any(len(gpu_processes(identities[report])) > 1 for report in reports):
+        reason += (
+            ", as one report has several processes, and not every rank of the layout has a GPU in "
+            "these reports"
+        )
+    elif roster["rank"].null_count() == len(roster):
+        ranks = roster["process_key"].count()
+        reason += (
+            f", and their order says nothing, as they are {ranks:,} of {count_ranks(layout):,} ranks; "
+            "specify `--rank-from`"
+        )
+    count = f"{len(unplaced):,} GPU process{'es' * (len(unplaced) > 1)}"
+    yield f"`--layout` cannot place {count} of {_name(identities, reports)}: {reason}"
+
+
+def _warn_of_sizes(
+    identities: Sequence[Identity], sizes: dict[int, list[int]], layout: Layout | None
+) -> Iterable[str]:
+    if len(sizes) > 1:
+        listed = (f"{size:,} in {_name(identities, reports)}" for size, reports in sorted(sizes.items()))
+        yield f"the number of ranks differs: {'; '.join(listed)}: are they of one run?"
+    elif layout and sizes and count_ranks(layout) not in sizes:
+        size, reports = next(iter(sizes.items()))
+        yield (
+            f"the layout has {count_ranks(layout):,} ranks, but {_name(identities, reports)} record {size:,}"
+        )
+
+
+def _warn_of_shared_ranks(
+    identities: Sequence[Identity], roster: pl.DataFrame, runs: Sequence[Sequence[int]]
+) -> Iterable[str]:
+    """Name reports of one run with the same rank; several captures of one process are consistent."""
+    run_of = {report: run for run, reports in enumerate(runs) for report in reports}
+    claims = (
+        roster.with_columns(
+            run=pl.Series([run_of.get(report, 0) for report in roster["report"]], dtype=pl.Int64)
+        )
+        .drop_nulls("rank")
+        .group_by("run", "rank")
+        .agg(
+            pl.col("report").unique().sort(),
+            owners=pl.struct("machine", "process_key", "device_id").n_unique(),
+        )
+        .filter(pl.col("owners") > 1, pl.col("report").list.len() > 1)
+        .sort("run", "rank")
+    )
+    for rank, reports in claims.select("rank", "report").head(_MAX_RANKS).rows():
+        yield f"{_name(identities, reports)} claim rank {rank}"
+    if len(claims) > _MAX_RANKS:
+        yield f"{len(claims) - _MAX_RANKS:,} more ranks are claimed by several reports"
+
+
+def _warn_of_overlaps(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+    """Name reports with overlapping captures of one process.
+
+    Nsys captures a process once, so they are of two runs.
+    """
+    keys = ["machine", "process_key"]
+    shared = roster.drop_nulls("process_key").group_by(keys).agg(pl.col("report").unique().sort())
+    pairs: dict[tuple[int, ...], None] = {}
+    for reports in shared.sort(keys)["report"].to_list():
+        windows = {
+            report: window for report in reports if (window := capture_window(identities[report].session))
+        }
+        ordered = sorted(windows, key=lambda report: windows[report])
+        for first, second in pairwise(ordered):
+            if windows[second][0] < windows[first][1]:
+                pairs[first, second] = None
+    if pairs:
+        named = _name(identities, list(next(iter(pairs))))
+        more = f" (and {len(pairs) - 1:,} more pairs)" if len(pairs) > 1 else ""
+        yield f"{named} captured one process at one time{more}: are they of one run?"
+
+
+def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:
+    ranks = set(roster.filter(pl.col("rank_source") != FILE_ORDER)["rank"].drop_nulls())
+    if size is None or not ranks:
+        return
+    missing = [rank for rank in range(size) if rank not in ranks]
+    if missing:
+        listed = ", ".join(map(str, missing[:_MAX_RANKS]))
+        more = f" and {len(missing) - _MAX_RANKS:,} more" if len(missing) > _MAX_RANKS else ""
+        has = "has" if len(missing) == 1 else "have"
+        rank = "rank" if len(missing) == 1 else "ranks"
+        yield f"of {size:,} ranks, {rank} {listed}{more} {has} no report"
+
+
+def _describe_shared_hostnames(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+    """Report the facts that distinguish machines that share a hostname."""
+    hosts = pl.Series([identities[report].session.hostname for report in roster["report"]], dtype=pl.String)
+    shared = (
+        roster.with_columns(hostname=hosts)
+        .drop_nulls("hostname")
+        .group_by("hostname")
+        .agg(
+            pl.col("machine").n_unique(),
+            pl.col("machine_source").unique().sort(),
+            pl.col("report").unique().sort(),
+        )
+        .filter(pl.col("machine") > 1)
+        .sort("hostname")
+    )
+    for hostname, count, sources, reports in shared.rows():
+        yield (
+            f"{count:,} machines share the hostname `{hostname}`, distinguished by {' and '.join(sources)}:"
+            f" {_name(identities, reports)}"
+        )
+
+
+def _name(identities: Sequence[Identity], reports: Sequence[int]) -> str:
+    return name_paths([identities[report].path for report in reports])
+
+
+def _format_gap(seconds: int) -> str:
+    """Format a time between runs in its largest unit.
+
+    >>> _format_gap(90), _format_gap(7200), _format_gap(200_000)
+    ('90 seconds', '2 hours', '2 days')
+    """
+    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:,} {unit}"
+    return f"{seconds:,} seconds"
+
 
 _COORDINATES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
 
@@ -26,12 +238,12 @@ def build_roster(
 ) -> pl.DataFrame:
     """Find machines, GPUs, ranks and pipeline coordinates of all reports of a run.
 
-    A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the file;
-    else from the names of all files without a rank, by one common pattern; else, if no rank is known and every
-    report has one GPU process, from the natural order of the files, unless a layout has more ranks; else, with a layout, from
-    the order of GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two processes
-    have the same rank in the largest communicator. Except for `report`, the result does not depend on the order of
-    reports.
+    A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the
+    file; else from the names of all files without a rank, by one common pattern; else, if no rank is known
+    and every report has one GPU process, from the natural order of the files, unless a layout has more ranks;
+    else, with a layout, from the order of GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two
+    processes have the same rank in the largest communicator. Except for `report`, the result does not depend
+    on the order of reports.
 
     Args:
         identities: One or more reports, in the order of the inputs.

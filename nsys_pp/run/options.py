@@ -13,8 +13,7 @@ import polars as pl
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import CLOCK_MODES, SCHEDULES, SHOW_KINDS, ClockMode
 from nsys_pp.projection.ranges import parse_ops
-from nsys_pp.roster.file_names import check_rank_pattern
-from nsys_pp.roster.layout import Layout, parse_layout
+from nsys_pp.roster.ranks import Layout, check_rank_pattern, parse_layout
 
 Progress = Callable[[str, float], None]
 """Callback: receives the current activity and the finished share of its phase, 0 to 1; a `Share` has also the phase

@@ -13,10 +13,9 @@ import polars as pl
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
-from nsys_pp.roster.consistency import find_inconsistencies
 from nsys_pp.roster.identity import name_paths
-from nsys_pp.roster.layout import Layout
-from nsys_pp.roster.roster import build_roster
+from nsys_pp.roster.ranks import Layout
+from nsys_pp.roster.roster import build_roster, find_inconsistencies
 from nsys_pp.run.batch import Batch, Skipped, leave_out_odd, unforeseen_error
 from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import Input, drop_repeated

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.roster.layout import parse_layout
+from nsys_pp.roster.ranks import parse_layout
 from tests.cli.calls import call, environment, run
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nsys_pp.frames.roster import Identity
-from nsys_pp.roster.consistency import find_inconsistencies
-from nsys_pp.roster.layout import parse_layout
-from nsys_pp.roster.roster import build_roster
-from nsys_pp.roster.runs import MAX_GAP_NS, split_runs
+from nsys_pp.roster.identity import MAX_GAP_NS, split_runs
+from nsys_pp.roster.ranks import parse_layout
+from nsys_pp.roster.roster import build_roster, find_inconsistencies
 from tests.roster.identities import NS, identity
 
 

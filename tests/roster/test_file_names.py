@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.roster.file_names import guess_ranks, read_ranks
+from nsys_pp.roster.ranks import guess_ranks, read_ranks
 
 
 def _paths(*names: str) -> dict[int, Path]:

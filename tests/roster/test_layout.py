@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.roster.layout import AXES, Layout, count_ranks, locate_ranks, parse_layout
+from nsys_pp.roster.ranks import AXES, Layout, count_ranks, locate_ranks, parse_layout
 
 _sizes = st.fixed_dictionaries({axis: st.integers(1, 4) for axis in AXES})
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.roster import ROSTER, Identity
-from nsys_pp.roster.layout import parse_layout
+from nsys_pp.roster.ranks import parse_layout
 from nsys_pp.roster.roster import build_roster
 from tests.roster.identities import NS, identity
 
