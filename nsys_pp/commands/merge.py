@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from nsys_pp.commands.merge_on_clocks import merge_on_clocks
 from nsys_pp.commands.merge_result import MergeResult as MergeResult
-from nsys_pp.commands.merge_verdict import VerdictBuilder
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
+from nsys_pp.frames.training import Training
+from nsys_pp.frames.verdict import Verdict
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch
@@ -137,8 +138,8 @@ def _merge_aligned(
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
-    with builder, VerdictBuilder() as verdict:
-        shown, division = _draw(run, builder, content, split, max_events, verdict)
+    with builder:
+        shown, division = _draw(run, builder, content, split, max_events)
         files = []
         if division is None:
             builder.write(shown, force=force)
@@ -160,10 +161,19 @@ def _merge_aligned(
             *(run.training.notes if len(run.training.jobs) else []),
             *_note_detail(run, content.part_options["detail"]),
         ],
-        verdict=verdict.finish(run.training),
+        verdict=_build_verdict(run.training),
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
+
+
+def _build_verdict(training: Training) -> Verdict:
+    """Build the verdict of a training; without jobs there is none, and its tables are not imported."""
+    if training.jobs.is_empty():
+        return Verdict()
+    from nsys_pp.tables.verdict.verdict import build_verdict
+
+    return build_verdict(training)
 
 
 def _note_detail(run: Run, detail: Detail | None) -> list[str]:
@@ -183,13 +193,12 @@ def _draw(
     content: TraceContent,
     split: Split,
     max_events: int,
-    verdict: VerdictBuilder,
 ) -> tuple[list[Shown], Division | None]:
     """Draw a run; return the contents of all traces but the overview, and the division."""
     if split == "step":
         division = divide_by_steps(run, builder, content, max_events=max_events)
         return [report for piece in division.pieces for report in piece.shown], division
-    reports, training = builder.draw(run, verdict.begin)
+    reports, training = builder.draw(run)
     shown = [*reports.values(), *training]
     if not content.is_encoded:
         return shown, None

@@ -13,24 +13,22 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
-from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.names import with_names
-from nsys_pp.arrays.scratch import open_scratch, page_arrays
 from nsys_pp.arrays.search import number_keys
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
+from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import Scope
+from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import label_reports, skip_repeated
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
-from nsys_pp.run.report_memory import MANY_ROWS, free_memory, read_moved
 from nsys_pp.run.report_training import project_report
 from nsys_pp.run.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.tables.projections import define_projection_table as define_projection_table
@@ -45,9 +43,6 @@ PROJECT_COLUMNS = (
     *("gpu", "rank", "utc_offset_ns"),
 )
 SCOPES = ("thread", "process", "auto")
-_LARGE_ROWS = 8_000_000  # of a report, whose freed memory is returned: a projection takes less than a drawing
-_LARGE_COLUMN_BYTES = 32 << 20  # of 4 million rows; in a file, a column takes longer
-_MANY_RANGES = 6_000_000  # of all reports, beyond which memory counts more than time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -119,22 +114,13 @@ def _project_file(
     nsys: str | None,
 ) -> tuple[Identity, pl.DataFrame, pl.DataFrame] | MissingDataError:
     """Project the ranges of one report, with its `ROW_COUNTS`; an error is returned where it has none, or no operations."""
-    map_large_arrays()
-    with open_scratch(None, least_bytes=_LARGE_COLUMN_BYTES):
-        report = read_moved(path, need=SURVEY_GROUPS, nsys=nsys)
-        row_count = sum(report.recorded.values())
-        if missing := _find_missing(report):
-            return missing
-        free_memory(row_count, large_rows=_LARGE_ROWS)
-        with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as thread:
-            identity = thread.submit(identify, report)  # projecting leaves a second processor idle
-            launches = match_launches(report.api_calls, report.gpu_ops)
-            projections = project_report(
-                report, ops=ops, scope=scope, per_stream=per_stream, launches=launches
-            )
-            counts = count_report_rows(report, launches, projections, scope)
-            free_memory(row_count, large_rows=_LARGE_ROWS)
-            return identity.result(), with_names(_add_identity(report, labels[path], projections)), counts
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
+    if missing := _find_missing(report):
+        return missing
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
+    counts = count_report_rows(report, launches, projections, scope)
+    return identify(report), with_names(_add_identity(report, labels[path], projections)), counts
 
 
 def _join(
@@ -145,12 +131,9 @@ def _join(
     kept = skip_repeated([identity for identity, *_ in reports], list(projected), batch)
     different = [reports[index] for index in kept]
     roster = build_roster([identity for identity, *_ in different])
-    with open_scratch(None, least_bytes=_LARGE_COLUMN_BYTES):
-        if sum(len(frame) for _, frame, _ in different) > _MANY_RANGES:
-            page_arrays()
-        return pl.concat(
-            _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
-        )
+    return pl.concat(
+        _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
+    )
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:

@@ -37,12 +37,11 @@ from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
 from nsys_pp.frames.requested import HOST_TIMES, Explanations
 from nsys_pp.frames.training import HOST_CAUSES, Training
-from nsys_pp.model import add_activities
+from nsys_pp.model import add_activities, build_report
 from nsys_pp.model.contents import name_option
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.run.metrics import read_clock_sums
-from nsys_pp.run.report_memory import read_moved
 from nsys_pp.run.run import Run
 from nsys_pp.training.causes import cut_loading
 from nsys_pp.training.numbering import renumber_steps
@@ -171,7 +170,7 @@ def list_bubble_hosts(
     if bubbles.is_empty():
         return BUBBLE_HOSTS.to_frame()
     if report is None:
-        report = read_moved(path, need=_GROUPS, nsys=nsys)
+        report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
     else:
         report = add_activities(report, read_report(path, need=_OF_THREADS, nsys=nsys))
     hosts = _bound(sum_host_times(report, bubbles))

@@ -17,7 +17,6 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.ids import describe_path
@@ -303,8 +302,6 @@ def read_parts(
         ReportError: One cannot be read.
     """
     checks, paths = batch.keeps_going, [path for path in batch.paths if is_part(path)]
-    if paths:
-        map_large_arrays()  # stages of a run allocate the same pages again and again: a third of its page faults
     if not checks:
         parts = batch.map_locally("reading", paths, partial(_read_part, with_aggregates=with_aggregates))
         identities = build_identities([*parts.values()])

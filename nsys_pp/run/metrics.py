@@ -12,9 +12,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.memory import map_large_arrays
 from nsys_pp.arrays.sample_windows import average_windows, find_peaks
-from nsys_pp.arrays.scratch import open_scratch
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import METRIC_FAMILIES, METRIC_FRAMES, METRIC_WINDOWS, Part
@@ -376,25 +374,23 @@ def _sum_report(
     path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None, need: frozenset[Group]
 ) -> ReportSums:
     """Sum the metrics of a report over the intervals of lanes; of lanes without `families`, its own kernels are used."""
-    with open_scratch(None):
-        map_large_arrays()
-        report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
-        metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
-        if need == _CLOCKS:
-            metrics = [metric for metric in metrics if is_clock(metric.metric)]
-        sums = [METRIC_SUMS.to_frame()]
-        for lane in lanes if metrics else ():
-            own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
-            if not own:
-                continue
-            families = lane.families
-            if families is None:
-                families = list_family_times(report, lane.process_key, lane.device_id)
-            steps = lane.measured.filter(group="steps")
-            measured = pl.concat([lane.measured, measure_families(families, steps, lane=lane.lane)])
-            sums.append(sum_metrics(measured, own, lane=lane.lane))
-        gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
-        return ReportSums(pl.concat(sums), list(gpus.values()))
+    report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
+    metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
+    if need == _CLOCKS:
+        metrics = [metric for metric in metrics if is_clock(metric.metric)]
+    sums = [METRIC_SUMS.to_frame()]
+    for lane in lanes if metrics else ():
+        own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
+        if not own:
+            continue
+        families = lane.families
+        if families is None:
+            families = list_family_times(report, lane.process_key, lane.device_id)
+        steps = lane.measured.filter(group="steps")
+        measured = pl.concat([lane.measured, measure_families(families, steps, lane=lane.lane)])
+        sums.append(sum_metrics(measured, own, lane=lane.lane))
+    gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
+    return ReportSums(pl.concat(sums), list(gpus.values()))
 
 
 def _read_families(path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None) -> dict[int, pl.DataFrame]:

@@ -156,7 +156,7 @@ def _extract_member(
     if kept is not None:
         return _Member(extracted=kept, stored=target)
     stored = _name_new(scratch, output)
-    made = make_part(path, stored, options, asked, nsys=nsys, scratch=scratch, named=output)
+    made = make_part(path, stored, options, asked, nsys=nsys, named=output)
     return _Member(extracted=replace(made, output=target), stored=stored)
 
 

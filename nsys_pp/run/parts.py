@@ -206,7 +206,7 @@ def extract_file(
         asked: Fields of `PartOptions` that the copy of a part is to have; None where open.
         force: Make it again.
         nsys: Program that exports `.nsys-rep` files.
-        scratch: Folder to write the part in before it is moved: this process may be killed. None: its own folder.
+        scratch: Folder to write the part in before it is moved: this process may be killed. None: the output's.
 
     Raises:
         ReportError: The report cannot be read, or has nothing to draw.
@@ -220,11 +220,10 @@ def extract_file(
     is_file = output.is_file() or not output.exists()
 
     if scratch is None or output.is_symlink() or not is_file:
-        folder = scratch or (output.parent if is_file else None)
-        return make_part(path, output, options, asked, nsys=nsys, scratch=folder)
+        return make_part(path, output, options, asked, nsys=nsys)
     with translate_errors(output):
         temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-        made = make_part(path, temporary, options, asked, nsys=nsys, scratch=scratch, named=output)
+        made = make_part(path, temporary, options, asked, nsys=nsys, named=output)
         os.replace(temporary, output)
     return made
 
@@ -246,7 +245,6 @@ def make_part(
     asked: Mapping[str, Any],
     *,
     nsys: str | None,
-    scratch: Path | None,
     named: Path | None = None,
 ) -> ExtractedPart:
     """Extract a report into a file, which is replaced; errors, which name `named`, and other arguments as in `extract_file`.
@@ -256,7 +254,7 @@ def make_part(
     is_host = False
 
     def make(sink: Sink) -> Part:
-        part = extract_report(path, options, sink, nsys=nsys, scratch=scratch)
+        part = extract_report(path, options, sink, nsys=nsys)
         if not part.encoded.slice_count and is_content_open(asked):
             raise _WithoutGpusError(part)
         return _check_drawn(part, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -13,9 +12,6 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.alignment.anchors import find_anchors
-from nsys_pp.arrays.memory import map_large_arrays
-from nsys_pp.arrays.scratch import open_scratch
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Part, PartFacts, PartOptions
@@ -25,17 +21,15 @@ from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
 from nsys_pp.read import keep_last_file, read_report
 from nsys_pp.roster.identity import identify
-from nsys_pp.run.early_operations import encode_early
 from nsys_pp.run.inputs import IDENTITY_FRAMES
 from nsys_pp.run.report_aggregates import aggregate, aggregate_groups, list_hosts, summarise_metrics
-from nsys_pp.run.report_memory import FEW_ROWS, MANY_ROWS, free_memory, move_projections, read_moved
 from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
 from nsys_pp.run.row_counts import count_report_rows
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
 from nsys_pp.stages import enter_stage
-from nsys_pp.write.perfetto.trace import Early, Sink, encode_drawing
+from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.tracks import View, draw_report
+from nsys_pp.write.trace.tracks import draw_report
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose families explain slow ranks
@@ -49,13 +43,7 @@ _own_version = cache(partial(version, "nsys-pp"))
 
 
 def extract_report(
-    path: Path,
-    options: PartOptions,
-    sink: Sink,
-    *,
-    nsys: str | None,
-    with_tables: bool = True,
-    scratch: Path | None = None,
+    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool = True
 ) -> Part:
     """Build the part of one report.
 
@@ -65,87 +53,40 @@ def extract_report(
         sink: Receives the blocks of the trace.
         nsys: Program that exports `.nsys-rep` files.
         with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed blocks.
-        scratch: Folder for files without names, with columns of a large report. None: that of temporary files.
 
     Raises:
         ReportError: It cannot be read.
     """
-    with open_scratch(scratch), keep_last_file():
-        return _extract_report(path, options, sink, nsys=nsys, with_tables=with_tables)
+    with keep_last_file():
+        part, drawing = _draw_part(path, options, nsys=nsys, with_tables=with_tables)
+        enter_stage("encoding", 0.7, 1.0)  # the report's frames are free by now
+        return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
 
-def _extract_report(
-    path: Path, options: PartOptions, sink: Sink, *, nsys: str | None, with_tables: bool
-) -> Part:
+def _draw_part(
+    path: Path, options: PartOptions, *, nsys: str | None, with_tables: bool
+) -> tuple[Part, Drawing]:
+    """Build the part of a report without its blocks, and the drawing that makes them."""
     groups = _drawn_groups(options)
     if with_tables:
         groups |= aggregate_groups() | {"metric_sums", "network_sums"}
-    map_large_arrays()
     enter_stage("reading", 0.0, 0.3)
-    report = read_moved(path, need=groups, nsys=nsys)
-    free_memory(sum(report.recorded.values()))
-    with encode_early(report, options, is_packed=with_tables) as early:
-        owned = [report]
-        del report  # its frames are freed before the trace is drawn
-        part = _extract_built(owned, options, sink, early, with_tables=with_tables, nsys=nsys)
-    if not with_tables or _HOSTS in part.frames:
-        return part
-    hosts = list_hosts(path, part.frames, nsys=nsys)  # of a large report, read again without its copies
-    return replace(part, frames={**part.frames, _HOSTS: hosts})
-
-
-def _extract_built(
-    owned: list[Report],
-    options: PartOptions,
-    sink: Sink,
-    early: Future[Early] | None,
-    *,
-    with_tables: bool,
-    nsys: str | None,
-) -> Part:
-    """Build the part of a report whose frames are built.
-
-    Args:
-        owned: The report, which is removed from the list.
-        options: Content of the part.
-        sink: Receives the blocks of the trace.
-        early: Its operations, if they are encoded apart.
-        with_tables: Include sums for tables.
-        nsys: Program that exports `.nsys-rep` files.
-    """
-    report = owned.pop()
-    row_count = sum(report.recorded.values())
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     enter_stage("projecting", 0.4, 0.5)
     links = find_links(report, options.scope)
-    free_memory(row_count)
     projections = project(report, options, links)
-    if row_count > MANY_ROWS:
-        projections = move_projections(projections)
-    free_memory(row_count)
     enter_stage("finding jobs", 0.5, 0.6)
     training = describe_training(
         report, projections=projections, links=links, options=options, with_tables=with_tables, nsys=nsys
     )
-    view = _view(report, projections, options, job_ranges=training.job_ranges)
-    frames = aggregate(report, projections, links, training, options) if with_tables else {}
+    frames = {"row_counts": _count_rows(report, options, links, projections)}
     if with_tables:
+        frames |= aggregate(report, projections, links, training, options)
         frames |= summarise_metrics(report, links, training)
-    if with_tables and row_count <= FEW_ROWS:
-        frames[_HOSTS] = list_hosts(report.path, training.frames, nsys=nsys, report=report)
-    frames["row_counts"] = _count_rows(report, options, links, projections)
-    describing = partial(_build_part, report, options, _encode_nothing(report), links, training, frames)
-    with open_executor(row_count if row_count <= MANY_ROWS else 0, threads=1) as executor:
-        part = executor.submit(describing)  # its queries leave a second processor idle, and so does drawing
-        del report, projections, links, training, frames, describing  # a trace needs the view alone
-        free_memory(row_count)
-        enter_stage("drawing", 0.6, 0.7)
-        drawing = draw_report(view, detail=options.detail, contents="ranges" if early else "all")  # type: ignore[arg-type]
-        del view
-        free_memory(row_count)
-        enter_stage("encoding", 0.7, 1.0)
-        finished = early.result() if early else None
-        encoded = encode_drawing(drawing, sink, is_packed=with_tables, early=finished)
-        return replace(part.result(), encoded=encoded)
+        frames[_HOSTS] = list_hosts(report, training.frames, nsys=nsys)
+    part = _build_part(report, options, _encode_nothing(report), links, training, frames)
+    enter_stage("drawing", 0.6, 0.7)
+    return part, draw(report, projections, options, job_ranges=training.job_ranges)
 
 
 def survey_report(
@@ -254,22 +195,9 @@ def draw(
     window: Window | None = None,
 ) -> Drawing:
     """Draw a report by the options of its part, or its events that overlap a window."""
-    view = _view(report, projections, options, job_ranges=job_ranges, window=window)
-    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
-
-
-def _view(
-    report: Report,
-    projections: pl.DataFrame,
-    options: PartOptions,
-    *,
-    job_ranges: pl.DataFrame | None,
-    window: Window | None = None,
-) -> View:
-    """Build the frames to draw; rows that are not drawn are left out."""
     if "details" not in _DETAIL_GROUPS[options.detail]:  # they were read for aggregates only
         report = replace(report, op_details=OpDetails())
-    return view_report(
+    view = view_report(
         report,
         projections,
         detail=options.detail,
@@ -278,6 +206,7 @@ def _view(
         job_ranges=job_ranges,
         window=window,
     )
+    return draw_report(view, detail=options.detail)  # type: ignore[arg-type]
 
 
 def _drawn_groups(options: PartOptions) -> frozenset[Group]:

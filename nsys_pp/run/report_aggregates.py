@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import polars as pl
 
@@ -84,12 +83,10 @@ def summarise_metrics(report: Report, links: Links, training: ReportTraining) ->
     return {**summarise_for_part(report, training.frames["steps"]), **summarise_network(report, links)}
 
 
-def list_hosts(
-    path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None, report: Report | None = None
-) -> pl.DataFrame:
+def list_hosts(report: Report, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
     """List the activities of hosts in bubbles (`list_bubble_hosts`); the first reading has warned."""
     from nsys_pp.run.hosts import list_bubble_hosts
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return list_bubble_hosts(path, frames, nsys=nsys, report=report)
+        return list_bubble_hosts(report.path, frames, nsys=nsys, report=report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import accumulate
@@ -16,11 +16,9 @@ from msgspec.structs import replace
 
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import Encoded, PartOptions
-from nsys_pp.frames.training import Training
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.batch import Batch
-from nsys_pp.run.early_blocks import unpack_early
 from nsys_pp.run.inputs import (
     Input,
     build_identity,
@@ -209,27 +207,21 @@ class TraceBuilder:
         encode = partial(_encode_report, options=self._options, nsys=batch.nsys, store=self._store)
         return order_inputs(batch, parts, batch.map("drawing", reports, encode))
 
-    def draw(self, run: Run, begin: Callable[[Training], None]) -> tuple[dict[Path, Shown], list[Shown]]:
-        """Place all reports, by path, and the rows of the training; `begin` is called with it before they are drawn.
+    def draw(self, run: Run) -> tuple[dict[Path, Shown], list[Shown]]:
+        """Place all reports, by path, and the rows of the training.
 
         Raises:
             MissingDataError: There is nothing to draw.
         """
         content = self._content
-        # where other machines write the traces, they unpack their own parts
-        with unpack_early([] if self._batch.is_remote else run.inputs) as early:
-            _ = run.clocks  # computed before blocks are unpacked, as both are work on two processors
-            early.begin()
-            layout = self._lay_out(run)
-            begin(run.training)
-            window = find_window(run, content)
-            by_path: dict[Path, Shown]
-            if content.needs:
-                by_path = self._redraw(run, layout, window)
-            else:
-                by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
-            training = self._place_training(run, layout, by_path, window)
-            by_path = early.use(by_path)
+        layout = self._lay_out(run)
+        window = find_window(run, content)
+        by_path: dict[Path, Shown]
+        if content.needs:
+            by_path = self._redraw(run, layout, window)
+        else:
+            by_path = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
+        training = self._place_training(run, layout, by_path, window)
         if self._is_open(run):
             is_empty = not count_shown([*by_path.values(), *training])[1]
             without = [path for path, shown in by_path.items() if not count_shown([shown])[1]]
@@ -378,7 +370,7 @@ class TraceBuilder:
 
 def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
     with store.add() as (sink, open_blocks):
-        part = _extract_report(path, options, sink, nsys=nsys, with_tables=False, scratch=store.folder)
+        part = _extract_report(path, options, sink, nsys=nsys, with_tables=False)
     return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
 
 

@@ -83,19 +83,6 @@ def test_jobs_have_no_overview_and_metrics_on_request(
     assert 1880 <= clock.min() <= clock.max() <= 1980  # type: ignore[operator]  # stored in Hz
 
 
-def test_operations_that_are_encoded_early_have_it(importer: Importer, tmp_path: Path) -> None:
-    report = write_bulk_report(tmp_path / "report.sqlite", kernels=100_000, ranges=2_000)
-    add_metrics(report, rows=2_000, end_ns=RECORDED_NS)
-    trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([report], trace)
-    importer.query(trace, "SELECT count(*) FROM slice")
-    drawn = {name for name, *_ in importer.query(None, COUNTERS).iter_rows()}
-    assert drawn == {"GPU busy", *(f"{name} (mean)" for name in OF_OVERVIEW)}
-    nsys_pp.merge([report], trace, show="metrics", force=True)
-    importer.query(trace, "SELECT count(*) FROM slice")
-    assert {name for name, *_ in importer.query(None, COUNTERS).iter_rows()} == {"GPU busy", *METRICS}
-
-
 def test_a_part_has_the_same_overview(recorded: Path, tmp_path: Path) -> None:
     nsys_pp.extract([recorded], tmp_path / "report.nspart")
     of_report = nsys_pp.merge([recorded], tmp_path / "a.pftrace").output

@@ -8,13 +8,11 @@ import pytest
 
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.read import sqlite_plain
 from nsys_pp.run.options import Share
 from nsys_pp.stages import enter_stage, follow_stages, report_stage
 
 
-def test_a_report_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_plain, "_BLOCK_BYTES", 1 << 16)
+def test_a_report_says_how_far_it_is(tmp_path: Path) -> None:
     report = write_bulk_report(tmp_path / "big.sqlite", kernels=40_000, ranges=40_000)
     calls: list[tuple[str, float]] = []
     nsys_pp.merge(report, tmp_path / "x.pftrace", progress=lambda work, share: calls.append((work, share)))
@@ -25,9 +23,9 @@ def test_a_report_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for shares in (drawing, writing):
         assert shares == sorted(shares)
         assert shares[-1] <= 1
-    assert len(set(drawing)) > 20
+    assert len(set(drawing)) > 5
     works = [work for work, share in calls if isinstance(share, Share) and share.doing == "drawing"]
-    for part in ("read 64.0 KiB of", "projecting", "finding jobs", "encoded 32,768 of"):
+    for part in ("projecting", "finding jobs", "encoded 32,768 of"):
         assert any(work.startswith(f"drawing big.sqlite: {part}") for work in works), part
 
 
