@@ -47,15 +47,8 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     timeout_s: float | None = None
 
-    @property
-    def is_local(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def is_remote(self) -> bool:
-        """True."""
-        return True
+    is_local = False
+    is_remote = True
 
     def map(
         self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None

@@ -26,18 +26,11 @@ from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors.executor import Outcome, run_item
-from nsys_pp.executors.limits import (
-    LOOK_S,
-    STOPPED_S,
-    Limits,
-    StopWatch,
-    count_cores,
-    enforced_by_pool,
-    list_tree,
-)
+from nsys_pp.executors.limits import count_cores, list_tree, measure_process, measure_tree
 from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
+_LOOK_S = 0.2  # between two looks at the limits
 _PATIENCE_S = 3.0
 _KILL_PATIENCE_S = 0.5  # beyond a limit, memory may grow meanwhile
 _THREADS_VARIABLE = "POLARS_MAX_THREADS"
@@ -56,15 +49,8 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     timeout_s: float | None = None
 
-    @property
-    def is_local(self) -> bool:
-        """False."""
-        return False
-
-    @property
-    def is_remote(self) -> bool:
-        """False."""
-        return False
+    is_local = False
+    is_remote = False
 
     def map(
         self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None
@@ -76,9 +62,9 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
         """
         if not items:
             return
-        limits = Limits(memory_bytes=self.memory_bytes, timeout_s=self.timeout_s)
-        pool = _Pool(work, items, own, limit=min(self.processes, len(items)), limits=limits)
-        with _share_cores(pool.limit), enforced_by_pool():
+        count = min(self.processes, len(items))
+        pool = _Pool(pickle.dumps((work, own)), items, deque(range(len(items))), count, self)
+        with _share_cores(count):
             try:
                 yield from pool.run()
             finally:
@@ -88,62 +74,85 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
 class _Pool(Struct):
     """Running processes and the items that are left."""
 
-    work: Callable[..., Any]
+    work: bytes  # the function and the second arguments, which each process receives when it starts
     items: Sequence[Path]
-    own: Mapping[Path, Any] | None  # second arguments, which each process receives when it starts
-    limit: int  # of processes
-    limits: Limits
-    begun: dict[Connection, float] = field(default_factory=dict)  # of each busy process
-    waiting: deque[int] = field(default_factory=deque)
+    waiting: deque[int]
+    most: int  # processes
+    limits: ProcessExecutor
     retries: deque[int] = field(default_factory=deque)  # items whose process was killed
-    busy: dict[Connection, tuple[BaseProcess, int]] = field(default_factory=dict)
+    busy: dict[Connection, tuple[BaseProcess, int, float]] = field(
+        default_factory=dict
+    )  # item, and its start
     idle: dict[Connection, BaseProcess] = field(default_factory=dict)
-    stop_watch: StopWatch = field(default_factory=StopWatch)
-    given_up: set[int] = field(default_factory=set)  # processes that were stopped for long
-
-    def __post_init__(self) -> None:
-        self.waiting = deque(range(len(self.items)))
 
     def run(self) -> Iterator[Outcome]:
+        has_limits = self.limits.memory_bytes is not None or self.limits.timeout_s is not None
         while self.waiting or self.busy or self.retries:
-            while self.waiting and len(self.busy) < self.limit:
+            while self.waiting and len(self.busy) < self.most:
                 self._assign(self.waiting.popleft())
             if not self.busy:
-                self.limit = 1
+                self.most = 1
                 self.waiting.append(self.retries[0])
                 continue
-            for ready in wait(list(self.busy), min(LOOK_S, self.limits.interval_s or LOOK_S)):
-                outcome = self._receive(ready)  # type: ignore[arg-type]
-                if outcome is not None:
-                    yield outcome
-            self._kill_stopped()
-            yield from self._enforce_limits()
+            for ready in wait(list(self.busy), _LOOK_S if has_limits else None):
+                yield from self._receive(ready)  # type: ignore[arg-type]
+            yield from self._end_late()
+            yield from self._end_largest()
 
-    def _enforce_limits(self) -> Iterator[Outcome]:
-        """End processes beyond a limit; yields the errors of items that are not retried."""
-        for connection in [one for one in self.busy if self.limits.is_late(self.begun[one])]:
+    def _end_late(self) -> Iterator[Outcome]:
+        """End items beyond the time limit."""
+        limit_s = self.limits.timeout_s
+        if limit_s is None:
+            return
+        late = time.monotonic() - limit_s
+        for connection in [one for one, (_, _, begun) in self.busy.items() if begun < late]:
             index = self._kill(connection)
-            yield self._fail(index, self.limits.late_error(self.items[index]))
-        if not self.busy or not self.limits.is_exceeded():
+            yield self._finish(
+                index,
+                NsysPPError(
+                    f"`{self.items[index]}` took longer than {limit_s:g} s, and was stopped",
+                    "raise `--timeout-per-report`, or draw less with `--detail`",
+                ),
+            )
+
+    def _end_largest(self) -> Iterator[Outcome]:
+        """End the process with the most memory beyond the limit; its item is retried, or an error if it was alone.
+
+        Raises:
+            NsysPPError: The memory of this process alone exceeds the limit.
+        """
+        limit, own = self.limits.memory_bytes, os.getpid()
+        if limit is None or not self.busy or measure_tree(own) <= limit:
             return
-        self.limits.check_own_memory()
+        if (used := measure_process(own)) > limit:
+            raise NsysPPError(
+                f"the run needs more memory than `--memory` allows: it was stopped at {used / 1e9:.2f} GB, and"
+                f" {limit / 1e9:.2f} GB are allowed",
+                "raise `--memory`, name fewer reports, or draw less with `--detail`",
+            )
         while self.idle:  # they may hold memory of earlier items
-            connection, process = self.idle.popitem()
-            _end(connection, process, 0)
-        largest, peak = self.limits.find_largest({one: process for one, (process, _) in self.busy.items()})
-        if largest is None:
+            _end(*self.idle.popitem(), 0)
+        if measure_tree(own) <= limit:
             return
-        is_alone = len(self.busy) == 1
+        sizes = {one: measure_tree(process.pid or 0) for one, (process, _, _) in self.busy.items()}
+        largest, is_alone = max(sizes, key=lambda one: sizes[one]), len(self.busy) == 1
         index = self._kill(largest)
-        self.limit = max(1, self.limit // 2)
+        self.most = max(1, self.most // 2)
         if is_alone:
-            yield self._fail(index, self.limits.memory_error(self.items[index], peak))
+            yield self._finish(
+                index,
+                NsysPPError(
+                    f"`{self.items[index]}` needs more memory than `--memory` allows: it was stopped at"
+                    f" {sizes[largest] / 1e9:.2f} GB, and all processes may use {limit / 1e9:.2f} GB",
+                    "raise `--memory`, or draw less with `--detail`",
+                ),
+            )
         elif index not in self.retries:
             self.retries.append(index)
 
     def _kill(self, connection: Connection) -> int:
         """Kill a busy process and all below it; returns its item."""
-        process, index = self.busy.pop(connection)
+        process, index, _ = self.busy.pop(connection)
         below = list_tree(process.pid)[1:] if process.pid else []
         process.terminate()  # it removes its temporary files, if it gets to it
         _end(connection, process, _KILL_PATIENCE_S)
@@ -152,75 +161,54 @@ class _Pool(Struct):
                 os.kill(pid, signal.SIGKILL)
         return index
 
-    def _fail(self, index: int, error: NsysPPError) -> Outcome:
+    def _finish(self, index: int, error: NsysPPError | None = None) -> Outcome:
         with suppress(ValueError):
             self.retries.remove(index)
         return Outcome(index=index, error=error)
-
-    def _kill_stopped(self) -> None:
-        """Kill processes that are stopped for long, as the system kills others: their items are retried once."""
-        processes = {process.pid: process for process, _ in self.busy.values() if process.pid is not None}
-        for pid in self.stop_watch.find_given_up(processes):
-            self.given_up.add(pid)
-            processes[pid].kill()
 
     def _assign(self, index: int) -> None:
         while True:
             connection, process = self.idle.popitem() if self.idle else self._start()
             with suppress(OSError):  # it was killed while it was idle
                 connection.send_bytes(pickle.dumps((index, self.items[index])))
-                self.busy[connection] = process, index
-                self.begun[connection] = time.monotonic()
+                self.busy[connection] = process, index, time.monotonic()
                 return
             _end(connection, process)
 
     def _start(self) -> tuple[Connection, BaseProcess]:
         ours, theirs = _SPAWN.Pipe()
-        work = pickle.dumps((self.work, self.own))
-        process = _SPAWN.Process(target=_serve, args=(theirs, work), daemon=True)
-        with ThreadPoolExecutor(
-            1
-        ) as starter:  # an interrupt of this thread would leave half a process, with a traceback
+        process = _SPAWN.Process(target=_serve, args=(theirs, self.work), daemon=True)
+        # an interrupt of this thread would leave half a process, with a traceback
+        with ThreadPoolExecutor(1) as starter:
             starter.submit(_start_without_interrupts, process).result()
         theirs.close()
         return ours, process
 
-    def _receive(self, connection: Connection) -> Outcome | None:
-        """Receive an outcome; None where the process was killed and its item is retried."""
-        process, index = self.busy.pop(connection)
+    def _receive(self, connection: Connection) -> Iterator[Outcome]:
+        """Receive an outcome; none where the process was killed and its item is retried."""
+        process, index, _ = self.busy.pop(connection)
         try:
             outcome: Outcome = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             _end(connection, process)
             if index not in self.retries:
                 self.retries.append(index)
-                self.limit = max(1, self.limit // 2)
-                return None
-            was_stopped = process.pid in self.given_up
-            make_error = _stopped_error if was_stopped else _killed_error
-            outcome = Outcome(index=index, error=make_error(self.items[index], process))
+                self.most = max(1, self.most // 2)
+                return
+            yield self._finish(index, _killed_error(self.items[index], process.exitcode or 0))
         else:
             self.idle[connection] = process
-        with suppress(ValueError):
-            self.retries.remove(index)
-        self._end_surplus()
-        return outcome
-
-    def _end_surplus(self) -> None:
-        """End idle processes beyond the limit."""
-        while self.idle and len(self.idle) + len(self.busy) > self.limit:
-            connection, process = self.idle.popitem()
-            connection.close()  # ends it
-            process.join(_PATIENCE_S)
+            self._finish(index)
+            yield outcome
+        while self.idle and len(self.idle) + len(self.busy) > self.most:
+            _end(*self.idle.popitem())
 
     def stop(self) -> None:
         """End all processes, busy ones too."""
-        busy = [process for process, _ in self.busy.values()]
-        running = [*zip(self.busy, busy, strict=True), *self.idle.items()]
-        self.idle, self.busy = {}, {}
+        running = [*self.idle.items(), *((one, process) for one, (process, _, _) in self.busy.items())]
         for connection, process in running:
             connection.close()  # ends an idle one
-            if process in busy:
+            if connection in self.busy:
                 process.terminate()
         until = time.monotonic() + _PATIENCE_S
         for connection, process in running:
@@ -235,13 +223,13 @@ def _end(connection: Connection, process: BaseProcess, patience_s: float = _PATI
         process.join()
 
 
-def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
-    code = process.exitcode or 0
+def _killed_error(path: Path, code: int) -> NsysPPError:
     how = f"killed by signal {-code}" if code < 0 else f"gone with status {code}"
     why = ", usually by the system for lack of memory" if code == -9 else ""
     if code > 0:  # most often a script that each of its processes runs again
         return NsysPPError(
-            f"the process that worked on `{path}` was {how}, and so was a second one that ran alone: see its error on stderr",
+            f"the process that worked on `{path}` was {how}, and so was a second one that ran alone: see its"
+            " error on stderr",
             'a script that uses `processes` needs its calls below `if __name__ == "__main__":`',
         )
     return NsysPPError(
@@ -251,34 +239,24 @@ def _killed_error(path: Path, process: BaseProcess) -> NsysPPError:
     )
 
 
-def _stopped_error(path: Path, _: BaseProcess) -> NsysPPError:
-    return NsysPPError(
-        f"the process that worked on `{path}` was stopped for {STOPPED_S:g} s and given up, and so was a second one",
-        "see who stops processes of this job (SIGSTOP), or process it here: `--processes 1`",
-    )
-
-
 def _serve(connection: Connection, pickled_work: bytes) -> None:
     """Run items until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _exit_quietly)
     try:
-        _run_items(connection, *pickle.loads(pickled_work))
+        work, own = pickle.loads(pickled_work)
+        with suppress(EOFError, OSError):  # the parent process is gone
+            while True:
+                index, item = pickle.loads(connection.recv_bytes())
+                outcome = run_item(work, item, index, own)
+                try:
+                    data = pickle.dumps(outcome)
+                except Exception as error:
+                    data = pickle.dumps(Outcome(index=index, error=TypeError(f"cannot be sent: {error}")))
+                connection.send_bytes(data)
     except SystemExit:
         remove_own()  # `atexit` does nothing in processes of `multiprocessing`
         raise
-
-
-def _run_items(connection: Connection, work: Callable[..., Any], own: Mapping[Path, Any] | None) -> None:
-    with suppress(EOFError, OSError):  # the parent process is gone
-        while True:
-            index, item = pickle.loads(connection.recv_bytes())
-            outcome = run_item(work, item, index, own)
-            try:
-                data = pickle.dumps(outcome)
-            except Exception as error:
-                data = pickle.dumps(Outcome(index=index, error=TypeError(f"cannot be sent: {error}")))
-            connection.send_bytes(data)
 
 
 def _exit_quietly(*_: object) -> None:
@@ -297,21 +275,17 @@ def _share_cores(processes: int) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_THREADS_VARIABLE]
-        else:
+        del os.environ[_THREADS_VARIABLE]
+        if before is not None:
             os.environ[_THREADS_VARIABLE] = before
 
 
 def _start_without_interrupts(process: BaseProcess) -> None:
     """Start a process that ignores Ctrl-C; the parent process ends it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        process.start()
-        return
-    from multiprocessing import resource_tracker  # not on Windows
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # a first process would start it, and that would unblock the signal
-    signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT}
-    )  # of this thread only, whose mask the process inherits
+        resource_tracker.ensure_running()  # a first process would start it, and that would unblock the signal
+        # of this thread only, whose mask the process inherits
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     process.start()

@@ -24,8 +24,14 @@ from nsys_pp.errors import (
     UnforeseenError,
     describe_unforeseen,
 )
-from nsys_pp.executors.choose import choose_executor
-from nsys_pp.executors.executor import Executor, Outcome, RemoteTraceback, SerialExecutor, as_exception
+from nsys_pp.executors.executor import (
+    Executor,
+    Outcome,
+    RemoteTraceback,
+    SerialExecutor,
+    as_exception,
+    choose_executor,
+)
 from nsys_pp.read import find_reports
 from nsys_pp.read.completeness import Stamp, find_lack, has_end, read_stamp
 from nsys_pp.run.options import (

@@ -89,20 +89,6 @@ def be_killed(path: Path) -> str:
     return path.read_text()
 
 
-def be_stopped_once(path: Path, *, victim: str = "2") -> str:
-    mark = path.with_name("stopped")
-    if path.stem == victim and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return read(path)
-
-
-def be_stopped(path: Path) -> str:
-    if path.stem == "2":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    return read(path)
-
-
 def wait_for_ever(path: Path) -> None:
     path.with_suffix(".pid").write_text(str(os.getpid()))
     time.sleep(ETERNITY_S)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,14 +15,13 @@ from typing import Any
 import pytest
 
 from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
-from nsys_pp.executors import limits as machine
-from nsys_pp.executors import limits as memory
-from nsys_pp.executors import limits as stopped
-from nsys_pp.executors import pool
+from nsys_pp.executors import limits
 from nsys_pp.executors.executor import SerialExecutor
+from nsys_pp.executors.limits import list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.options import BatchOptions
+from tests.cli.calls import run
 from tests.executors import jobs
 from tests.patience import PATIENCE_S
 
@@ -150,32 +151,32 @@ def test_whoever_stops_listening_stops_the_work(items: list[Path]) -> None:
 
 
 def test_memory_chooses_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "count_cores", lambda: 8)
-    monkeypatch.setattr(memory, "find_memory", lambda: 3_000_000_000)
+    monkeypatch.setattr(limits, "count_cores", lambda: 8)
+    monkeypatch.setattr(limits, "find_memory", lambda: 3_000_000_000)
     small, large = tmp_path / "a.sqlite", tmp_path / "b.sqlite"
     for path, size in ((small, 1), (large, 125_000_000)):
         with path.open("wb") as file:
             file.truncate(size)
     paths = [large, *[small] * 9]
-    assert memory.estimate_peak(large) == 1_000_000_000
-    assert memory.choose_process_count(paths) == 3  # free memory
-    assert memory.choose_process_count(paths, processes=5) == 5  # as it is asked for
-    assert memory.choose_process_count(paths, memory_bytes=4_500_000_000) == 4
-    assert memory.choose_process_count(paths, processes=2, memory_bytes=4_500_000_000) == 2
-    assert memory.choose_process_count([small] * 99) == 8
-    assert memory.choose_process_count([small] * 3, processes=4) == 3
+    assert limits.estimate_peak(large) == 1_000_000_000
+    assert limits.choose_process_count(paths) == 3  # free memory
+    assert limits.choose_process_count(paths, processes=5) == 5  # as it is asked for
+    assert limits.choose_process_count(paths, memory_bytes=4_500_000_000) == 4
+    assert limits.choose_process_count(paths, processes=2, memory_bytes=4_500_000_000) == 2
+    assert limits.choose_process_count([small] * 99) == 8
+    assert limits.choose_process_count([small] * 3, processes=4) == 3
     with pytest.warns(
         UserWarning, match=r"b\.sqlite` may need 1\.0 GB of memory, which is more than `--memory`"
     ):
-        assert memory.choose_process_count(paths, memory_bytes=900_000_000) == 1
+        assert limits.choose_process_count(paths, memory_bytes=900_000_000) == 1
 
 
 def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    monkeypatch.setattr(machine, "_GROUPS", tmp_path)
-    monkeypatch.setattr(machine, "_MEMORY", tmp_path / "meminfo")
-    monkeypatch.setattr(machine, "_OWN_GROUP", tmp_path / "own")
-    assert (machine.count_cores(), machine.find_memory()) == (64, None)
+    monkeypatch.setattr(limits, "_GROUPS", tmp_path)
+    monkeypatch.setattr(limits, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(limits, "_OWN_GROUP", tmp_path / "own")
+    assert (limits.count_cores(), limits.find_memory()) == (64, None)
     job = tmp_path / "slurm" / "job1"
     job.mkdir(parents=True)
     (tmp_path / "own").write_text("0::/slurm/job1\n")
@@ -183,39 +184,79 @@ def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest
     (job / "cpu.max").write_text("max 100000\n")
     (job.parent / "cpu.max").write_text("250000 100000\n")
     (job / "memory.max").write_text("max\n")
-    assert (machine.count_cores(), machine.find_memory()) == (3, 8_192_000)
+    assert (limits.count_cores(), limits.find_memory()) == (3, 8_192_000)
     (job / "memory.max").write_text("5000000\n")
     (job / "memory.current").write_text("3000000\n")
     (job / "memory.stat").write_text("anon 7\ninactive_file 1000000\n")
-    assert machine.find_memory() == 3_000_000
+    assert limits.find_memory() == 3_000_000
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_stopped_process_is_given_up(items: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopped, "STOPPED_S", 0.3)
-    monkeypatch.setattr(stopped, "LOOK_S", 0.05)
-    monkeypatch.setattr(pool, "LOOK_S", 0.05)
-    executor = ProcessExecutor(processes=3)
-    found = {done.index: done.value for done in executor.map(jobs.be_stopped_once, items)}
-    assert found == {number: f"text of {number}" for number in range(6)}
-    outcomes = {done.index: done for done in executor.map(jobs.be_stopped, items)}
-    assert [number for number, done in outcomes.items() if done.error is not None] == [2]
-    assert "was stopped for 60 s and given up, and so was a second one" in str(outcomes[2].error)
+_MB = 1_000_000
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
 
 
-def test_a_process_that_was_stopped_with_this_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-Z stops all processes of a terminal; after `fg`, one may be seen before it continues."""
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(stopped, "is_stopped", lambda pid: pid == 7)
-    watch = stopped.StopWatch()
-    assert watch.find_given_up([7, 8]) == []
-    now += stopped.LOOK_S
-    assert watch.find_given_up([7, 8]) == []
-    now += 1000  # this process was stopped
-    assert watch.find_given_up([7, 8]) == []
-    for _ in range(int(stopped.STOPPED_S / stopped.LOOK_S) - 1):
-        now += stopped.LOOK_S
-        assert watch.find_given_up([7, 8]) == []
-    now += stopped.LOOK_S
-    assert watch.find_given_up([7, 8]) == [7]
+@needs_proc
+def test_an_item_beyond_the_memory_limit_is_an_error_and_the_others_are_done(items: list[Path]) -> None:
+    own = measure_tree(os.getpid())
+    executor = ProcessExecutor(processes=2, memory_bytes=own + 900 * _MB)
+    found = {done.index: done for done in executor.map(partial(jobs.fill_memory, size=20 * _MB), items)}
+    assert {number: done.value for number, done in found.items() if number != 2} == dict.fromkeys(
+        (0, 1, 3, 4, 5), 1000
+    )
+    error = found[2].error
+    assert isinstance(error, NsysPPError)
+    assert f"`{items[2]}` needs more memory than `--memory` allows" in error.message
+    assert len(items[2].with_suffix(".tries").read_text()) <= 2
+
+
+@needs_proc
+def test_items_that_do_not_fit_together_are_done_one_after_the_other(items: list[Path]) -> None:
+    own = measure_tree(os.getpid())
+    executor = ProcessExecutor(processes=3, memory_bytes=own + 1100 * _MB)
+    found = {
+        done.index: done.value
+        for done in executor.map(partial(jobs.hold_memory_together, size=500 * _MB), items[:3])
+    }
+    assert found == dict.fromkeys(range(3), 500 * _MB)
+
+
+@needs_proc
+def test_memory_is_that_of_all_processes_below() -> None:
+
+    code = "b = bytearray(b'x') * 100_000_000; print(len(b), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert child.pid in list_tree(os.getpid())
+        assert 100 * _MB <= measure_tree(child.pid) < 200 * _MB
+        assert measure_tree(os.getpid()) >= measure_tree(child.pid)
+        child.communicate(b"\n")
+    assert measure_tree(child.pid) == 0
+
+
+def test_an_item_beyond_the_time_limit_is_skipped_and_named(items: list[Path]) -> None:
+    batch = Batch(items, {"report_timeout_s": 8.0, "keep_going": True})
+    assert len(batch.map("", items, jobs.wait_on_one)) == 5
+    ((path, error),) = batch.skipped
+    assert path == items[2]
+    assert error.message == f"`{path}` took longer than 8 s, and was stopped"
+
+
+@needs_proc
+def test_programs_that_an_item_started_end_with_it(items: list[Path]) -> None:
+    with pytest.raises(NsysPPError, match="took longer than 10 s"):
+        Batch(items[:1], {"report_timeout_s": 10.0}).map("", items[:1], jobs.start_a_program_that_waits)
+    pid = int(items[0].with_suffix(".pid").read_text())
+    wait_until(lambda: not is_alive(pid))
+
+
+@needs_proc
+def test_a_limit_below_the_program_itself(tmp_path: Path) -> None:
+    done = run("merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--memory", "20MB")
+    assert done.code == 1
+    assert "more memory than `--memory` allows: it was stopped at" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not any(tmp_path.iterdir())

@@ -7,11 +7,8 @@ from typing import Any, cast
 
 import click
 
-from nsys_pp.cli.error_output import print_error
-from nsys_pp.cli.interrupts import end_at_once, stop_main_thread
 from nsys_pp.cli.options.values import MemorySize, ProcessCount, Timeout
 from nsys_pp.cli.sections import BATCH, Command, option
-from nsys_pp.errors import NsysPPError
 
 keep_going_option = option(
     "--keep-going",
@@ -28,20 +25,9 @@ def work_options(command: Command) -> Command:
     def limited(*args: Any, **options: Any) -> Any:
         if options["dask_scheduler"] is not None and options["processes"] is not None:
             raise click.UsageError("`--dask-scheduler` excludes `--processes`; omit one of them")
-        if options["memory_bytes"] is None:
-            return command(*args, **options)
-        from nsys_pp.executors.limits import guard_memory
-
-        with guard_memory(options["memory_bytes"], stop=stop_main_thread, end=_end_process):
-            return command(*args, **options)
+        return command(*args, **options)
 
     return cast(Command, _processes_option(_memory_option(_timeout_option(_dask_option(limited)))))
-
-
-def _end_process(error: NsysPPError) -> None:
-    """End the process with an error, where the main thread is in a library that does not hear it."""
-    print_error(error.message, error.hint)
-    end_at_once(1)
 
 
 def wait_options(command: Command) -> Command:
