@@ -25,8 +25,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-SOURCE = Path("nsys_pp", "arrays", "core.c")
-LIBRARY = SOURCE.with_name("libcore.so")
+SOURCES = [Path("nsys_pp", "arrays", "core.c"), Path("nsys_pp", "read", "sqlite.c")]
 OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-ffp-contract=off", "-g0", "-s"]
 ZIG = "ziglang>=0.13"
 
@@ -84,13 +83,15 @@ class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel" or not _is_wanted():
             return
         root = Path(self.root)
-        # an editable install loads the library of the tree, so that of another machine lies elsewhere
-        library = root / "build" / f"libcore-{_chosen()}.so" if _chosen() else root / LIBRARY
-        problem = _compile(root / SOURCE, library)
-        if problem:
-            self.app.display_warning(f"nsys-pp is built without compiled functions: {problem}")
-            return
-        build_data["force_include"][str(library)] = LIBRARY.as_posix()
+        for source in SOURCES:
+            name = f"lib{source.stem}.so"
+            # an editable install loads the library of the tree, so that of another machine lies elsewhere
+            library = root / "build" / _chosen() / name if _chosen() else root / source.with_name(name)
+            problem = _compile(root / source, library)
+            if problem:
+                self.app.display_warning(f"nsys-pp is built without compiled functions: {problem}")
+                return
+            build_data["force_include"][str(library)] = source.with_name(name).as_posix()
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag()}"
 
@@ -113,7 +114,7 @@ def _compile(source: Path, library: Path) -> str:
     arch = _chosen()
     zig = [sys.executable, "-m", "ziglang", "cc"]
     compiler = [*zig, "-target", f"{arch}-linux-gnu.2.17"] if arch else _find_compiler() or zig
-    library.parent.mkdir(exist_ok=True)
+    library.parent.mkdir(parents=True, exist_ok=True)
     built = library.with_name(f".{library.name}.{os.getpid()}")
     try:
         done = subprocess.run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import polars as pl
@@ -12,11 +14,18 @@ from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.model.activities import CALL_STACKS, SAMPLES, STATES
 from nsys_pp.read import read_report
-from nsys_pp.read.integrity import count_rows
 
 
 def _count_kind(kind: str) -> Callable[[Report], int]:
     return lambda report: report.gpu_ops.filter(pl.col("kind") == kind).height
+
+
+def count_rows(path: Path, table: str) -> int | None:
+    """Count the rows of a table by SQLite's own count; None where SQLite cannot."""
+    with suppress(sqlite3.Error, UnicodeError), closing(sqlite3.connect(path)) as connection:
+        quoted = table.replace('"', '""')
+        return int(connection.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()[0])
+    return None
 
 
 # Rows of the frames of a report that come from tables of events, by the tables. Tables that only name or identify

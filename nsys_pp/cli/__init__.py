@@ -21,9 +21,7 @@ from nsys_pp.cli.error_output import print_error
 from nsys_pp.cli.escapes import escape_line
 from nsys_pp.cli.interrupts import (
     describe_end,
-    end_at_once,
     end_on_interrupt,
-    has_unheard_thread,
     is_interrupt,
 )
 from nsys_pp.cli.sections import OrderedGroup
@@ -96,8 +94,6 @@ class _MainGroup(OrderedGroup):
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
                     status = _report_interrupt(error)
-                    if has_unheard_thread():
-                        end_at_once(status)
                     ctx.exit(status)
                 if not _report_error(error):
                     raise

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from nsys_pp.read.export_cache import clear_cache as clear_cache
-from nsys_pp.read.export_cache import find_cache as find_cache
+from nsys_pp.read.export import clear_cache as clear_cache
+from nsys_pp.read.export import find_cache as find_cache

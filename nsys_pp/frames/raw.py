@@ -523,7 +523,7 @@ class ExportedTable(Struct, frozen=True, kw_only=True):
         row_count: Number of its rows.
         frames: Raw frames that it fills or would fill; () for tables that are counted at most.
         groups: Groups that read it; () for none, or for a table that is always read.
-        is_known: It has an entry in `nsys_pp.read.tables`.
+        is_known: It has an entry in `nsys_pp.read.names`.
     """
 
     name: str

@@ -7,7 +7,6 @@ from pathlib import Path
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.find import find_reports
-from nsys_pp.read.last_file import keep_last_file
 from nsys_pp.read.part_groups import is_part
 from nsys_pp.read.parts import check_part_blocks, open_part_blocks, read_part
 from nsys_pp.read.readers import ReadOptions, find_reader
@@ -17,7 +16,6 @@ __all__ = [
     "find_reports",
     "inspect_report",
     "is_part",
-    "keep_last_file",
     "open_part_blocks",
     "read_part",
     "read_report",

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
+from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.names import StoredName
+from nsys_pp.errors import ReportError
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group, RowTally
-from nsys_pp.read.table import Column, Source, Table
-from nsys_pp.read.tables import COUNTED, LAUNCHER_VARIABLE, ROW_ID, TABLES
-from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST, describe_unknown, is_enumeration
+from nsys_pp.read.names import (
+    COUNTED,
+    LAUNCHER_VARIABLE,
+    ROW_ID,
+    TABLES,
+    TABLES_ON_REQUEST,
+    Column,
+    Source,
+    Table,
+    describe_unknown,
+    is_enumeration,
+)
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _FEW_ROWS = 50_000
-_TEXTS = (pl.String, pl.Categorical, StoredName)
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
@@ -152,39 +161,32 @@ def _concat(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts, how="vertical" if is_same else "diagonal")
 
 
-def shape_rows(source: Source, frame: pl.DataFrame, *, texts: Collection[str] = ()) -> pl.DataFrame:
+def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
     """Convert exported rows to the columns of a raw frame: translate enumerations, cast.
 
     Args:
         source: The table.
-        frame: Its columns under the names of the raw frame; of a table of names and values only `rows_to_read`.
-        texts: Columns of texts, or of names (categories, `StoredName`), that stay as they are: their reader made these, without empty
-            texts.
+        frame: Its columns under the names of the raw frame; of a table of names and values only `rows_named`.
     """
     table, schema = source.table, SCHEMAS[source.table.frame]
     if table.frame == "launcher":
         return _keep_launcher_variables(frame)
     if table.rows_named:
         names = pl.Series("name", [table.rows_named[name] for name in frame["name"]], dtype=pl.String)
-        frame = build_frame([names, frame["value"]])
+        frame = pl.DataFrame([names, frame["value"]])
     # column by column: one query of all takes several times as long on the many small tables
     columns = {column.name: column for column in frame.iter_columns()}
-    rows = build_frame(
-        columns[name]
-        if name in texts and dtype == pl.String and isinstance(columns[name].dtype, _TEXTS)
-        else _fit(columns[name], table.columns.get(name), dtype)
-        for name, dtype in schema.items()
-        if name in columns
+    rows = pl.DataFrame(
+        [
+            _fit(columns[name], table.columns.get(name), dtype)
+            for name, dtype in schema.items()
+            if name in columns
+        ]
     )
     if not table.title:
         return rows
     rows = rows.with_columns(table=pl.lit(source.name), source=pl.lit(table.title))
     return rows.with_columns(pl.col("is_kept").fill_null(value=False)) if "is_kept" in rows.columns else rows
-
-
-def rows_to_read(table: Table) -> list[str]:
-    """Return the names of the rows to read from a table of names and values; empty: all rows."""
-    return list(table.rows_named)
 
 
 def _is_needed(groups: tuple[Group, ...], need: Set[Group]) -> bool:
@@ -273,3 +275,28 @@ def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
     found = [match for entry in entries if (match := _LAUNCHER_VARIABLE.fullmatch(entry))]
     kept = [(match[1] or match[3], match[2] or match[4]) for match in found]
     return pl.DataFrame(kept, schema=SCHEMAS["launcher"], orient="row")
+
+
+MOST_ROWS = 2**31 - 1
+_LEAST_ROW_BYTES = 5  # pointer, length, row id, length of the header, one value
+
+
+def check_row_counts(path: Path, sources: Sequence[Source], counts: Mapping[str, int]) -> None:
+    """Check the number of rows of each table before any is read.
+
+    Args:
+        path: A SQLite file, or a folder of tables.
+        sources: Tables to read.
+        counts: Number of rows by table, or the last row id; one that the file has no room for is damaged, and no count.
+
+    Raises:
+        ReportError: A table has more rows than can be processed.
+    """
+    room = path.stat().st_size // _LEAST_ROW_BYTES if path.is_file() else None
+    for source in sources:
+        count = counts.get(source.name, 0)
+        if count > MOST_ROWS and (room is None or count <= room):
+            raise ReportError(
+                f"`{path}` has {count:,} rows in `{source.name}`; expected at most {MOST_ROWS:,}",
+                "record a shorter time, with `nsys profile --delay` and `--duration`",
+            )

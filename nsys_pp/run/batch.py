@@ -33,7 +33,7 @@ from nsys_pp.executors.executor import (
     choose_executor,
 )
 from nsys_pp.read import find_reports
-from nsys_pp.read.completeness import Stamp, find_lack, has_end, read_stamp
+from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
 from nsys_pp.run.options import (
     BatchOptions,
     Inputs,

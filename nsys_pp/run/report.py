@@ -19,7 +19,7 @@ from nsys_pp.frames.raw import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
-from nsys_pp.read import keep_last_file, read_report
+from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.run.inputs import IDENTITY_FRAMES
 from nsys_pp.run.report_aggregates import aggregate, aggregate_groups, list_hosts, summarise_metrics
@@ -57,10 +57,9 @@ def extract_report(
     Raises:
         ReportError: It cannot be read.
     """
-    with keep_last_file():
-        part, drawing = _draw_part(path, options, nsys=nsys, with_tables=with_tables)
-        enter_stage("encoding", 0.7, 1.0)  # the report's frames are free by now
-        return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
+    part, drawing = _draw_part(path, options, nsys=nsys, with_tables=with_tables)
+    enter_stage("encoding", 0.7, 1.0)  # the report's frames are free by now
+    return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
 
 def _draw_part(

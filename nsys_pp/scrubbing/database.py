@@ -16,10 +16,8 @@ import polars as pl
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, RawReport
 from nsys_pp.read.arrow import is_table_directory, list_table_files
+from nsys_pp.read.names import COUNTED, ENVIRONMENT_ROWS, METRIC_TABLES, ROW_ID, TABLES, Column, Table
 from nsys_pp.read.sqlite_file import check_database
-from nsys_pp.read.table import Column, Table
-from nsys_pp.read.tables import COUNTED, ENVIRONMENT_ROWS, ROW_ID, TABLES
-from nsys_pp.read.tables_of_samples import METRIC_TABLES
 from nsys_pp.scrubbing.folders import copy_folder_tables
 
 _SESSION = ("strings", "facts", "launcher")  # tables of every export

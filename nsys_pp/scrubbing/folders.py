@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.read.arrow import list_table_files, read_whole_table
-from nsys_pp.read.tables import FACT_TABLES
+from nsys_pp.read.names import FACT_TABLES
 
 
 def list_folder_texts(path: Path) -> set[bytes]:

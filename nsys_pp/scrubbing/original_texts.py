@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from nsys_pp.read.arrow import is_table_directory
+from nsys_pp.read.names import ENVIRONMENT_ROWS, FACT_TABLES, USER_ROWS
 from nsys_pp.read.sqlite_file import check_database, damaged_error
-from nsys_pp.read.tables import ENVIRONMENT_ROWS, FACT_TABLES, USER_ROWS
 from nsys_pp.scrubbing.folders import list_folder_texts, read_folder_facts
 from nsys_pp.scrubbing.pseudonyms import Identities
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ from zipfile import ZIP_STORED, ZipFile
 import polars as pl
 
 import nsys_pp
-from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
-from nsys_pp.read import read_report, sqlite
+from nsys_pp.read import read_report
+from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, find_library
 from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
@@ -234,27 +235,42 @@ def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> byte
 
 
 def read_both_ways(source: Path, output: Path) -> None:
-    """Read a report from its pages and by queries: equal rows, and none lost."""
-    path = source / "rank0.sqlite"
-    before = sqlite._LARGE_TABLE_ROWS
-    results: list[Any] = []
+    """Read all columns of all tables by the compiled function and by Python's module: equal values, or refused by both."""
+    path, library = source / "rank0.sqlite", find_library()
+    uri, size = f"file:{path}?mode=ro", path.stat().st_size
+    assert library is not None
+    connections = CompiledConnection(uri, size, library), PlainConnection(uri, size)
     try:
-        for rows in (0, 1 << 62):
-            sqlite._LARGE_TABLE_ROWS = rows
-            try:
-                results.append(read_report(path, threads=1))
-            except ReportError as error:
-                results.append(error)
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for (table,) in tables:
+                quoted = '"' + table.replace('"', '""') + '"'
+                names = [row[1].replace('"', '""') for row in connection.execute(f"PRAGMA table_info({quoted})")]
+                columns = [f'"{name}", CAST("{name}" AS REAL), CAST("{name}" AS TEXT)' for name in names]
+                _compare(connections, f"SELECT {', '.join(columns)} FROM {quoted}", "irt" * len(names))
     finally:
-        sqlite._LARGE_TABLE_ROWS = before
-    plain, queried = results
-    if isinstance(plain, ReportError) or isinstance(queried, ReportError):
-        if isinstance(plain, ReportError) != isinstance(queried, ReportError):
-            raise AssertionError(f"read one way only: {plain} {queried}")
-        raise plain
-    for name, frame in plain.frames.items():
-        if not frame.equals(queried.frames[name], null_equal=True):
-            raise AssertionError(f"{name} depends on how it is read")
+        for one in connections:
+            one.close()
+    read_report(path, threads=1)
+
+
+def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
+    results: list[Any] = []
+    for connection in connections:
+        try:
+            results.append(connection.fetch(query, kinds))
+        except sqlite3.Error as error:
+            results.append(str(error))
+    compiled, plain = results
+    if isinstance(compiled, str) or isinstance(plain, str):
+        if compiled != plain:
+            raise AssertionError(f"{compiled} is not {plain}")
+    elif compiled.is_odd != plain.is_odd:
+        raise AssertionError(f"{query}: {compiled.is_odd} {plain.is_odd}")
+    else:
+        for kind, ours, theirs in zip(kinds, compiled.columns, plain.columns, strict=True):
+            if (kind != "i" or not plain.is_odd) and not ours.equals(theirs, null_equal=True):
+                raise AssertionError(f"{query}: {ours} is not {theirs}")
 
 
 def read_once(source: Path, output: Path) -> None:

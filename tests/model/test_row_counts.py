@@ -147,7 +147,7 @@ def test_a_folder_of_tables_is_counted_alike(tmp_path: Path) -> None:
 
 
 def test_every_table_has_a_frame_or_needs_none() -> None:
-    from nsys_pp.read.tables import TABLES
+    from nsys_pp.read.names import TABLES
 
     counted = {table.frame for table in TABLES if not table.any_of and not table.rows_named}
     assert counted == {table for tables in FRAMES for table in tables} | WITHOUT_FRAMES

@@ -9,16 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import adbc_driver_manager as adbc
-import polars as pl
 import pytest
 
 from nsys_pp.errors import ReportError
-from nsys_pp.read import read_report, sqlite_connection
-from nsys_pp.read import sqlite as sqlite_module
-from nsys_pp.read.sqlite_file import IMMUTABLE
+from nsys_pp.read import read_report
 from tests.read.tables import push_pop, write_export
 
 
@@ -156,24 +151,6 @@ def test_what_is_not_committed_is_not_seen(tmp_path: Path) -> None:
             stream.close()
 
 
-def test_a_report_that_changes_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _report(tmp_path / "report.sqlite", rows=3)
-    read_chunks = sqlite_module._read_chunks
-
-    def write_in_between(*arguments: Any) -> list[pl.DataFrame]:
-        parts = read_chunks(*arguments)
-        with sqlite3.connect(path) as connection:
-            connection.execute("DELETE FROM NVTX_EVENTS WHERE rowid = 2")
-        connection.close()
-        return parts
-
-    monkeypatch.setattr(sqlite_module, "_read_chunks", write_in_between)
-    with pytest.raises(ReportError, match="is being written by another program"):
-        read_report(path)
-
-
 def test_a_finished_write_ahead_database_is_read_without_a_trace(tmp_path: Path) -> None:
     path = _report(tmp_path / "report.sqlite", rows=3)
     with sqlite3.connect(path) as connection:
@@ -193,19 +170,3 @@ def test_a_kept_journal_that_is_done_does_not_matter(tmp_path: Path) -> None:
     connection.close()
     assert path.with_name("report.sqlite-journal").exists()
     assert read_report(path)["nvtx"]["row"].to_list() == [1, 3]
-
-
-def test_a_file_system_without_locks_is_read_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = _report(tmp_path / "report.sqlite", rows=3)
-    connect = sqlite_connection.connect
-
-    def refuse_locks(uri: str) -> object:
-        if IMMUTABLE not in uri:
-            raise adbc.OperationalError("disk I/O error", status_code=adbc.AdbcStatusCode.IO)
-        return connect(uri)
-
-    monkeypatch.setattr(sqlite_connection, "connect", refuse_locks)
-    monkeypatch.setattr(sqlite_module, "open_small", lambda *_: None)  # needs no connection
-    assert read_report(path)["nvtx"].height == 3

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
-from nsys_pp.read import export_cache, read_report
+from nsys_pp.read import export as export_cache
+from nsys_pp.read import read_report
 from nsys_pp.read.export import export_report
 from tests.cli.calls import assert_refused, call
 from tests.read.tables import push_pop, write_export

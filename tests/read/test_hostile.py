@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.read import sqlite_trees
-from nsys_pp.read.sqlite_trees import has_endless_tree
 from tests.cli.calls import environment, run
 from tests.read.tables import push_pop, write_export
 
@@ -91,17 +89,3 @@ def test_a_hostile_file_is_read_or_refused_soon(tmp_path: Path, make: Callable[[
         assert "is damaged" in done.stderr
     end = os.times()  # time of processors: other work on the machine does not count
     assert sum(end[:4]) - sum(begin[:4]) < 120
-
-
-@pytest.mark.parametrize("pages", [2, 4_096])
-def test_trees_of_usual_files_end(tmp_path: Path, pages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few pages of them are in memory at once; an endless one is found as well."""
-    monkeypatch.setattr(sqlite_trees, "_WINDOW_BYTES", pages * _PAGE)
-    path = _export(tmp_path / "a.sqlite", 60_000)
-    _edit(path, "CREATE TABLE w (a TEXT PRIMARY KEY, b) WITHOUT ROWID")
-    _edit(path, *(f"INSERT INTO w VALUES (hex(randomblob(40)), {number})" for number in range(3000)))
-    with closing(sqlite3.connect(path)) as connection:
-        roots = [root for (root,) in connection.execute("SELECT rootpage FROM sqlite_master WHERE rootpage")]
-    assert not has_endless_tree(path, [1, *roots])
-    _make_endless_tree(path)
-    assert has_endless_tree(path, [1, *range(2, 12)])

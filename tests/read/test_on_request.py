@@ -13,9 +13,8 @@ from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS, SURVEY_GROUPS, RawReport, find_show_groups
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
 from nsys_pp.read.plan import plan_sources
-from nsys_pp.read.tables import TABLES
-from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
 from tests.read.on_request import write_everything
 from tests.read.tables import THREAD, strings, write_export
 

@@ -11,7 +11,8 @@ import pytest
 from nsys_pp.errors import ReportError
 from nsys_pp.executors import limits as memory
 from nsys_pp.executors.executor import choose_executor
-from nsys_pp.read import read_report, row_limits
+from nsys_pp.read import plan as row_limits
+from nsys_pp.read import read_report
 from tests.cli.calls import assert_refused, call
 from tests.scrubbing.test_other_forms import export_tables
 

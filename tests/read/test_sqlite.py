@@ -11,7 +11,7 @@ import pytest
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
-from nsys_pp.read import read_report, sqlite
+from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
 
@@ -54,13 +54,6 @@ def test_a_real_report_comes_whole(path: Path | None) -> None:
     connection.close()
 
 
-@pytest.fixture
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_CHUNK_ROWS", 16)
-    monkeypatch.setattr(sqlite, "_BATCH_ROWS", 4)
-
-
-@pytest.mark.usefixtures("small_chunks")
 def test_text_after_many_nulls_is_read(tmp_path: Path) -> None:
     texts = [None] * 40 + ["first", None, "last"]
     rows = [push_pop(i, i + 1, text=text) for i, text in enumerate(texts)]
@@ -68,7 +61,6 @@ def test_text_after_many_nulls_is_read(tmp_path: Path) -> None:
     assert raw["nvtx"]["text"].to_list() == texts
 
 
-@pytest.mark.usefixtures("small_chunks")
 def test_ids_after_many_nulls_are_read(tmp_path: Path) -> None:
     ids = [None] * 40 + [7, None, 8]
     rows = [push_pop(i, i + 1, textId=text_id) for i, text_id in enumerate(ids)]
@@ -76,7 +68,6 @@ def test_ids_after_many_nulls_are_read(tmp_path: Path) -> None:
     assert raw["nvtx"]["text_id"].to_list() == ids
 
 
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("missing", [set(), {3, 4, 5, 17, 30, 31, 32, 33}, set(range(1, 39))], ids=str)
 def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> None:
     rows = [push_pop(i * 10, i * 10 + 5) for i in range(100)]
@@ -98,7 +89,6 @@ def test_row_ids_beyond_reason_do_not_matter(tmp_path: Path) -> None:
     assert read_report(path, need=_RANGES)["nvtx"]["row"].to_list() == [1, 2**63 - 1]
 
 
-@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("first", [0, 50], ids=["at once", "late"])
 @pytest.mark.parametrize(
     ("stored", "expected"),
@@ -163,7 +153,6 @@ def test_broken_text_is_repaired_and_nothing_is_cut(tmp_path: Path) -> None:
     assert raw["nvtx"]["text"].to_list() == ["\N{REPLACEMENT CHARACTER}"]
 
 
-@pytest.mark.usefixtures("small_chunks")
 def test_payloads_are_read_where_there_are_any(tmp_path: Path) -> None:
     rows = [push_pop(i, i + 1, doubleValue=None, uint64Value=None, binaryData=None) for i in range(40)]
     rows += [

@@ -18,8 +18,7 @@ from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.read.tables import TABLES
-from nsys_pp.read.tables_on_request import TABLES_ON_REQUEST
+from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
 from nsys_pp.write.trace.counters import list_metrics
 from nsys_pp.write.trace.mpi_rows import TITLE as MPI_MESSAGES
 from tests.importer.importer import Importer
