@@ -12,7 +12,10 @@ from pathlib import Path
 
 from nsys_pp.errors import NsysPPError
 
-_AGAIN = "install nsys-pp again: `pip install --force-reinstall nsys-pp`"
+_AGAIN = (
+    "install nsys-pp again: `pip install --force-reinstall nsys-pp`; in a checkout:"
+    " `pip install --no-deps --no-build-isolation -e .`"
+)
 
 
 def load_library(source: Path, sizes: Mapping[str, int]) -> ctypes.CDLL:
