@@ -54,7 +54,7 @@ _MESSAGES = {
     "is_buffered": "the send ended before the receive began",
     "bound_ns": "error bound of waits and transfer: sum of the bounds of both lanes; null: unknown",
     "source": "source of the peer: `peer and order`, `only peer and order`, `stages and order`, or `ends`",
-    "doubtful": "reason why the pair may be wrong: lane, order or clocks; null: certain",
+    "doubtful": "clocks: the pair is right only if clocks are wrong; null: certain",
 }
 _LANE_STATES = {
     "lane": _NUMBER,

@@ -640,17 +640,9 @@ REPORT_JOBS = extend_schema(
 )
 
 
-DOUBTFUL = pl.Enum(
-    [
-        "lane",  # the receiver (or the sender) may be another lane: only the order of ranks speaks against it
-        "order",  # the message may be another one between these lanes: times fit nearly as well
-        "clocks",  # the pair is right only if clocks are wrong by more than their bounds
-    ]
-)
-"""Reasons why a pair of a send and a receive may be wrong."""
+DOUBTFUL = pl.Enum(["clocks"])
+"""Reasons why a pair of a send and a receive may be wrong: it is right only if clocks are wrong by more than their bounds."""
 DOUBTFUL_TEXTS = {
-    "lane": "other lanes fit nearly as well, and only the order of ranks distinguishes them",
-    "order": "messages one or two earlier or later fit nearly as well",
     "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
 }
 """Reasons, for people."""
@@ -673,7 +665,7 @@ TRANSFERS = build_schema(
         "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
         "is_buffered": pl.Boolean,  # the send ended before the receive began
         "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
-        # of the peer: "peer and order", "only peer and order", "stages and order", "ends"
+        # of the peer: "peer and order", "only peer and order", "stages and order"
         "source": pl.String,
         "doubtful": DOUBTFUL,  # null: certain
     },

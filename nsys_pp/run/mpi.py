@@ -17,7 +17,7 @@ from nsys_pp.registry import import_on_call
 from nsys_pp.run.layout import PlacedDrawing, Shown
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import FRAME, Window, list_mpi_messages
-from nsys_pp.training.run.mpi_pairs import pair_mpi_messages
+from nsys_pp.training.transfers import pair_mpi_messages
 from nsys_pp.units import format_count
 from nsys_pp.write.trace.mpi_rows import draw_mpi_messages
 

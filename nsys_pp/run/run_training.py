@@ -48,8 +48,8 @@ from nsys_pp.training.numbering import (
     number_steps,
     renumber_steps,
 )
-from nsys_pp.training.run.transfers import pair_messages
 from nsys_pp.training.schedule import doubt_schedule, label_jobs, recognise_schedule, resolve_jobs
+from nsys_pp.training.transfers import pair_messages
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _EVER = 1 << 62  # no time is as large

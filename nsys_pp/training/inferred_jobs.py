@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import RUN_JOBS
-from nsys_pp.training.run.routes import count_located
+from nsys_pp.training.lanes import count_located
 
 _STEP = ["lane", "step"]
 _MAX_EARLY_NS = 100_000  # compute of a job before its message that counts as noise

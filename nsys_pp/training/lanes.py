@@ -1,9 +1,8 @@
-"""Stages of a run with missing ranks, by the grids in which ranks are laid out."""
+"""Lanes of a run: its GPU processes, their pipeline stages, and which lane is a rank of an NCCL communicator."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import whole_numbers
@@ -13,10 +12,271 @@ from nsys_pp.frames.clock import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import GPU_ORDER, MACHINE_ORDER, list_missing_ranks
 from nsys_pp.frames.training import FIRST_FORWARDS, LANES, MESSAGE_PEERS, SCHEDULED_KINDS
-from nsys_pp.training.run.nccl_peers import find_nccl_peers
+
+_KEYS = ("report", "process_key", "device_id")
+_COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
+_JOB_COLUMNS = [
+    *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
+    *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_end_ns"),
+]
+_BEFORE = "_before"  # suffix of the columns of the lane before
+_MOST_ERROR = 0.5
+"""Largest error of the delay between two lanes, in durations of a forward, for which their order is known."""
+_NOISE, _MARGIN = 0.05, 0.2
+"""Limits between stages, in durations of a forward.
+
+A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to `_NOISE` before.
+It is of the same stage only if its first forward begins at least `_MARGIN` before that. Delays between these limits
+are ambiguous: replicas may begin at different times, and a slow GPU delays its replica.
+"""
+_NEARLY_ALL = 0.9  # of the steps of a lane, in which it receives before its first forward, or does not
+_NONE = -1
 
 
-def find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | None:
+def build_lanes(
+    roster: pl.DataFrame,
+    jobs: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+    messages: pl.DataFrame | None = None,
+) -> tuple[pl.DataFrame, list[str]]:
+    """List the GPU processes of all reports, and find their stages.
+
+    Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
+    known, they are from the peers of messages, where NCCL recorded them (`_find_stages_of_peers`); else from the order of the
+    first forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only if one number
+    of stages fits the ranks.
+
+    Args:
+        roster: `ROSTER_WITH_BOUNDS`.
+        jobs: `GATHERED_FRAMES`: jobs.
+        steps: `GATHERED_FRAMES`: steps. The first recorded forward of a partial step may not be the first
+            forward of the step. None: all steps count.
+        messages: `GATHERED_FRAMES`: messages; None: there are none.
+
+    Returns:
+        `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
+    """
+    located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
+    jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
+    located, notes = _check_guessed_ranks(located, jobs, steps)
+    named = _join(located, _find_stages_of_names(jobs)).with_columns(
+        stage=pl.coalesce("stage", "named_stage"),
+        stage_count=pl.coalesce("stage_count", "named_count"),
+        stage_source=pl.when(pl.col("stage").is_not_null())
+        .then("stage_source")
+        .when(pl.col("named_stage").is_not_null())
+        .then(pl.lit("job names")),
+    )
+    working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
+    missing = list_missing_ranks(named)
+    by_peer = working.select(*_KEYS, "stage").clear()
+    if named["stage"].count() == 0 and messages is not None and not missing:
+        by_peer = _find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
+    if len(by_peer):
+        named = _join(named.drop("stage"), by_peer).with_columns(
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
+        )
+    elif named["stage"].count() == 0:
+        by_time, unknown = _find_stages_of_first_forwards(working, jobs, steps, missing=missing)
+        notes += unknown
+        named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
+            stage_count=pl.coalesce("stage_count", "grid_count"),
+            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
+        )
+    elif count := working["stage"].null_count():
+        notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
+    return conform(_label_lanes(_sort_lanes(named)), LANES), notes
+
+
+def count_stages(lanes: pl.DataFrame) -> int:
+    """Count the stages of the run, also stages without lanes where their number is known; 0 if no stage is known.
+
+    Args:
+        lanes: `LANES`.
+    """
+    last = int(whole_numbers(lanes["stage"]).max(initial=-1))
+    known = int(whole_numbers(lanes["stage_count"]).max(initial=0))
+    return max(last + 1, known) if last >= 0 else 0
+
+
+def count_located(lanes: pl.DataFrame) -> int:
+    """Count the stages of the run; 0 where the stage of a lane is unknown."""
+    return 0 if lanes["stage"].has_nulls() else count_stages(lanes)
+
+
+def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Find the peers of messages with an NCCL peer: row, peer_lane (null where the peer has no lane).
+
+    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else it is
+    assumed to be its stage, or its position among the lanes of the communicator, provided that this makes peers mutual:
+    if lane A has messages with lane B, then B has messages with A.
+
+    Args:
+        messages: row, lane, stage, and communicator, rank and peer of `MESSAGES`.
+        lanes: lane, rank.
+    """
+    requested = messages.select("row", "lane", "communicator", "rank", "stage", "peer")
+    requested = requested.drop_nulls(["communicator", "peer"])
+    order = lanes.select("lane", order=pl.col("rank").fill_null(pl.col("lane").cast(pl.Int64)))
+    members = (
+        requested.join(order, on="lane")
+        .group_by("communicator", "lane")
+        .agg(pl.col("rank", "stage", "order").first(), pl.col("peer").unique())
+        .with_columns(position=pl.col("order").rank("ordinal").over("communicator").cast(pl.Int64) - 1)
+    )
+    resolved = []
+    for name in ("rank", "stage", "position"):
+        is_numbered = pl.col(name).is_not_null().all() & (pl.col(name).n_unique() == pl.len())
+        numbered = members.filter(is_numbered.over("communicator")).with_columns(number=name)
+        directed = numbered.select("communicator", "number", "peer").explode("peer")
+        both = directed.join(
+            directed,
+            left_on=["communicator", "number", "peer"],
+            right_on=["communicator", "peer", "number"],
+            how="semi",
+        ).with_columns(is_mutual=True)
+        is_member = pl.struct("communicator", "peer").is_in(
+            numbered.select(pl.struct("communicator", peer="number")).to_series().implode()
+        )
+        is_mutual = pl.col("is_mutual").fill_null(value=False)
+        is_sound = (
+            (pl.col("number") != pl.col("peer")).all() & (is_mutual | ~is_member).all() & is_mutual.any()
+        )
+        checked = directed.join(both, on=directed.columns, how="left")
+        sound = checked.group_by("communicator").agg(is_sound=is_sound).filter("is_sound")
+        found = numbered.join(sound, on="communicator", how="semi")
+        resolved.append(found.select("communicator", peer="number", peer_lane="lane"))
+        members = members.join(sound, on="communicator", how="anti")
+    peers = pl.concat(resolved)
+    known = requested.join(peers, on="communicator", how="semi")
+    return known.join(peers, on=["communicator", "peer"], how="left").select("row", "peer_lane")
+
+
+def _check_guessed_ranks(
+    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None
+) -> tuple[pl.DataFrame, list[str]]:
+    """Remove ranks and places of lanes that are only guessed, unless the first forwards confirm the stages."""
+    sources = set(lanes["rank_source"].drop_nulls()) & {GPU_ORDER, MACHINE_ORDER}
+    if not sources:
+        return lanes, []
+    (source,) = sources
+    ran = lanes.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
+    by_time, _ = _find_stages_of_first_forwards(ran, jobs, steps, missing=[])
+    both = lanes.join(by_time, on=_KEYS, suffix="_by_time")
+    if both.is_empty():
+        reason = "the order of machines is not recorded" if source == MACHINE_ORDER else ""
+    elif not both["stage"].eq_missing(both["stage_by_time"]).all():
+        reason = "it contradicts the first forwards"
+    else:
+        machines = both.group_by("stage").agg(pl.col("machine").n_unique())["machine"]
+        is_certain = source == GPU_ORDER or (machines == 1).all()
+        reason = "" if is_certain else "several machines have the same stage"
+    if not reason:
+        return lanes, [f"no rank is recorded: ranks are numbered by {source}"]
+    unknown = [pl.lit(None, lanes.schema[name]).alias(name) for name in _COORDINATES]
+    return lanes.with_columns(unknown), [
+        f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as {reason}"
+    ]
+
+
+def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
+    return lanes.join(located, on=_KEYS, how="left", maintain_order="left")
+
+
+def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find stages from job names: stages in names, or the least virtual stage of a lane.
+
+    Virtual stages continue in a loop over the stages, or back in a V: either way, the first chunk of a stage is the
+    virtual stage of the same number.
+    """
+    virtual = pl.concat(
+        jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
+        for name in ("virtual_stage", "backward_virtual_stage")
+    )
+    held = virtual.group_by(_KEYS).agg(least=pl.col("virtual").min(), chunks=pl.col("virtual").n_unique())
+    stages = (virtual.select(pl.col("virtual").max() + 1) // held.select(pl.col("chunks").max())).to_series()
+    named = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
+    count = pl.lit(stages).max()
+    of_virtual = pl.when(pl.col("least") < count).then("least")
+    return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual), named_count=count)
+
+
+def _find_stages_of_first_forwards(
+    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
+) -> tuple[pl.DataFrame, list[str]]:
+    """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
+    nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
+    delays = _measure_delays(_find_first_forwards(_list_forwards(jobs), steps))
+    started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
+    if len(started) < 2:
+        return nothing, []
+    before = pl.col("forward_ns").shift(1)
+    clocks = [
+        pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
+    ]
+    bound = relative_bound(_BEFORE)
+    errors = started.with_columns(clocks).select(
+        is_certain=is_comparable(_BEFORE) & (bound == 0),
+        error_ns=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound),
+        forward_ns=before,
+    )
+    is_uncertain = ~pl.col("is_certain") & (
+        (pl.col("error_ns") / pl.col("forward_ns")).fill_null(1.0) > _MOST_ERROR
+    )
+    is_known = not errors.select(is_uncertain.any()).item()
+    stage, is_clear = _layer_lanes(started, float(errors["error_ns"].fill_null(0).to_numpy().max()))
+    staged = started.with_columns(stage=pl.Series(stage), stage_count=pl.lit(None, pl.Int64))
+    sizes = np.bincount(stage)
+    inferred = "stages is inferred from when GPUs begin their first forwards"
+    if missing:
+        grid = _find_rank_grid(staged, len(missing)) if is_known and is_clear else None
+        reason = _describe_missing(missing)
+        if grid is not None:
+            count = grid["stage_count"][0]
+            return grid.select(nothing.columns), [f"{reason}; that there are {count} {inferred}"]
+    elif not is_known:
+        reason = "clocks are not known well enough to order the first forwards"
+    elif not is_clear or sizes.min() < sizes.max():
+        reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
+    else:
+        by_rank = staged.sort("rank", nulls_last=True)["stage"]
+        is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
+        notes = [] if is_expected or len(sizes) == 1 else [f"that there are {len(sizes)} {inferred}"]
+        return staged.select(nothing.columns), notes
+    return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
+
+
+def _describe_missing(missing: list[int]) -> str:
+    return f"rank {missing[0]} is missing" + (f", and {len(missing) - 1:,} more" if len(missing) > 1 else "")
+
+
+def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[Int64s, bool]:
+    """Assign lanes to stages: a stage begins once a first forward of the previous stage has ended.
+
+    Args:
+        started: Lanes with delay_ns, forward_ns; by delay.
+        error_ns: Error of the difference of two delays.
+
+    Returns:
+        Stage of each lane; whether all lanes of each stage begin clearly before any of them ends.
+    """
+    start, length = started["delay_ns"].to_numpy(), started["forward_ns"].to_numpy()
+    stage = np.zeros(len(start), dtype=np.int64)
+    first, is_clear = 0, True
+    for number in range(len(start)):
+        ends = start[first:] + length[first:]
+        earliest = first + int(np.argmin(ends))
+        until, forward = ends[earliest - first], length[earliest]
+        last = max(int(np.searchsorted(start, until - _NOISE * forward - error_ns)), first + 1)
+        is_clear &= bool(start[last - 1] <= until - _MARGIN * forward - error_ns)
+        stage[first:last] = number
+        if last == len(start):
+            break
+        first = last
+    return stage, is_clear
+
+
+def _find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | None:
     """Find the stages of a run with missing ranks: the one grid of ranks that agrees with the groups found.
 
     In a layout of any order, stage s has the ranks with `rank // stride % count == s`, for one stride and one count.
@@ -47,12 +307,60 @@ def find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | N
     return staged.with_columns(stage=pl.Series(stages, dtype=pl.Int64), stage_count=pl.lit(count, pl.Int64))
 
 
-_KEYS = ("report", "process_key", "device_id")
-_NEARLY_ALL = 0.9  # of the steps of a lane, in which it receives before its first forward, or does not
-_NONE = -1
+def _list_forwards(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
 
 
-def find_stages_of_peers(
+def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
+    """Find start, length and end on the host of the first forward of each lane and step; of lanes with complete steps, only of these."""
+    first = (
+        forwards.drop_nulls("step")
+        .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
+        .group_by(*_KEYS, "step")
+        .agg(
+            start_ns=pl.col("begin_ns").min(),
+            length_ns=(pl.coalesce("compute_end_ns", "end_ns") - pl.col("begin_ns"))
+            .sort_by("begin_ns")
+            .first(),
+            host_end_ns=pl.col("host_end_ns").sort_by("begin_ns").first(),
+            is_partial=pl.lit(False),
+        )
+    )
+    if steps is not None:
+        cut = steps.select(*_KEYS, "step", "is_partial")
+        first = first.drop("is_partial").join(cut, on=[*_KEYS, "step"], how="left")
+    is_partial = pl.col("is_partial").fill_null(False)
+    return first.filter(~is_partial | is_partial.all().over(_KEYS)).sort(*_KEYS, "start_ns")
+
+
+def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
+    """Measure the median delay of the first forwards of each lane after the first ones of a reference lane, and their length."""
+    times = first.group_by(_KEYS, maintain_order=True).agg(
+        "start_ns", forward_ns=pl.col("length_ns").median()
+    )
+    if times.is_empty():
+        return times.select(*_KEYS, "forward_ns", delay_ns=pl.lit(None, pl.Float64))
+    starts = [series.to_numpy() for series in times["start_ns"]]
+    reference = max(starts, key=len)
+    return times.select(*_KEYS, "forward_ns").with_columns(
+        delay_ns=pl.Series([float(np.median(_subtract_nearest(start, reference))) for start in starts])
+    )
+
+
+def _subtract_nearest(times: Int64s, reference: Int64s) -> Int64s:
+    """Return the difference of each time and the nearest reference time; both ascend.
+
+    >>> _subtract_nearest(np.array([12, 29]), np.array([10, 20, 30]))
+    array([ 2, -1])
+    """
+    right = np.searchsorted(reference, times).clip(0, len(reference) - 1)
+    left = (right - 1).clip(0)
+    nearest = np.where(abs(times - reference[left]) < abs(times - reference[right]), left, right)
+    after: Int64s = times - reference[nearest]
+    return after
+
+
+def _find_stages_of_peers(
     lanes: pl.DataFrame, first_forwards: pl.DataFrame, messages: pl.DataFrame
 ) -> pl.DataFrame:
     """Find the stage of each lane by the lanes that its first forwards receive from.
@@ -142,268 +450,6 @@ def _connects_neighbours(peers: pl.DataFrame, stage: Int64s, upstream: Int64s) -
     apart = np.abs(stage[lane] - stage[peer])
     is_next = (apart == 1) | (apart == stage.max())
     return bool((is_next & (first[lane] == first[peer])).all())
-
-
-_COORDINATES = ("rank", "stage", "replica", "tensor", "stage_source", "stage_count", "run_size")
-_JOB_COLUMNS = [
-    *(*_KEYS, "kind", "step", "stage", "virtual_stage", "backward_virtual_stage"),
-    *("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_end_ns"),
-]
-_BEFORE = "_before"  # suffix of the columns of the lane before
-_MOST_ERROR = 0.5
-"""Largest error of the delay between two lanes, in durations of a forward, for which their order is known."""
-_NOISE, _MARGIN = 0.05, 0.2
-"""Limits between stages, in durations of a forward.
-
-A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to `_NOISE` before.
-It is of the same stage only if its first forward begins at least `_MARGIN` before that. Delays between these limits
-are ambiguous: replicas may begin at different times, and a slow GPU delays its replica.
-"""
-
-
-def build_lanes(
-    roster: pl.DataFrame,
-    jobs: pl.DataFrame,
-    steps: pl.DataFrame | None = None,
-    messages: pl.DataFrame | None = None,
-) -> tuple[pl.DataFrame, list[str]]:
-    """List the GPU processes of all reports, and find their stages.
-
-    Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
-    known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from the order of the
-    first forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only if one number
-    of stages fits the ranks.
-
-    Args:
-        roster: `ROSTER_WITH_BOUNDS`.
-        jobs: `GATHERED_FRAMES`: jobs.
-        steps: `GATHERED_FRAMES`: steps. The first recorded forward of a partial step may not be the first
-            forward of the step. None: all steps count.
-        messages: `GATHERED_FRAMES`: messages; None: there are none.
-
-    Returns:
-        `LANES`, and notes on inferred and unknown stages. Empty without operations on a GPU.
-    """
-    located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
-    jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
-    located, notes = _check_guessed_ranks(located, jobs, steps)
-    named = _join(located, _find_stages_of_names(jobs)).with_columns(
-        stage=pl.coalesce("stage", "named_stage"),
-        stage_count=pl.coalesce("stage_count", "named_count"),
-        stage_source=pl.when(pl.col("stage").is_not_null())
-        .then("stage_source")
-        .when(pl.col("named_stage").is_not_null())
-        .then(pl.lit("job names")),
-    )
-    working = named.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
-    missing = list_missing_ranks(named)
-    by_peer = working.select(*_KEYS, "stage").clear()
-    if named["stage"].count() == 0 and messages is not None and not missing:
-        by_peer = find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
-    if len(by_peer):
-        named = _join(named.drop("stage"), by_peer).with_columns(
-            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
-        )
-    elif named["stage"].count() == 0:
-        by_time, unknown = _find_stages_of_first_forwards(working, jobs, steps, missing=missing)
-        notes += unknown
-        named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
-            stage_count=pl.coalesce("stage_count", "grid_count"),
-            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
-        )
-    elif count := working["stage"].null_count():
-        notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
-    return conform(_label_lanes(_sort_lanes(named)), LANES), notes
-
-
-def count_stages(lanes: pl.DataFrame) -> int:
-    """Count the stages of the run, also stages without lanes where their number is known; 0 if no stage is known.
-
-    Args:
-        lanes: `LANES`.
-    """
-    last = int(whole_numbers(lanes["stage"]).max(initial=-1))
-    known = int(whole_numbers(lanes["stage_count"]).max(initial=0))
-    return max(last + 1, known) if last >= 0 else 0
-
-
-def _check_guessed_ranks(
-    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None
-) -> tuple[pl.DataFrame, list[str]]:
-    """Remove ranks and places of lanes that are only guessed, unless the first forwards confirm the stages."""
-    sources = set(lanes["rank_source"].drop_nulls()) & {GPU_ORDER, MACHINE_ORDER}
-    if not sources:
-        return lanes, []
-    (source,) = sources
-    ran = lanes.join(jobs.select(_KEYS).unique(), on=_KEYS, how="semi", nulls_equal=True)
-    by_time, _ = _find_stages_of_first_forwards(ran, jobs, steps, missing=[])
-    both = lanes.join(by_time, on=_KEYS, suffix="_by_time")
-    if both.is_empty():
-        reason = "the order of machines is not recorded" if source == MACHINE_ORDER else ""
-    elif not both["stage"].eq_missing(both["stage_by_time"]).all():
-        reason = "it contradicts the first forwards"
-    else:
-        machines = both.group_by("stage").agg(pl.col("machine").n_unique())["machine"]
-        is_certain = source == GPU_ORDER or (machines == 1).all()
-        reason = "" if is_certain else "several machines have the same stage"
-    if not reason:
-        return lanes, [f"no rank is recorded: ranks are numbered by {source}"]
-    unknown = [pl.lit(None, lanes.schema[name]).alias(name) for name in _COORDINATES]
-    return lanes.with_columns(unknown), [
-        f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as {reason}"
-    ]
-
-
-def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
-    return lanes.join(located, on=_KEYS, how="left", maintain_order="left")
-
-
-def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find stages from job names: stages in names, or the least virtual stage of a lane.
-
-    Virtual stages continue in a loop over the stages, or back in a V: either way, the first chunk of a stage is the
-    virtual stage of the same number.
-    """
-    virtual = pl.concat(
-        jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
-        for name in ("virtual_stage", "backward_virtual_stage")
-    )
-    held = virtual.group_by(_KEYS).agg(least=pl.col("virtual").min(), chunks=pl.col("virtual").n_unique())
-    stages = (virtual.select(pl.col("virtual").max() + 1) // held.select(pl.col("chunks").max())).to_series()
-    named = jobs.group_by(_KEYS).agg(stage=pl.col("stage").drop_nulls().mode().min())
-    count = pl.lit(stages).max()
-    of_virtual = pl.when(pl.col("least") < count).then("least")
-    return _join(named, held).select(*_KEYS, named_stage=pl.coalesce("stage", of_virtual), named_count=count)
-
-
-def _find_stages_of_first_forwards(
-    lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None, *, missing: list[int]
-) -> tuple[pl.DataFrame, list[str]]:
-    """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
-    nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
-    delays = _measure_delays(_find_first_forwards(_list_forwards(jobs), steps))
-    started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
-    if len(started) < 2:
-        return nothing, []
-    before = pl.col("forward_ns").shift(1)
-    clocks = [
-        pl.col(name).shift(1, fill_value=pl.col(name).first()).alias(f"{name}{_BEFORE}") for name in CLOCK
-    ]
-    bound = relative_bound(_BEFORE)
-    errors = started.with_columns(clocks).select(
-        is_certain=is_comparable(_BEFORE) & (bound == 0),
-        error_ns=pl.when(is_comparable(_BEFORE) & (bound > 0)).then(bound),
-        forward_ns=before,
-    )
-    is_uncertain = ~pl.col("is_certain") & (
-        (pl.col("error_ns") / pl.col("forward_ns")).fill_null(1.0) > _MOST_ERROR
-    )
-    is_known = not errors.select(is_uncertain.any()).item()
-    stage, is_clear = _layer_lanes(started, float(errors["error_ns"].fill_null(0).to_numpy().max()))
-    staged = started.with_columns(stage=pl.Series(stage), stage_count=pl.lit(None, pl.Int64))
-    sizes = np.bincount(stage)
-    inferred = "stages is inferred from when GPUs begin their first forwards"
-    if missing:
-        grid = find_rank_grid(staged, len(missing)) if is_known and is_clear else None
-        reason = _describe_missing(missing)
-        if grid is not None:
-            count = grid["stage_count"][0]
-            return grid.select(nothing.columns), [f"{reason}; that there are {count} {inferred}"]
-    elif not is_known:
-        reason = "clocks are not known well enough to order the first forwards"
-    elif not is_clear or sizes.min() < sizes.max():
-        reason = "GPUs do not begin their first forwards in groups of one size, one after the other"
-    else:
-        by_rank = staged.sort("rank", nulls_last=True)["stage"]
-        is_expected = staged["rank"].null_count() == 0 and by_rank.is_sorted()
-        notes = [] if is_expected or len(sizes) == 1 else [f"that there are {len(sizes)} {inferred}"]
-        return staged.select(nothing.columns), notes
-    return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
-
-
-def _describe_missing(missing: list[int]) -> str:
-    return f"rank {missing[0]} is missing" + (f", and {len(missing) - 1:,} more" if len(missing) > 1 else "")
-
-
-def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[npt.NDArray[np.int64], bool]:
-    """Assign lanes to stages: a stage begins once a first forward of the previous stage has ended.
-
-    Args:
-        started: Lanes with delay_ns, forward_ns; by delay.
-        error_ns: Error of the difference of two delays.
-
-    Returns:
-        Stage of each lane; whether all lanes of each stage begin clearly before any of them ends.
-    """
-    start, length = started["delay_ns"].to_numpy(), started["forward_ns"].to_numpy()
-    stage = np.zeros(len(start), dtype=np.int64)
-    first, is_clear = 0, True
-    for number in range(len(start)):
-        ends = start[first:] + length[first:]
-        earliest = first + int(np.argmin(ends))
-        until, forward = ends[earliest - first], length[earliest]
-        last = max(int(np.searchsorted(start, until - _NOISE * forward - error_ns)), first + 1)
-        is_clear &= bool(start[last - 1] <= until - _MARGIN * forward - error_ns)
-        stage[first:last] = number
-        if last == len(start):
-            break
-        first = last
-    return stage, is_clear
-
-
-def _list_forwards(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-
-
-def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find start, length and end on the host of the first forward of each lane and step; of lanes with complete steps, only of these."""
-    first = (
-        forwards.drop_nulls("step")
-        .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
-        .group_by(*_KEYS, "step")
-        .agg(
-            start_ns=pl.col("begin_ns").min(),
-            length_ns=(pl.coalesce("compute_end_ns", "end_ns") - pl.col("begin_ns"))
-            .sort_by("begin_ns")
-            .first(),
-            host_end_ns=pl.col("host_end_ns").sort_by("begin_ns").first(),
-            is_partial=pl.lit(False),
-        )
-    )
-    if steps is not None:
-        cut = steps.select(*_KEYS, "step", "is_partial")
-        first = first.drop("is_partial").join(cut, on=[*_KEYS, "step"], how="left")
-    is_partial = pl.col("is_partial").fill_null(False)
-    return first.filter(~is_partial | is_partial.all().over(_KEYS)).sort(*_KEYS, "start_ns")
-
-
-def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median delay of the first forwards of each lane after the first ones of a reference lane, and their length."""
-    times = first.group_by(_KEYS, maintain_order=True).agg(
-        "start_ns", forward_ns=pl.col("length_ns").median()
-    )
-    if times.is_empty():
-        return times.select(*_KEYS, "forward_ns", delay_ns=pl.lit(None, pl.Float64))
-    starts = [series.to_numpy() for series in times["start_ns"]]
-    reference = max(starts, key=len)
-    return times.select(*_KEYS, "forward_ns").with_columns(
-        delay_ns=pl.Series([float(np.median(_subtract_nearest(start, reference))) for start in starts])
-    )
-
-
-def _subtract_nearest(
-    times: npt.NDArray[np.int64], reference: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Return the difference of each time and the nearest reference time; both ascend.
-
-    >>> _subtract_nearest(np.array([12, 29]), np.array([10, 20, 30]))
-    array([ 2, -1])
-    """
-    right = np.searchsorted(reference, times).clip(0, len(reference) - 1)
-    left = (right - 1).clip(0)
-    nearest = np.where(abs(times - reference[left]) < abs(times - reference[right]), left, right)
-    after: npt.NDArray[np.int64] = times - reference[nearest]
-    return after
 
 
 def _sort_lanes(lanes: pl.DataFrame) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from nsys_pp.frames.training import (
     TRANSFERS,
 )
 from nsys_pp.training.causes import build_lane_states, measure_cover
-from nsys_pp.training.run.transfers import pair_messages
+from nsys_pp.training.transfers import pair_messages
 from tests.training.scheduled_runs import fill_columns
 from tests.training.simulated_reports import SimulatedRun, read_simulated_run
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import MPI_PAIRS, RUN_MPI_MESSAGES
-from nsys_pp.training.run.mpi_pairs import pair_mpi_messages
+from nsys_pp.training.transfers import pair_mpi_messages
 
 RANKS = 3
 SENDS = st.lists(  # sender, receiver, tag, order of arrival

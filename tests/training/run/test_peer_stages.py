@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import GATHERED_FRAMES
-from nsys_pp.training.lanes import find_stages_of_peers
+from nsys_pp.training.lanes import _find_stages_of_peers as find_stages_of_peers
 from tests.training.scheduled_runs import fill_columns
 
 _KEYS = {"report": pl.UInt32, "process_key": pl.Int64, "device_id": pl.Int32}

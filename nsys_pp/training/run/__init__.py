@@ -1,1 +1,0 @@
-"""Training frames of a whole run: all reports on one clock."""
