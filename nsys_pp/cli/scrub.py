@@ -42,7 +42,7 @@ from nsys_pp.units import format_bytes, format_count
     "reports",
     cls=SectionArgument,
     section=OUTPUT,
-    text="Reports, parts or traces, folders of reports or parts, or quoted patterns.",
+    text="Reports, folders of reports, or quoted patterns.",
     nargs=-1,
     required=True,
     metavar="REPORT...",
@@ -53,8 +53,8 @@ def scrub(
     """Write a copy of a report that is safe to share.
 
     The copy lacks the environment, command lines, strings that no event refers to, other tables, and free pages; all
-    results of nsys-pp are the same. Names of ranges, kernels, threads and processes stay. Parts and traces lack all
-    this already; with --hosts, they are copied with pseudonyms. Pseudonyms are consistent within one call.
+    results of nsys-pp are the same. Names of ranges, kernels, threads and processes stay. Pseudonyms are consistent
+    within one call. Parts and traces are not copied: extract or merge the copies.
 
     Copies of reports are in SQLite. Copies of a folder keep their paths below it.
 
@@ -66,13 +66,7 @@ def scrub(
     if output is None or output == STANDARD_OUTPUT:
         raise click.UsageError("name the copy, or a folder, with `-o`")
     result = nsys_pp.scrub(reports, output, keep_tables=keep_tables, **options)
-    if output.is_file() and len(result.copies) > 1:
-        size, count = format_bytes(output.stat().st_size), format_count(len(result.copies), "part")
-        log_output(f"Wrote {output} ({size}): copies of {count}.", output)
-        return
     for path, copy in result.copies.items():
-        size, lacks = format_bytes(copy.stat().st_size), ""
-        if (removed := result.removed.get(path)) is not None:
-            counts = format_count(removed.text_count, "text"), format_count(len(removed.tables), "table")
-            lacks = f", without {counts[0]} and {counts[1]}"
-        log_output(f"Wrote {copy} ({size}){lacks}, from {path}.", copy)
+        size, removed = format_bytes(copy.stat().st_size), result.removed[path]
+        texts, tables = format_count(removed.text_count, "text"), format_count(len(removed.tables), "table")
+        log_output(f"Wrote {copy} ({size}), without {texts} and {tables}, from {path}.", copy)

@@ -509,9 +509,7 @@ STRINGS_TABLE = "StringIds"  # in every export
 PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 
-def _c(
-    *names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None
-) -> Column:
+def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
     return Column(names, groups, words)
 
 
@@ -743,9 +741,7 @@ TABLES = (
         )
     ),
     Table("processes", ("PROCESSES",), {"process": _c("globalPid"), **_same("pid", "name")}),
-    Table(
-        "thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}
-    ),
+    Table("thread_names", ("ThreadNames",), {"thread": _c("globalTid"), "name_id": _c("nameId")}),
     Table(
         "gpus",
         ("TARGET_INFO_GPU",),

@@ -116,7 +116,11 @@ def find_library() -> _Library | None:
         "sqlite3_interrupt": (pointer,),
         "sqlite3_progress_handler": (pointer, number, pointer, pointer),
     }
-    used = ("step", "column_value", *(f"value_{name}" for name in ("type", "int64", "double", "text", "bytes")))
+    used = (
+        "step",
+        "column_value",
+        *(f"value_{name}" for name in ("type", "int64", "double", "text", "bytes")),
+    )
     try:
         sqlite = ctypes.CDLL(getattr(_sqlite3, "__file__", None))
         for name, types in arguments.items():
@@ -148,9 +152,7 @@ class CompiledConnection:
     def __init__(self, uri: str, size: int, library: _Library) -> None:
         self._library, self._sqlite, self._size = library, library.sqlite, size
         self._budget, self._database = ctypes.c_int64(0), ctypes.c_void_p()
-        status = self._sqlite.sqlite3_open_v2(
-            uri.encode(), ctypes.byref(self._database), _OPEN, None
-        )
+        status = self._sqlite.sqlite3_open_v2(uri.encode(), ctypes.byref(self._database), _OPEN, None)
         if status:
             error = self._error()
             self.close()

@@ -134,11 +134,6 @@ def choose_pseudonyms(names: Identities, *, hosts: bool, users: bool, paths: boo
     return Pseudonyms(secrets=secrets, words=words, uuids=uuids, replaces_paths=paths)
 
 
-def find_uuids(text: str) -> frozenset[str]:
-    """Find the uuids in a text, in lower case."""
-    return frozenset(match[0].lower() for match in _UUID.finditer(text))
-
-
 def _match_words(words: Iterable[str]) -> re.Pattern[str] | None:
     """Match any of some names, between other characters than letters and digits."""
     choices = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))

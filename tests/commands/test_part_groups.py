@@ -12,7 +12,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.errors import OutputError, ReportError
-from nsys_pp.read import find_reports, read_part
+from nsys_pp.read import find_reports
 from nsys_pp.read.part_groups import list_group, open_part_file
 from nsys_pp.write.part_groups import write_group
 from tests.cli.calls import assert_refused, call
@@ -230,19 +230,6 @@ def test_less_detail_is_that_of_the_reports(group: Path, tmp_path: Path) -> None
     assert_refused(refused, f"`{group / NAMES[0]}` was made with", "`--detail cpu")
     refused = call("merge", tmp_path / "a.nspart", "-o", tmp_path / "c.pftrace", "--detail", "kernels")
     assert_refused(refused, "was made with `--detail jobs")
-
-
-def test_scrubbed_groups_are_groups(group: Path, tmp_path: Path) -> None:
-    said = call("scrub", group, "--hosts", "-o", tmp_path / "clean.nspart")
-    assert (said.code, said.stdout) == (0, "")
-    copies = list_group(tmp_path / "clean.nspart")
-    assert copies is not None
-    assert [path.name for path in copies] == NAMES
-    assert all(
-        read_part(path, version="").facts.session.hostname not in ("node2", "node10") for path in copies
-    )
-    assert b"node10" not in (tmp_path / "clean.nspart").read_bytes()
-    nsys_pp.merge(tmp_path / "clean.nspart", tmp_path / "run.pftrace")
 
 
 def test_memory_is_that_of_one_part(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -72,17 +71,4 @@ def read_part(number: int, rank: int = 0) -> bytes:
         path.write_bytes(read_seed(number)[rank])
         output = path.with_suffix(".nspart")
         nsys_pp.extract(path, output, detail=DETAILS[-1 - number % len(DETAILS)])
-        return output.read_bytes()
-
-
-@cache
-def read_trace(name: str) -> bytes:
-    """Return a trace of both ranks; its suffix is its format."""
-    with TemporaryDirectory() as folder:
-        for rank, data in enumerate(read_seed(0)):
-            (Path(folder) / f"rank{rank}.sqlite").write_bytes(data)
-        output = Path(folder) / name
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            nsys_pp.merge(sorted(Path(folder).glob("*.sqlite")), output, detail="jobs")
         return output.read_bytes()

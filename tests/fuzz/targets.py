@@ -39,7 +39,6 @@ TARGETS = {
     ),
     "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
     "copies": Target(report_targets.write_changed_rows, (report_targets.scrub_all,), 15),
-    "traces": Target(report_targets.write_changed_trace, (report_targets.scrub_all,), 60),
     "frames": Target(decoder_targets.write_changed_frame, (decoder_targets.unpack_frames,), 400),
     "blocks": Target(decoder_targets.write_changed_block, (decoder_targets.unpack_blocks,), 300),
     "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),

@@ -59,9 +59,7 @@ class TestFullDisk:
         assert f"cannot write `{disk / 'run.'}" in refused.stderr
         assert list(disk.iterdir()) == []
 
-    @pytest.mark.parametrize(
-        "command", ["extract", "extract --processes 2", "extract --detail jobs", "scrub --hosts"]
-    )
+    @pytest.mark.parametrize("command", ["extract", "extract --processes 2", "extract --detail jobs"])
     def test_groups(self, disk: Path, tmp_path: Path, command: str) -> None:
         (disk / "other").write_bytes(bytes(98_000))
         inputs, output = REPORTS, disk / "run.nspart"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import polars as pl
@@ -13,15 +14,18 @@ from polars.testing import assert_frame_equal
 
 import nsys_pp
 from fixtures.recording.secrets import MARK
-from nsys_pp.errors import OutputError, ReportError
+from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.read import read_report
-from nsys_pp.scrubbing import database, reports
+from nsys_pp.scrubbing import reports
+from nsys_pp.scrubbing import reports as database
 from tests.cli.calls import assert_refused, call
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 RANK0 = PIPELINE / "node2" / "rank0.sqlite"
+HOSTS = ("node2", "node10")
+UUIDS = ("93023106-c21f-5b7d-a71e-7f206706c2cd", "4efa2c7a-17ed-5e5d-9128-bb613fc4c4c7")
 
 
 def _list_results(report: Path, folder: Path) -> dict[str, object]:
@@ -29,9 +33,12 @@ def _list_results(report: Path, folder: Path) -> dict[str, object]:
     trace = folder / f"{report.parent.name}.pftrace"
     nsys_pp.merge(report, trace, detail="cpu", flows=True)
     summary = nsys_pp.summarise(report)
+    projections = None
+    with suppress(MissingDataError):
+        projections = nsys_pp.project(report, ops="all", scope="process").ranges
     return {
         "trace": trace.read_bytes(),
-        "projections": nsys_pp.project(report, ops="all", scope="process").ranges,
+        "projections": projections,
         "summary": summary.tables,
         "clocks": nsys_pp.align(report).clocks,
     }
@@ -204,3 +211,25 @@ def test_folders_named_like_machines_have_pseudonyms(tmp_path: Path) -> None:
     copies = nsys_pp.scrub(PIPELINE, tmp_path / "clean", hosts=True).copies
     assert {copy.parent.name for copy in copies.values()} == {"host1", "host2"}
     assert nsys_pp.pipeline(tmp_path / "clean").verdict.lines == nsys_pp.pipeline(PIPELINE).verdict.lines
+
+
+def test_reports_of_a_run_have_pseudonyms_of_one_call(tmp_path: Path) -> None:
+    result = nsys_pp.scrub(sorted(PIPELINE.rglob("*.sqlite")), tmp_path / "clean", hosts=True, paths=True)
+    for copy in result.copies.values():
+        assert find_words(copy.read_bytes(), [*HOSTS, *UUIDS]) == set()
+    before, after = nsys_pp.pipeline(PIPELINE), nsys_pp.pipeline(tmp_path / "clean")
+    for name, table in before.tables().items():
+        text = re.sub(
+            r"\bnode2\b", "host1", re.sub(r"\bnode10\b", "host2", repr(table.to_dict(as_series=False)))
+        )
+        assert text == repr(after.tables()[name].to_dict(as_series=False)), name
+
+
+@pytest.mark.parametrize("name", ["rank0.nspart", "run.pftrace", "run.json.gz"])
+def test_outputs_are_refused(name: str, tmp_path: Path) -> None:
+    output = tmp_path / name
+    output.write_bytes(b"any")
+    assert_refused(
+        call("scrub", output, "--hosts", "-o", tmp_path / "copy"),
+        f"`{output}` is no report, and `scrub` copies reports alone",
+    )
