@@ -204,6 +204,20 @@ def _sign_blocks(data: bytes) -> bytes:
     return bytes(signed)
 
 
+def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> bytes:
+    """Change the bytes of one frame, unpacked or packed."""
+    frames, at = {}, 0
+    for name, size in sizes.items():
+        frames[name], at = data[at : at + size], at + size
+    name = choices.pick(sorted(frames))
+    if choices.below(6):
+        frames[name] = zlib.compress(change_bytes(zlib.decompress(frames[name]), choices, block=16))
+    else:
+        frames[name] = change_bytes(frames[name], choices, block=16)
+    sizes.update({name: len(frame) for name, frame in frames.items()})
+    return b"".join(frames.values())
+
+
 def scrub_all(source: Path, output: Path) -> None:
     """Copy each report with pseudonyms; the numbers of rows are equal."""
     for path in sorted(source.iterdir()):
