@@ -19,13 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nsys_pp.commands.align import AlignResult, align
-    from nsys_pp.commands.baseline import (
-        BaselineList,
-        TagResult,
-        list_baselines,
-        remove_baseline,
-        tag_baseline,
-    )
     from nsys_pp.commands.chart import ChartResult, chart
     from nsys_pp.commands.check import CheckResult, check
     from nsys_pp.commands.compare import COMPARE_TABLES, CompareResult, compare
@@ -47,9 +40,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "nsys_pp.commands.align": ("AlignResult", "align"),
-    "nsys_pp.commands.baseline": (
-        *("BaselineList", "TagResult", "list_baselines", "remove_baseline", "tag_baseline"),
-    ),
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
     "nsys_pp.commands.check": ("CheckResult", "check"),
     "nsys_pp.commands.compare": ("COMPARE_TABLES", "CompareResult", "compare"),
@@ -74,7 +64,6 @@ __all__ = [
     "PIPELINE_TABLES",
     "SUMMARY_TABLES",
     "AlignResult",
-    "BaselineList",
     "BatchOptions",
     "ChartResult",
     "CheckResult",
@@ -96,7 +85,6 @@ __all__ = [
     "ScrubResult",
     "SqlResult",
     "SummaryResult",
-    "TagResult",
     "__version__",
     "align",
     "chart",
@@ -105,17 +93,14 @@ __all__ = [
     "explain_jobs",
     "extract",
     "info",
-    "list_baselines",
     "merge",
     "open_output",
     "pipeline",
     "project",
-    "remove_baseline",
     "report",
     "scrub",
     "sql",
     "summarise",
-    "tag_baseline",
 ]
 
 

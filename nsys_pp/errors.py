@@ -44,10 +44,6 @@ class ClockError(NsysPPError):
     """Clock options that the reports contradict: an unknown machine, an impossible offset."""
 
 
-class BaselineError(NsysPPError):
-    """A baseline that does not exist, or cannot be read or written."""
-
-
 class UnforeseenError(NsysPPError):
     """An error inside the processing of one report that nsys-pp has no words for: a defect of nsys-pp or of a library.
 

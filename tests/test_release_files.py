@@ -11,9 +11,6 @@ from types import ModuleType
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from nsys_pp.commands.docs import list_pages, read_page
-from nsys_pp.errors import OptionError
-
 ROOT = Path(__file__).parent.parent
 
 
@@ -92,14 +89,3 @@ def test_the_container_file_has_known_instructions() -> None:
     assert set(words) <= {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
     assert words[0] == "FROM"
     assert words.count("ENTRYPOINT") == 1
-
-
-def test_pages_that_hints_name_are_installed() -> None:
-    code = "".join(path.read_text() for path in (ROOT / "nsys_pp").rglob("*.py"))
-    named = set(re.findall(r"(?<![\w/])docs/[a-z-]+\.md", code))
-    assert len(named) >= 2
-    for name in named:
-        assert read_page(name).startswith("# ")
-    assert "batch/ssh.sh" in list_pages()
-    with pytest.raises(OptionError, match="unknown page `presest`"):
-        read_page("presest")

@@ -10,7 +10,6 @@ import click
 import polars as pl
 
 from nsys_pp.cli import main
-from nsys_pp.cli.man_pages import LITERAL, split_paragraphs
 from nsys_pp.cli.sections import LOGGING, SECTIONS
 from nsys_pp.commands.sql import list_sql_columns
 from nsys_pp.frames.table import AnyTable, describe_columns
@@ -20,6 +19,7 @@ from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
 from nsys_pp.tables.training.registry import WORK_TABLES
 
 _PROGRAM = "nsys-pp"
+_LITERAL = "\b"  # before a paragraph whose lines are kept
 
 
 def write_reference(folder: Path) -> list[str]:
@@ -46,7 +46,7 @@ def format_commands() -> dict[str, str]:
 
 def _format_command(command: click.Command, name: str, parent: click.Context, marks: str) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent)
-    summary, *description = split_paragraphs(command.help or "")
+    summary, *description = _split_paragraphs(command.help or "")
     yield f"{marks} {context.command_path}"
     yield from ("", _escape(" ".join(summary.split())), "")
     usage = " ".join(command.collect_usage_pieces(context))
@@ -59,6 +59,10 @@ def _format_command(command: click.Command, name: str, parent: click.Context, ma
             found = command.get_command(context, inner)
             if found is not None:
                 yield from ("", *_format_command(found, inner, context, f"{marks}#"))
+
+
+def _split_paragraphs(text: str) -> list[str]:
+    return [part for part in re.split(r"\n\s*\n", text.strip("\n")) if part.strip()]
 
 
 def _format_options(context: click.Context, command: click.Command, marks: str) -> Iterator[str]:
@@ -76,8 +80,8 @@ def _format_options(context: click.Context, command: click.Command, marks: str) 
 
 def _format_paragraph(paragraph: str) -> list[str]:
     """Format a paragraph; an example keeps its lines."""
-    if paragraph.lstrip("\n ").startswith(LITERAL):
-        lines = paragraph.replace(LITERAL, "").strip("\n").split("\n")
+    if paragraph.lstrip("\n ").startswith(_LITERAL):
+        lines = paragraph.replace(_LITERAL, "").strip("\n").split("\n")
         title, *rest = [line for line in lines if line.strip()]
         return [_escape(title.strip()), "", "```text", *(line.strip() for line in rest), "```"]
     return [_escape(" ".join(paragraph.split()))]

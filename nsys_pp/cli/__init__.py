@@ -40,7 +40,6 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "chart": "Draw a pipeline as an HTML page, SVG or PNG.",
     "summary": "Summarise time by operator, kernel, copy, and idle cause.",
     "compare": "Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.",
-    "baseline": "Keep the sums of good runs, and list their history.",
     "project": "Project NVTX ranges onto the GPU operations they launch.",
     "info": "Show the contents of reports, and missing tables.",
     "check": "Check reports for damage, impossible values and lost events.",
@@ -49,15 +48,10 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "extract": "Write a part of each report, ready for merge and summary.",
     "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
-    "cache": "Show or clear the cache of exported reports.",
-    "docs": "Print a page of the documentation that hints name.",
-    "shell-setup": "Install shell completion and manual pages.",
 }
 _COMMANDS = Registry[click.Command](
     {
-        name: f"nsys_pp.cli.{attribute}:{attribute}"
-        for name in _DESCRIPTIONS
-        for attribute in [name.replace("-", "_")]
+        name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS
     }
 )
 

@@ -3,81 +3,54 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.log import log_output
 from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
+from nsys_pp.cli.options.output import format_option
 from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.training import run_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
-from nsys_pp.frames.choices import CLOCKS_SUFFIX
-from nsys_pp.units import format_bytes, format_count
 
 
 @click.command(cls=SectionCommand)
 @format_option(["table", "json"], default="table", default_text="table")
-@output_option(default_text="the table alone")
-@force_option
 @input_options
-@run_options
 @clock_and_rank_options
 @work_options
 @wait_options
 @keep_going_option
 @result_options
 @click.pass_context
-def align(
-    ctx: click.Context,
-    /,
-    reports: tuple[str, ...],
-    format: str,
-    output: Path | None,
-    **options: Any,
-) -> None:
+def align(ctx: click.Context, /, reports: tuple[str, ...], format: str, **options: Any) -> None:
     """Align the clocks of all machines, with error bounds.
 
     A collective ends on all its ranks at the same time, and a message ends after it began: these
     constraints align clocks to microseconds, where UTC is off by milliseconds. `merge` aligns
     clocks in the same way.
 
-    With -o, the clocks are also written to a file, with the rows of a trace that depend on all reports:
-    `nsys-pp merge --clocks` draws the reports of one machine by them, where they are. Parts of
-    `--detail jobs` suffice as inputs.
-
     \b
-    Examples:
+    Example:
       nsys-pp align node*/report*.sqlite
-      nsys-pp align parts/ -o run.nsclocks
     """
     from nsys_pp.cli.screen import open_screen
     from nsys_pp.commands.align import CLOCK_TABLE
     from nsys_pp.frames.table import FilledTable
     from nsys_pp.write.tables.terminal import print_tables
 
-    if output == STANDARD_OUTPUT or (output is not None and output.suffix != CLOCKS_SUFFIX):
-        raise click.UsageError(
-            f"`-o` is a file of clocks for `merge --clocks`; expected a name that ends in {CLOCKS_SUFFIX}"
-        )
     with show_progress() as progress:
-        aligned = nsys_pp.align(reports, output, progress=progress, **options)
+        aligned = nsys_pp.align(reports, progress=progress, **options)
     if format == "json":
         click.echo(json.dumps(_describe_clocks(aligned), indent=2, ensure_ascii=False))
     else:
         frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
         with open_screen() as console:
             print_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], console=console)
-    if output is not None:
-        size, count = format_bytes(output.stat().st_size), format_count(len(aligned.paths), "report")
-        log_output(f"Wrote {output} ({size}): clocks of {count}, for `nsys-pp merge --clocks`.", output)
     exit_if_skipped(ctx, aligned.skipped, aligned.row_counts)
 
 

@@ -11,7 +11,6 @@ import click
 import nsys_pp
 from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
 from nsys_pp.cli.log import log, log_notes, log_output, record_rows, record_verdict
-from nsys_pp.cli.options.baselines import baselines_option
 from nsys_pp.cli.options.batch import keep_going_option, work_options
 from nsys_pp.cli.options.clock import clock_and_rank_options
 from nsys_pp.cli.options.inputs import nsys_option
@@ -44,7 +43,7 @@ _PAGES = (".html", ".htm")
     cls=SectionArgument,
     section=OUTPUT,
     text="The run to compare with: a report, a part, a folder of them, or a quoted pattern, with its steps as in"
-    " runs/7:10:14; or baseline:NAME, of `nsys-pp baseline tag`.",
+    " runs/7:10:14.",
 )
 @click.argument(
     "b",
@@ -81,7 +80,6 @@ _PAGES = (".html", ".htm")
     help="Compare runs that differ in this, although times depend on it, without the tables that it affects."
     " Repeatable.",
 )
-@baselines_option
 @limit_option(20, default_text="20 in tables; all rows in other formats")
 @training_options
 @clock_and_rank_options
@@ -110,7 +108,6 @@ def compare(
     Examples:
       nsys-pp compare before/ after/ --fail-on 'bubble>5%' --fail-on 'step>3%'
       nsys-pp compare run/:10:14 run/:20:24 -o change.html
-      nsys-pp compare baseline:main after/
     """
     page = None if output in (None, STANDARD_OUTPUT) else output
     if page is not None and page.suffix not in _PAGES:

@@ -53,14 +53,10 @@ def extract(
     reports, and only the parts have to be copied. Complete, up-to-date parts are kept: an interrupted
     extraction continues where it stopped.
 
-    With one file as output for several inputs, it is a group part: it holds the parts of all, as of a
-    node, and is read like them. Inputs can be parts and group parts, too: they are copied, of a node
-    into those of a run; with --detail jobs without their traces, for clocks and tables.
-
     \b
     Examples:
       nsys-pp extract report.sqlite -o report.nspart
-      nsys-pp extract node07/ -o node07.nspart
+      nsys-pp extract node07/ -o parts/
     """
     if output == STANDARD_OUTPUT:
         raise click.UsageError("a part cannot be printed; choose a file with `-o`")
@@ -74,30 +70,10 @@ def extract(
             progress=progress,
             **{**options, **explicit_drawing(ctx)},
         )
-    if result.group is not None:
-        _log_group(result.group, result.parts)
-        exit_if_skipped(ctx, result.skipped, result.row_counts)
-        return
     names = cut_common_folder([part.report for part in result.parts])
     for part, name in zip(result.parts, names, strict=True):
         _log_part(part, name)
     exit_if_skipped(ctx, result.skipped, result.row_counts)
-
-
-def _log_group(group: Path, parts: list[ExtractedPart]) -> None:
-    """Log a group part in a few words."""
-    size, count = format_bytes(group.stat().st_size), format_count(len(parts), "part")
-    kept = sum(not part.is_new for part in parts)
-    if kept == len(parts):
-        message = f"already there: {group} ({size}), {count}"
-        log(message, event="already there", facts={"outputs": describe_outputs([group])})
-        return
-    contents = format_count(sum(part.slices for part in parts), "slice")
-    if jobs := sum(part.jobs for part in parts):
-        contents += f" and {format_count(jobs, 'job')}"
-    contents += f" on {format_count(sum(part.gpus for part in parts), 'GPU')}"
-    already = f", {kept:,} of them already there" if kept else ""
-    log_output(f"Wrote {group} ({size}): {count}{already}; {contents}.", group)
 
 
 def _log_part(part: ExtractedPart, report: str) -> None:

@@ -26,7 +26,7 @@ from nsys_pp.cli.options.projection import projection_options
 from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import OUTPUT, RANKS, SectionCommand, option
+from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
 from nsys_pp.units import format_bytes, format_count
 from nsys_pp.write.tables.format_registry import SUFFIXES
 from nsys_pp.write.trace_format_registry import TRACE_FORMATS
@@ -38,14 +38,6 @@ _UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"
 @output_option("run.pftrace")
 @format_option([*TRACE_FORMATS], default_text="chrome for .json and .json.gz, else perfetto")
 @split_options
-@option(
-    "--clocks",
-    section=RANKS,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File of `nsys-pp align -o`: draw on its clocks, with the jobs and messages of the whole run. Inputs are some reports of the"
-    " run, usually of one machine; with a folder as output, a trace of each machine.",
-)
 @force_option
 @option(
     "--open",
@@ -115,11 +107,6 @@ def merge(
 def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool) -> None:
     """Log the written files, and a note if one is larger than a browser opens."""
     output, index = merged.output, merged.index
-    if output.is_dir():
-        for file in merged.files:
-            size, count = format_bytes(file.size_bytes), format_count(file.slice_count or 0, "slice")
-            log_output(f"Wrote {file.path} ({size}): {count}.", file.path)
-        return
     size = format_bytes(output.stat().st_size)
     view = (
         "" if is_opened else f" To view it: `nsys-pp open {output}`, or drop it on https://ui.perfetto.dev."
@@ -134,9 +121,6 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
         total = format_bytes(sum(file.size_bytes for file in merged.files))
         log_output(f"Wrote {output} ({size}): overview of all ranks, steps, jobs and messages.{view}", output)
         traces = format_count(len(merged.files), "trace")
-        if any(file.slice_count is None for file in merged.files) or not merged.files:
-            log_output(f"Wrote {index}: page of {traces} ({total}), which their machines wrote.", index)
-            return
         log_output(
             f"Wrote {index.parent} ({total}): {traces}, one per"
             f" {_UNITS[merged.split]}: {run} {index} lists them; `--split none` writes one trace.",

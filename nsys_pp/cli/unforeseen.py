@@ -7,7 +7,6 @@ import traceback
 
 import click
 
-from nsys_pp.cli.address_space import explain_shortage
 from nsys_pp.cli.interrupts import is_interrupt
 from nsys_pp.errors import REPORT_IT, NsysPPError, UnforeseenError, describe_unforeseen
 
@@ -24,7 +23,9 @@ def is_unforeseen(error: BaseException) -> bool:
 
 def explain_unforeseen(error: BaseException) -> tuple[str, str]:
     """Return the message and the hint of an unforeseen error."""
-    return explain_shortage(error) or (f"unforeseen {describe_unforeseen(error)}", REPORT_IT)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", "raise the memory limit of the job, or process fewer reports at once"
+    return f"unforeseen {describe_unforeseen(error)}", REPORT_IT
 
 
 def trace_unforeseen(error: BaseException) -> str:

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.errors import OptionError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, label_reports, read_inputs, survey_any_input
-from nsys_pp.run.options import Inputs, RunOptions, check_keywords
+from nsys_pp.run.inputs import Input, label_reports, survey_any_input
+from nsys_pp.run.options import ClockOptions, Inputs, check_keywords
 from nsys_pp.run.run import Run
-from nsys_pp.run.run_clocks import write_clocks
 from nsys_pp.tables.clocks import CLOCK_TABLE as CLOCK_TABLE
-from nsys_pp.write.files import check_output
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -34,35 +31,19 @@ class AlignResult(ShortRepr):
     row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
-def align(
-    inputs: Inputs, output: str | Path | None = None, *, force: bool = False, **options: Unpack[RunOptions]
-) -> AlignResult:
+def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
     """Align the clocks of all reports, as `merge` does, and return their offsets and error bounds.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns. Parts of detail "jobs" suffice.
-        output: File to write, for `clocks` of `nsys_pp.merge`: clocks and bounds of all reports, and the rows of a trace that depend on all
-            of them (steps, jobs, messages with their arrows).
-        force: Replace an existing file.
-        options: See `nsys_pp.RunOptions`; those of the training count for the output alone. `steps` is not possible.
+        options: See `nsys_pp.ClockOptions`.
 
     Raises:
-        OptionError: `steps` is set.
-        OutputError: The output exists, or cannot be written.
         ReportError: A report cannot be read, or is named twice; with `keep_going`, none can be read.
         ClockError: An offset is of an unknown machine.
     """
-    check_keywords(options, RunOptions)
-    if options.get("steps") is not None:
-        raise OptionError("steps", "clocks are of all steps; omit `--steps`")
-    batch = Batch(inputs, options)
-    if output is None:
-        run = Run(batch, options, read=_read_inputs, last_stage="clocks")
-    else:
-        target = Path(output)
-        check_output(target, force=force, inputs=batch.paths)
-        run = Run(batch, options, read=_read_training)
-        write_clocks(run, target, force=force)
+    check_keywords(options, ClockOptions)
+    run = Run(Batch(inputs, options), options, read=_read_inputs, last_stage="clocks")
     paths = [recorded.path for recorded in run.inputs]
     return AlignResult(
         clocks=run.clocks.table,
@@ -71,10 +52,6 @@ def align(
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
-
-
-def _read_training(run: Run) -> list[Input]:
-    return read_inputs(run.batch, run.job_options, doing="reading")
 
 
 def _read_inputs(run: Run) -> list[Input]:

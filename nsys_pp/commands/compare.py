@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from nsys_pp.commands.baseline import load_baseline
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.run_names import RunName, parse_run_name
 from nsys_pp.commands.run_sums import sum_run
@@ -81,7 +80,6 @@ def compare(
     steps_b: StepWindow | str | None = None,
     gates: str | Sequence[str] = (),
     allow_different: str | Collection[str] = (),
-    baselines: str | Path | None = None,
     output: str | Path | None = None,
     title: str | None = None,
     force: bool = False,
@@ -90,15 +88,14 @@ def compare(
     """Compare two runs: steps, bubbles, stages, ranks, links, kinds of job, kernels.
 
     Args:
-        a: Baseline run: reports, parts, folders of them, or glob patterns, with its steps at the end of a text, as in
-            `runs/7:10:14`; or `baseline:NAME`, of `tag_baseline`.
+        a: Run to compare with: reports, parts, folders of them, or glob patterns, with its steps at the end of a text,
+            as in `runs/7:10:14`.
         b: Run to judge, likewise. It can be the same run with other steps.
         steps_a: Steps of A, apart from its name; `steps` applies to both runs.
         steps_b: Steps of B.
         gates: Limits for B, as in `bubble>5%` (`nsys_pp.tables.compare.gates`).
         allow_different: Aspects in which the runs may differ although times depend on them: "steps", "stages", "jobs",
             "operations".
-        baselines: Folder or file of baselines, as for `tag_baseline`.
         output: Page to write.
         title: Heading of the page. Default: the name of the output.
         force: Replace an existing page.
@@ -107,7 +104,6 @@ def compare(
     Raises:
         ReportError: A report cannot be read, or is named twice in one run.
         MissingDataError: A run has no GPU operations.
-        BaselineError: A baseline does not exist, or cannot be read.
         ComparisonError: The runs cannot be compared.
         GateError: A gate is invalid, or the runs lack its quantity.
         OutputError: The page exists, or cannot be written.
@@ -124,7 +120,7 @@ def compare(
         parse_run_name(a, steps=steps_a, option="steps_a"),
         parse_run_name(b, steps=steps_b, option="steps_b"),
     )
-    names, sums, results = _read(runs, baselines, options)
+    names, sums, results = _read(runs, options)
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
     samples = [_select(run, comparability) for run in sums]
@@ -137,13 +133,7 @@ def compare(
         **compared,
     }
     failures = check_gates(compared, parsed)
-    # the newest baseline of a name is another one each time
-    notes = [
-        f"{letter} is {name}"
-        for letter, name in zip("AB", names, strict=True)
-        if name.startswith("baseline:")
-    ]
-    notes += [f"{name}: {note}" for name, result in results for note in result.training.notes]
+    notes = [f"{name}: {note}" for name, result in results for note in result.training.notes]
     if target is not None:
         source = ComparisonSource(
             title=target.stem if title is None else title,
@@ -175,7 +165,7 @@ def compare(
 
 
 def _read(
-    runs: tuple[RunName, RunName], baselines: str | Path | None, options: RunOptions
+    runs: tuple[RunName, RunName], options: RunOptions
 ) -> tuple[tuple[str, str], tuple[RunSums, RunSums], list[tuple[str, PipelineResult]]]:
     """Read both runs: their names, their sums, and the analyses of runs that were read.
 
@@ -185,11 +175,6 @@ def _read(
     sums: list[RunSums] = []
     results: list[tuple[str, PipelineResult]] = []
     for number, (letter, run) in enumerate(zip("AB", runs, strict=True)):
-        if run.baseline:
-            name, loaded = load_baseline(run.baseline, baselines=baselines, window=run.window)
-            names.append(name)
-            sums.append(loaded)
-            continue
         own: RunOptions = {**options, "progress": split_progress(options.get("progress"), number, 2)}
         if run.window is not None:
             own["steps"] = run.window

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from msgspec.structs import replace
 
+from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.conform import ShortRepr
-from nsys_pp.frames.part import SUFFIX
+from nsys_pp.frames.part import PartOptions
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch, Skipped
@@ -25,14 +27,12 @@ from nsys_pp.run.options import (
     check_keywords,
     parse_part_options,
 )
-from nsys_pp.run.part_groups import extract_group, is_group
 from nsys_pp.run.parts import (
     ExtractedPart,
     check_target,
     describe_hosts,
     extract_file,
     name_outputs,
-    settle_options,
 )
 from nsys_pp.run.row_counts import collect_row_counts
 from nsys_pp.write.spool import make_scratch
@@ -46,7 +46,6 @@ class ExtractResult(ShortRepr):
     """Parts of all reports."""
 
     parts: list[ExtractedPart]  # in order of the reports
-    group: Path | None  # the file with all parts; None: each has its own
     skipped: Skipped
     row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
@@ -63,23 +62,21 @@ def extract(
     force: bool = False,
     **options: Unpack[JobOptions],
 ) -> ExtractResult:
-    """Write each report as a part, or all as one group part; `merge` and other commands accept parts in place of reports.
+    """Write each report as a part; `merge` and other commands accept parts in place of reports.
 
     A part that exists, complete and as it would be made again, is kept; one that is damaged, of another
     version, of other options or older than its report is made again. A file appears complete or not at all,
     also if several processes extract the same report at the same time.
 
     Args:
-        inputs: Reports, parts, group parts, folders of them, or glob patterns. Parts are copied; in a folder, they count where
-            one file is written, instead of their reports unless they are older.
-        output: A part, for one report; a group part, for several; or a folder, by default the current one, where parts are named
-            after their reports; for several reports the folder is made, unless its name is that of a part.
-        detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the parts, else "kernels". Of parts,
-            "jobs" makes copies without the blocks of a trace.
-        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default: those of the parts, else "kernel".
-        scope: Launches that count for a range: "thread", "process" or "auto". Default: that of the parts, else "auto".
+        inputs: Reports, folders of them, or glob patterns.
+        output: A part, for one report; or a folder, by default the current one, where parts are named after their
+            reports. For several reports the folder is made.
+        detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: "kernels".
+        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default: "kernel".
+        scope: Launches that count for a range: "thread", "process" or "auto". Default: "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all". Default: those of the parts, else none.
+        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all".
         force: Make all parts again, and replace other existing files.
         options: See `nsys_pp.JobOptions`.
 
@@ -93,19 +90,12 @@ def extract(
         check_choice("detail", detail, DETAILS)
     asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
     target = None if output is None else Path(output)
-    is_one = target is not None and target.suffix == SUFFIX and not target.is_dir()
-    batch = Batch(inputs, options, with_parts=is_one, without=target if is_one else None)
-    if is_group(batch.paths, target):
-        assert target is not None
-        extracted, group = extract_group(batch, target, asked, force=force), target
-    else:
-        extracted, group = _extract_files(batch, target, asked, force=force), None
+    batch = Batch(inputs, options, with_parts=False)
+    extracted = _extract_files(batch, target, asked, force=force)
     if hosts := [path for path, part in extracted.items() if part.is_host]:
         warnings.warn(describe_hosts(hosts, has_rows=True), stacklevel=3)
     counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
-    return ExtractResult(
-        parts=list(extracted.values()), group=group, skipped=batch.skipped, row_counts=counts
-    )
+    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)
 
 
 def _extract_files(
@@ -115,13 +105,15 @@ def _extract_files(
     paths = batch.paths
     outputs = dict(zip(paths, name_outputs(paths, output), strict=True))
     for path, target in outputs.items():
+        if is_part(path):
+            raise ReportError(f"`{path}` is a part already", "extract takes reports; every other command reads parts")
         check_target(path, target, force=force)
     with ExitStack() as stack:
         scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         work = partial(
             extract_file,
             outputs=outputs,
-            options=settle_options(asked, next(filter(is_part, paths), None)),
+            options=replace(PartOptions(), **{name: value for name, value in asked.items() if value is not None}),
             asked=asked,
             force=force,
             nsys=batch.nsys,

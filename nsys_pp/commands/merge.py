@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsys_pp.commands.merge_on_clocks import merge_on_clocks
 from nsys_pp.commands.merge_result import MergeResult as MergeResult
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
@@ -53,7 +52,6 @@ def merge(
     show: str | Sequence[str] | None = None,
     split: Split = "auto",
     max_events: int = MAX_EVENTS,
-    clocks: str | Path | None = None,
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> MergeResult:
@@ -82,10 +80,6 @@ def merge(
             "step" needs the reports; Chrome's format is one trace.
         max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the capacity of
             Perfetto's UI in a browser, as measured.
-        clocks: File of `nsys_pp.align` with the clocks of the run and the rows that depend on all of its reports: nothing is
-            aligned, and the inputs are some reports of the run, as those of one machine. Their trace is that of
-            their machine with `split="machine"`, to the byte. Where the output is a folder, a trace of each machine is written, with
-            the name that the page of the run links; with `split="machine"`, the overview and that page.
         force: Replace existing outputs.
         options: See `nsys_pp.RunOptions`; with `steps`, all other time is omitted.
 
@@ -104,9 +98,8 @@ def merge(
     check_least("max_events", max_events, 1)
     target = Path(output)
     trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
-    if clocks is None:
-        check_output(target, force=force)
-        split = _settle_split(split, trace_format, target, force=force)
+    check_output(target, force=force)
+    split = _settle_split(split, trace_format, target, force=force)
     content = TraceContent(
         format=trace_format,
         part_options=parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show),
@@ -117,24 +110,6 @@ def merge(
         by_steps=split == "step",
     )
     batch = Batch(inputs, options)
-    if clocks is not None:
-        return merge_on_clocks(
-            batch, target, content, options, Path(clocks), split=split, max_events=max_events, force=force
-        )
-    return _merge_aligned(batch, target, content, options, split=split, max_events=max_events, force=force)
-
-
-def _merge_aligned(
-    batch: Batch,
-    target: Path,
-    content: TraceContent,
-    options: RunOptions,
-    *,
-    split: Split,
-    max_events: int,
-    force: bool,
-) -> MergeResult:
-    """Align all reports, and write their trace or traces."""
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
@@ -183,7 +158,7 @@ def _note_detail(run: Run, detail: Detail | None) -> list[str]:
         return []
     return [
         f"{format_count(count, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges and kernels, merge parts of"
-        " more detail, or let each machine draw its own (`--clocks`)"
+        " more detail"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Names of compared runs: inputs with steps, as in `runs/7:10:14`, or a baseline, as in `baseline:main`."""
+"""Names of compared runs: inputs with steps, as in `runs/7:10:14`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from nsys_pp.run.options import Inputs, StepWindow, parse_steps
 
 _WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)
 _WITH_STEP = re.compile(r"(?P<path>.+):(?P<step>\d{1,30})", re.DOTALL)
-_BASELINE = "baseline:"
 
 
 class RunName(Struct, frozen=True, kw_only=True):
     """A run to compare.
 
     Attributes:
-        inputs: Its reports; () for a baseline.
-        baseline: Reference of a baseline; "": it is none.
+        inputs: Its reports.
         window: Its steps; None: those of all runs.
     """
 
-    inputs: str | Path | tuple[str | Path, ...] = ()
-    baseline: str = ""
+    inputs: str | Path | tuple[str | Path, ...]
     window: StepWindow | None = None
 
 
@@ -35,10 +32,10 @@ def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) 
     """Parse the name of a run.
 
     A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a `:FIRST:LAST` at
-    its end is its steps. `baseline:` at the start is a baseline; `./baseline:x` is a path.
+    its end is its steps.
 
     Args:
-        run: Reports, with steps at the end of a text, or a baseline.
+        run: Reports, with steps at the end of a text.
         steps: Steps of the run, apart from its name; None: those at the end of the name.
         option: Keyword of `steps`, for errors.
 
@@ -53,8 +50,6 @@ def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) 
     if own is not None and window is not None:
         raise OptionError(option, f"steps of `{path}` are given twice: in `{run}` and by `{option}`")
     window = window if own is None else parse_steps_of(own, option)
-    if path.startswith(_BASELINE):
-        return RunName(baseline=path.removeprefix(_BASELINE), window=window)
     return RunName(inputs=path, window=window)
 
 
@@ -64,8 +59,8 @@ def split_steps(text: str) -> tuple[str, str | None]:
     Raises:
         OptionError: The name ends in a single step.
 
-    >>> split_steps("runs/7:10:14"), split_steps("a:b"), split_steps("a::14"), split_steps("baseline:main:3:")
-    (('runs/7', '10:14'), ('a:b', None), ('a', ':14'), ('baseline:main', '3:'))
+    >>> split_steps("runs/7:10:14"), split_steps("a:b"), split_steps("a::14")
+    (('runs/7', '10:14'), ('a:b', None), ('a', ':14'))
     """
     if _is_path(text):
         return text, None
@@ -73,7 +68,7 @@ def split_steps(text: str) -> tuple[str, str | None]:
     if match is not None:
         return match["path"], match["steps"]
     single = _WITH_STEP.fullmatch(text)
-    if single is not None and (_is_path(single["path"]) or single["path"].startswith(_BASELINE)):
+    if single is not None and _is_path(single["path"]):
         step = int(single["step"])
         raise OptionError(
             "steps",

@@ -11,11 +11,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.commands.pipeline import PipelineResult
-from nsys_pp.frames.aggregates import RunFacts, RunSums
+from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.model.contents import name_titles
 from nsys_pp.run.options import StepWindow
-from nsys_pp.tables.compare.sums import describe_training, median_step, sample_training
-from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE
+from nsys_pp.tables.compare.sums import describe_training, sample_training
 
 
 def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
@@ -46,8 +45,6 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
         options="; ".join(
             sorted({f"--ops {','.join(sorted(made.ops))} --scope {made.scope}" for made in options})
         ),
-        step_ns=median_step(samples),
-        mfu_fraction=_find_mfu(result),
     )
     return RunSums(facts=facts, samples=samples)
 
@@ -64,31 +61,6 @@ def format_window(window: StepWindow | None) -> str:
     return f"{first}:{last}"
 
 
-def select_steps(sums: RunSums, window: StepWindow) -> RunSums:
-    """Select the samples of some steps, in place of their run: for baselines, whose reports are gone.
-
-    Args:
-        sums: Sums of a run.
-        window: Its steps to keep.
-    """
-    first, last = window
-    is_inside = pl.lit(True)
-    if first is not None:
-        is_inside &= pl.col("step") >= first
-    if last is not None:
-        is_inside &= pl.col("step") < last
-    samples = {name: frame.filter(is_inside) for name, frame in sums.samples.items()}
-    steps = tuple(
-        step
-        for step in sums.facts.steps
-        if (first is None or step >= first) and (last is None or step < last)
-    )
-    facts: RunFacts = replace(
-        sums.facts, steps=steps, window=format_window(window), step_ns=median_step(samples)
-    )
-    return RunSums(facts=facts, samples=samples)
-
-
 def _count_gpus(result: PipelineResult) -> dict[str, int]:
     """Count lanes by the name of their GPU."""
     keys = ["report", "process_key", "device_id"]
@@ -96,14 +68,6 @@ def _count_gpus(result: PipelineResult) -> dict[str, int]:
         result.run.roster.select(*keys, "gpu_name"), on=keys, how="left"
     )["gpu_name"]
     return dict(Counter(names.fill_null("unknown GPU").to_list()))
-
-
-def _find_mfu(result: PipelineResult) -> float | None:
-    """Return the median model FLOPs utilisation; None without the work of a step."""
-    if result.work is None:
-        return None
-    median = result.tables([UTILISATION_TABLE.name])[UTILISATION_TABLE.name]["mfu_fraction"].median()
-    return median if isinstance(median, float) else None
 
 
 def _mark(fingerprint: int) -> str:

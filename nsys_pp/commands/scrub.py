@@ -10,7 +10,6 @@ from itertools import takewhile
 from pathlib import Path
 
 from nsys_pp.errors import OutputError, ReportError
-from nsys_pp.frames.choices import CLOCKS_SUFFIX
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read import find_reports
@@ -24,7 +23,7 @@ from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_rep
 from nsys_pp.units import format_count
 from nsys_pp.write.files import check_output, translate_errors
 
-_SCRUBBED_SUFFIXES = (PART_SUFFIX, CLOCKS_SUFFIX, ".pftrace", ".perfetto-trace", ".json", ".json.gz")
+_SCRUBBED_SUFFIXES = (PART_SUFFIX, ".pftrace", ".perfetto-trace", ".json", ".json.gz")
 """Of outputs of nsys-pp, which have no environment, command lines or unused texts."""
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import define_projection_table, project
-from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
@@ -31,7 +30,7 @@ SQL_COLUMNS = build_schema(
         "table": pl.String,
         "column": pl.String,
         "type": pl.String,
-        "meaning": pl.String,
+        "meaning": pl.String,  # "" for the columns of frames, whose names say it
     },
     name="SQL_COLUMNS",
 )
@@ -116,7 +115,7 @@ def list_sql_columns() -> pl.DataFrame:
 def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
     tables: dict[str, list[tuple[str, Any, str]]] = {}
     for name, frame in _RUN_FRAMES.items():
-        tables[name] = [(column, dtype, MEANINGS[name][column]) for column, dtype in frame.schema.items()]
+        tables[name] = [(column, dtype, "") for column, dtype in frame.schema.items()]
     tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
     for name, table in PIPELINE_TABLES.items():
         tables[name] = [*_describe(table)]

@@ -357,10 +357,6 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         options: Operations that count, and scope of launches, as options of `nsys-pp extract`.
         bound_ns: Largest error bound of the clocks; None: unknown.
         is_on_one_clock: The times of all lanes can be compared.
-        step_ns: Median length of a step; None: unknown.
-        bubble_fraction: Median share of a step without compute.
-        compute_fraction: Median share of a step with kernels other than communication.
-        mfu_fraction: Median model FLOPs utilisation; None: the work of a step is unknown.
     """
 
     made_by: str = ""
@@ -390,10 +386,6 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: str = ""
     bound_ns: int | None = None
     is_on_one_clock: bool = True
-    step_ns: float | None = None
-    bubble_fraction: float | None = None
-    compute_fraction: float | None = None
-    mfu_fraction: float | None = None
 
 
 class RunSums(Struct, frozen=True, kw_only=True):

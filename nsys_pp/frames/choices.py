@@ -29,9 +29,6 @@ SHOW_KINDS: Mapping[str, str] = {
 }
 """Kinds of data that a trace has on request (`--show`)."""
 
-CLOCKS_SUFFIX = ".nsclocks"
-"""Extension of files with the clocks of a run, of `align -o` for `merge --clocks`."""
-
 ClockMode = Literal["collectives", "utc", "none"]
 CLOCK_MODES: tuple[ClockMode, ...] = ("collectives", "utc", "none")
 """Sources of the common clock of machines."""

@@ -65,28 +65,6 @@ def drop_old_exports(folder: Path, used: Path | None = None) -> None:
                 export.unlink()
 
 
-def clear_cache() -> tuple[Path, int, int]:
-    """Remove all exports from the cache.
-
-    Returns:
-        The folder, the number of removed exports, and their bytes.
-
-    Raises:
-        ReportError: One cannot be removed.
-    """
-    folder, size, count = find_cache(), 0, 0
-    for export in list_exports(folder):
-        try:
-            size += export.stat().st_size
-            export.unlink()
-        except FileNotFoundError:  # by another process
-            continue
-        except OSError as error:
-            raise ReportError(f"`{export}` cannot be removed: {error.strerror}", "ask its owner") from None
-        count += 1
-    return folder, count, size
-
-
 def list_exports(folder: Path) -> list[Path]:
     """List the exports in a cache; empty without a cache."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
-from nsys_pp.read.part_groups import find_group, find_stored, is_part, list_group
+from nsys_pp.read.part_damage import is_part
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 
@@ -27,7 +27,6 @@ def find_reports(
     *,
     with_parts: bool = False,
     absent: dict[str, ReportError] | None = None,
-    without: Path | None = None,
 ) -> list[Path]:
     """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
 
@@ -38,14 +37,11 @@ def find_reports(
     not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
     folders are listed only `with_parts`, then instead of the report in the same folder, unless they are older.
     A link to a report of its folder, or to another report of the same input, is this report, listed once by its own name.
-    A link to no file is listed: to read it is the error. In place of a group part, its parts are listed, in its order; in
-    folders, they count as parts in the folder of their group. A part in a group can be named, too.
-    Suffixes are read in any case.
+    A link to no file is listed: to read it is the error. Suffixes are read in any case.
 
     Args:
         inputs: Files, folders, patterns.
         with_parts: Also list parts.
-        without: A file that is passed over in folders, as an output is.
         absent: Receives the error of each input that matches no file (yet), by the input, and of each folder inside an input that may
             not be read, by its path, instead of raising it.
 
@@ -59,10 +55,6 @@ def find_reports(
         unreadable: _Unreadable = None if absent is None else {}
         try:
             expanded = _expand(Path(named), suffixes, unreadable)
-            if without is not None:
-                expanded = [
-                    path for path in expanded if path == Path(named) or _resolve(path) != _resolve(without)
-                ]
         except ReportError as error:
             if absent is None:
                 raise
@@ -70,7 +62,7 @@ def find_reports(
             continue
         if absent is not None and unreadable:
             absent |= unreadable if expanded else {str(named): next(iter(unreadable.values()))}
-        for report in _list_parts_of_groups(expanded):
+        for report in expanded:
             real = _resolve(report)
             if real in found:
                 first, first_named = found[real]
@@ -108,20 +100,13 @@ def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> 
         raise unreadable_error(named, error) from None
     if is_folder:
         return [named] if is_table_directory(named) else _search(named, suffixes, unreadable)
-    if exists or named.is_symlink() or list_group(named):
+    if exists or named.is_symlink():
         return [named]
     if _NSYS_PATTERN.search(str(named)):
         return _match_nsys_pattern(named, suffixes, unreadable)
     if any(character in str(named) for character in "*?["):
         return _match(named, suffixes, unreadable)
     raise ReportError(f"`{named}` does not exist", "check the name and the folder")
-
-
-def _list_parts_of_groups(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield paths, and in place of each group part its parts; damaged groups remain, since to read them is the error."""
-    for path in paths:
-        parts = list_group(path) if is_part(path) or not path.exists() else None
-        yield from parts or [path]
 
 
 def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
@@ -216,15 +201,9 @@ def _drop_duplicates(reports: list[Path]) -> list[Path]:
     """Keep one of each `.nsys-rep` and its exports in the same folder."""
     by_origin: dict[tuple[Path, str], list[Path]] = {}
     for report in reports:
-        by_origin.setdefault((_find_folder(report), name_origin(report)), []).append(report)
+        by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
     kept = {path for same in by_origin.values() for path in _choose(same)}
     return [report for report in reports if report in kept]
-
-
-def _find_folder(report: Path) -> Path:
-    """Return the folder of a report; a part in a group counts as one in the folder of the group."""
-    group = find_group(report) if is_part(report) else None
-    return report.parent if group is None else group.parent / report.parent.relative_to(group)
 
 
 def name_origin(report: Path) -> str:
@@ -239,7 +218,7 @@ def _choose(same: list[Path]) -> list[Path]:
     reports = _choose_report([path for path in same if not is_part(path)])
     if not parts or not reports:
         return parts or reports
-    if len({find_stored(path) for path in parts}) > 1:
+    if len(parts) > 1:
         return [*parts, *reports]  # names do not show the part of these reports
     reported_ns = max(map(_changed_ns, reports))
     return [path for path in parts if _changed_ns(path) >= reported_ns] or reports
@@ -266,7 +245,7 @@ def _are_linked(first: Path, second: Path) -> bool:
 def _changed_ns(path: Path) -> int:
     """Return the time of the last change; before all others where there is no file, as at the end of a broken link."""
     try:
-        return find_stored(path).stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except OSError:
         return -1
 

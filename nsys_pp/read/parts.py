@@ -29,8 +29,7 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
 from nsys_pp.read.part_damage import EXTRACT_AGAIN, damaged_error
-from nsys_pp.read.part_groups import open_part_file
-from nsys_pp.read.unreadable import unreadable_error
+from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB
@@ -203,7 +202,8 @@ def check_part_blocks(path: Path) -> None:
 def _open(path: Path) -> Iterator[ZipFile]:
     """Open a part; convert all errors of reading into a `ReportError`."""
     try:
-        with open_part_file(path) as file, ZipFile(file) as archive:
+        check_regular(path)
+        with ZipFile(path) as archive:
             yield archive
     except OSError as error:
         if error.filename is None and error.errno in (None, errno.EINVAL):

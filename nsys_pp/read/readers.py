@@ -17,7 +17,7 @@ from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
-from nsys_pp.read.part_groups import find_stored, is_part
+from nsys_pp.read.part_damage import is_part
 from nsys_pp.read.parts import read_part
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.read.unreadable import unreadable_error
@@ -141,7 +141,7 @@ def has_end(path: Path) -> bool:
 def read_stamp(path: Path) -> Stamp:
     """Return the values that change while a report is written: names, sizes and times; empty if it does not exist."""
     try:
-        files = sorted(path.iterdir()) if path.is_dir() else [find_stored(path)]
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
         states = [(file.name, file.stat()) for file in files]
     except OSError:
         return ()

@@ -168,10 +168,10 @@ class _Search(Struct):
     complete: list[Path] = field(default_factory=list)
     incomplete: dict[Path, ReportError] = field(default_factory=dict)
 
-    def repeat(self, inputs: Sequence[str | Path], *, with_parts: bool, without: Path | None) -> None:
+    def repeat(self, inputs: Sequence[str | Path], *, with_parts: bool) -> None:
         self.absent, self.complete, self.incomplete = {}, [], {}
         now = time.monotonic()
-        for path in find_reports(inputs, with_parts=with_parts, absent=self.absent, without=without):
+        for path in find_reports(inputs, with_parts=with_parts, absent=self.absent):
             stamp = read_stamp(path)
             before, since = self.stamps.get(path, (None, now))
             self.stamps[path] = stamp, since if stamp == before else now
@@ -190,7 +190,6 @@ def wait_for_reports(
     count: int,
     timeout_s: float = 3600.0,
     with_parts: bool = True,
-    without: Path | None = None,
     keep_going: bool = False,
     progress: Progress | None = None,
 ) -> Arrivals:
@@ -201,7 +200,6 @@ def wait_for_reports(
         count: Expected number of files; all that match must be complete, also if there are more.
         timeout_s: Time limit.
         with_parts: Include parts.
-        without: A file that is passed over in folders.
         keep_going: After the time limit, return the complete files and the missing ones.
         progress: Receives the number of complete files.
 
@@ -210,7 +208,7 @@ def wait_for_reports(
     """
     began, search = time.monotonic(), _Search()
     while True:
-        search.repeat(inputs, with_parts=with_parts, without=without)
+        search.repeat(inputs, with_parts=with_parts)
         if not search.incomplete and not search.absent and len(search.complete) >= count:
             return Arrivals(paths=search.complete, missing=[])
         left_s = timeout_s - (time.monotonic() - began)
@@ -289,21 +287,17 @@ class Batch:
         inputs: Reports, folders of them, or glob patterns.
         options: Keywords. With `keep_going`, inputs that fail or match no file are skipped, but neither the only one nor all.
         with_parts: Include parts.
-        without: A file that is passed over in folders.
 
     Raises:
         OptionError: A value is invalid.
     """
 
-    def __init__(
-        self, inputs: Inputs, options: BatchOptions, *, with_parts: bool = True, without: Path | None = None
-    ) -> None:
+    def __init__(self, inputs: Inputs, options: BatchOptions, *, with_parts: bool = True) -> None:
         self.inputs = parse_inputs(inputs)
         self.nsys = None if (nsys := options.get("nsys")) is None else str(nsys)
         self.progress = options.get("progress")
         self._options = options
         self._with_parts = with_parts
-        self._without = without
         self._failed: dict[Path, NsysPPError] = {}
         self._missing: Skipped = []
         check_least("processes", options.get("processes"), 0)
@@ -329,7 +323,6 @@ class Batch:
             count=count,
             timeout_s=self._options.get("wait_timeout_s", 3600.0),
             with_parts=self._with_parts,
-            without=self._without,
             keep_going=self._options.get("keep_going", False),
             progress=self.progress,
         )
@@ -338,9 +331,9 @@ class Batch:
 
     def _find_paths(self) -> list[Path]:
         if not self._options.get("keep_going", False):
-            return find_reports(self.inputs, with_parts=self._with_parts, without=self._without)
+            return find_reports(self.inputs, with_parts=self._with_parts)
         absent: dict[str, ReportError] = {}
-        paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent, without=self._without)
+        paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent)
         if not paths:
             raise next(iter(absent.values()))
         self._missing = [(Path(named), error) for named, error in absent.items()]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,16 +17,14 @@ from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
-from nsys_pp.read import check_part_blocks, is_part, open_part_blocks, read_part, read_report
-from nsys_pp.read.part_groups import find_stored, is_like_part, list_group, open_part_file
-from nsys_pp.read.parts import PackedFrames
+from nsys_pp.read import check_part_blocks, read_part, read_report
+from nsys_pp.read.part_damage import is_like_part
 from nsys_pp.run.report import extract_report, nothing_to_draw_error, redraw_report, shorten_path
-from nsys_pp.run.view import FRAME, Window
+from nsys_pp.run.view import Window
 from nsys_pp.training.report.job_ranges import list_job_ranges
-from nsys_pp.write.files import check_output, replace_file, translate_errors
+from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
-from nsys_pp.write.trace.tracks import is_busy_track
 
 _OF_HOSTS = ("mpi", "ucx")
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
@@ -68,112 +64,6 @@ def describe_hosts(paths: Sequence[Path], *, has_rows: bool) -> str:
     return f"{named} no GPU operations: {what} (`--show all` draws all else that reports hold)"
 
 
-_PIECE_BYTES = 1 << 20
-_LEAST: Mapping[str, Any] = {"detail": "jobs", "flows": False, "show": ()}
-
-
-def settle_options(asked: Mapping[str, Any], part: Path | None) -> PartOptions:
-    """Return the options of reports: the requested ones, else the options of a part among the inputs.
-
-    Args:
-        asked: Fields of `PartOptions`; None where open.
-        part: A part among the inputs, if there is one.
-
-    Raises:
-        ReportError: The part cannot be read.
-    """
-    explicit = {name: value for name, value in asked.items() if value is not None}
-    usual = PartOptions() if part is None else read_part(part, (), version=version("nsys-pp")).options
-    return replace(usual, **explicit)
-
-
-def copy_part(
-    path: Path,
-    output: Path,
-    asked: Mapping[str, Any],
-    *,
-    only_changed: bool = False,
-    named: Path | None = None,
-) -> Part:
-    """Check a part, and copy it; with detail "jobs", without the blocks of its trace.
-
-    Rows of jobs, steps and messages are no blocks: a copy of a part with jobs is the part that `extract --detail jobs` makes of the
-    report, to the byte. A copy of a part without jobs has the load of its GPUs, and not the outermost ranges of the report.
-
-    Args:
-        path: The part.
-        output: The copy.
-        asked: Fields of `PartOptions` that it is to have; None where open.
-        only_changed: Write no copy that would be equal.
-        named: Output that errors name, as in `replace_file`.
-
-    Returns:
-        The copy.
-
-    Raises:
-        ReportError: It cannot be read, is damaged, or was made with other options.
-        OutputError: The copy cannot be written.
-    """
-    part = read_part(path, version=version("nsys-pp"))
-    check_part_blocks(path)
-    explicit = {name: value for name, value in asked.items() if value is not None}
-    if explicit.get("detail") == "jobs" and part.options.detail != "jobs":
-        _check_options(replace(part, options=replace(part.options, **_LEAST)), path, explicit)
-        packed = part.frames.packed if isinstance(part.frames, PackedFrames) else None
-        build = partial(_drop_trace, part, path)
-        return write_part(output, build, force=True, packed=packed, named=named)
-    _check_options(part, path, explicit)
-    if not only_changed:
-        with (
-            replace_file(output, force=True, named=named) as new,
-            new.open("wb") as copy,
-            open_part_file(path) as file,
-        ):
-            shutil.copyfileobj(file, copy, _PIECE_BYTES)
-    return part
-
-
-def _drop_trace(part: Part, path: Path, sink: Sink) -> Part:
-    """Drop the blocks of a part; without jobs, the load of its GPUs remains, which an overview shows in their place."""
-    has_jobs = part.drawn_job_count > 0
-    has_rows = FRAME in part.frames  # of processes: they show messages of MPI, which are drawn of a frame
-    kept = {
-        subtrack.track
-        for subtrack in part.encoded.subtracks
-        if is_busy_track(subtrack.track) and not has_jobs
-    }
-    above = {track[:length] for track in kept for length in range(1, len(track))}
-    if kept:
-        with open_part_blocks(path) as blocks:
-            for subtrack in part.encoded.subtracks:
-                left = subtrack.size_bytes
-                while left and (data := blocks.read(min(left, _PIECE_BYTES))):
-                    left -= len(data)
-                    if subtrack.track in kept:
-                        sink.write(data)
-    encoded = replace(
-        part.encoded,
-        base_ns=part.encoded.base_ns if kept else 0,
-        tracks=[
-            track
-            for track in part.encoded.tracks
-            if track.path in kept | above or (has_rows and len(track.path) == 1)
-        ],
-        subtracks=[subtrack for subtrack in part.encoded.subtracks if subtrack.track in kept],
-        is_packed=True,
-    )
-    return replace(part, options=replace(part.options, **_LEAST), encoded=encoded)
-
-
-def _check_options(part: Part, path: Path, explicit: Mapping[str, Any]) -> None:
-    wanted = replace(part.options, **explicit)
-    if wanted != part.options:
-        raise ReportError(
-            f"`{path}` was made with `{part.options.words()}`, and `{wanted.words()}` is asked for",
-            "extract its report again; of a part, only `--detail jobs` can be made",
-        )
-
-
 class ExtractedPart(Struct, frozen=True, kw_only=True):
     """A part of a report."""
 
@@ -197,13 +87,13 @@ def extract_file(
     nsys: str | None,
     scratch: Path | None,
 ) -> ExtractedPart:
-    """Write the part of a report, unless it exists; or the copy of a part.
+    """Write the part of a report, unless it exists.
 
     Args:
-        path: The report or part.
+        path: The report.
         outputs: Parts by report.
-        options: Content of the part of a report.
-        asked: Fields of `PartOptions` that the copy of a part is to have; None where open.
+        options: Content of the part.
+        asked: Fields of `PartOptions` that were asked for; None where open.
         force: Make it again.
         nsys: Program that exports `.nsys-rep` files.
         scratch: Folder to write the part in before it is moved: this process may be killed. None: the output's.
@@ -213,8 +103,6 @@ def extract_file(
         OutputError: The output is another report's part, or cannot be written.
     """
     output = outputs[path]
-    if is_part(path):
-        return describe_part(path, output, copy_part(path, output, asked), is_new=True)
     if (kept := keep_finished(path, output, options, force=force, nsys=nsys)) is not None:
         return kept
     is_file = output.is_file() or not output.exists()
@@ -302,7 +190,7 @@ def describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> Extr
 
 
 def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
-    """Name the part of each report, and make the folder of several parts; several in one file are a group (`part_groups`).
+    """Name the part of each report, and make the folder of several parts.
 
     Args:
         paths: The reports.
@@ -337,22 +225,9 @@ def check_target(report: Path, target: Path, *, force: bool) -> None:
     """Check that a part can be written, before any work is done.
 
     Raises:
-        OutputError: It cannot be written, or an existing file is not a part, or is a group of parts, or of a part the part of
-            another report.
+        OutputError: It cannot be written, or an existing file is not a part.
     """
     check_output(target, force=force or is_like_part(target), inputs=[report])
-    if force or not is_like_part(target):
-        return
-    if (group := list_group(target)) is not None:
-        raise OutputError(
-            f"`{target}` exists, and is a group of {len(group):,} parts", "add `--force` to replace it"
-        )
-    old = read_complete(target) if is_part(report) else None
-    if old is not None and old.source != read_part(report, (), version=version("nsys-pp")).source:
-        raise OutputError(
-            f"`{target}` exists, and is the part of another report, `{old.source}`",
-            "write into another folder with `-o`, or add `--force` to replace it",
-        )
 
 
 def find_finished_part(
@@ -403,5 +278,5 @@ def read_complete(path: Path) -> Part | None:
 
 def _changed_ns(path: Path) -> int:
     """Return the time of the last change of a report or part; a folder of tables is as new as its newest file."""
-    files = [path, *path.iterdir()] if path.is_dir() else [find_stored(path)]
+    files = [path, *path.iterdir()] if path.is_dir() else [path]
     return max(file.stat().st_mtime_ns for file in files)

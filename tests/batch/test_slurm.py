@@ -10,7 +10,6 @@ import pytest
 from tests.batch.page import find_block
 from tests.batch.slurm_queue import NEVER
 from tests.batch.world import REPORTS, SCRIPTS, World, make_world, read_result
-from tests.cli.calls import call
 
 
 @pytest.fixture
@@ -108,45 +107,3 @@ def test_nodes_extract_what_they_recorded_even_of_a_training_that_failed(world: 
     assert (run / "run.pftrace").read_bytes() == world.merge(recorded)
     for node in range(2):
         assert len(read_result(run / f"extract-{node}.json")["outputs"]) == 2
-
-
-def check_machines(world: World, run: Path) -> None:
-    """Check the traces that nodes drew of their own ranks, against those of one node that has all reports."""
-    for node in range(2):
-        assert len(read_result(run / f"extract-{node}.json")["inputs"]) == 2, world.logs()
-        assert len(read_result(run / f"merge-{node}.json")["outputs"]) == 1, world.logs()
-    one = world.folder / "one"
-    one.mkdir()
-    reports = sorted((world.folder / "slurm").rglob(f"{run.name}_*.nsys-rep"), key=lambda path: path.stem)
-    assert (
-        call(
-            "merge", *reports, "--split", "machine", "-o", one / "run.pftrace", env=dict(world.environment)
-        ).code
-        == 0
-    )
-    names = ["run.pftrace", *(f"run.traces/{path.name}" for path in (one / "run.traces").glob("*.pftrace"))]
-    assert len(names) == 3
-    for name in names:
-        assert (run / name).read_bytes() == (one / name).read_bytes(), world.logs()
-    assert (run / "run.traces" / "index.html").is_file()
-    assert "Steps of the whole run" in world.logs()
-
-
-def test_a_report_that_one_node_skips_is_the_status_of_the_job(world: World) -> None:
-    """The other ranks are drawn; the second command of a node does not hide the status of the first."""
-    world.copy_reports(world.folder / "broken")
-    [bad] = (world.folder / "broken").rglob("rank1.sqlite")
-    bad.write_bytes(bad.read_bytes()[:50_000])
-    assert world.run("sbatch", SCRIPTS / "machines.sbatch").code == 0
-    assert world.run_queue(STUB_REPORTS=str(world.folder / "broken")) == {101: [3]}, world.logs()
-    run = world.folder / "run_101"
-    results = [read_result(run / f"extract-{node}.json") for node in range(2)]
-    [skipped] = [one["path"] for result in results for one in result["skipped"]]
-    assert skipped.endswith("_rank1.nsys-rep")
-    assert len(list((run / "run.traces").glob("*.pftrace"))) == 2
-
-
-def test_each_node_draws_its_own_ranks(world: World) -> None:
-    assert world.run("sbatch", SCRIPTS / "machines.sbatch").code == 0
-    assert world.run_queue() == {101: [0]}, world.logs()
-    check_machines(world, world.folder / "run_101")

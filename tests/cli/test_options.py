@@ -85,7 +85,7 @@ def test_sections_have_one_order(path: tuple[str, ...]) -> None:
     assert headings == known == sorted(known, key=SECTIONS.index)
 
 
-@pytest.mark.parametrize("group", [(), ("recipe",), ("cache",)], ids=["main", "recipe", "cache"])
+@pytest.mark.parametrize("group", [(), ("recipe",)], ids=["main", "recipe"])
 def test_descriptions_in_the_list_of_commands_are_whole_in_80_columns(group: tuple[str, ...]) -> None:
     listed = call(*group, "--help", env={"COLUMNS": "80"}).stdout.split("Commands:\n")[1]
     assert "..." not in listed

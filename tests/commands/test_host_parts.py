@@ -39,11 +39,8 @@ def merge(inputs: list[Path], folder: Path) -> bytes:
     return (folder / "run.pftrace").read_bytes()
 
 
-@pytest.mark.parametrize("is_group", [False, True])
-def test_the_trace_of_parts_is_that_of_their_reports(
-    reports: list[Path], tmp_path: Path, *, is_group: bool
-) -> None:
-    output = tmp_path / ("run.nspart" if is_group else "parts")
+def test_the_trace_of_parts_is_that_of_their_reports(reports: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "parts"
     with pytest.warns(
         UserWarning, match=r"2 reports \(`.*launcher.sqlite` and others\) have no GPU oper"
     ) as notes:
@@ -51,8 +48,7 @@ def test_the_trace_of_parts_is_that_of_their_reports(
     assert len(notes) == 1
     assert [part.slices for part in done.parts] == [1, 41, 40]
     expected = merge(reports, tmp_path / "reports")
-    parts = [output] if is_group else [part.output for part in done.parts]
-    assert merge(parts, tmp_path / "of_parts") == expected
+    assert merge([part.output for part in done.parts], tmp_path / "of_parts") == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = nsys_pp.extract(reports, output)

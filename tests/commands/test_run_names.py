@@ -48,12 +48,6 @@ def test_a_path_that_exists_keeps_its_colons(tmp_path: Path, monkeypatch: pytest
     assert parse("run", "10:14") == RunName(inputs="run", window=(10, 14))
 
 
-def test_baselines_have_steps_too() -> None:
-    assert parse("baseline:main") == RunName(baseline="main")
-    assert parse("baseline:main@3:10:14") == RunName(baseline="main@3", window=(10, 14))
-    assert parse("./baseline:main") == RunName(inputs="./baseline:main")
-
-
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()

@@ -9,9 +9,7 @@ import polars as pl
 import pytest
 
 import nsys_pp
-from nsys_pp.commands.docs import COMMAND_PAGES
 from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
-from nsys_pp.commands.sql_meanings import MEANINGS
 from nsys_pp.errors import OptionError
 from tests.cli.calls import assert_refused, call
 
@@ -146,19 +144,3 @@ def test_columns_are_listed_beside_reports() -> None:
     assert call("sql", "--explain", "jobs").stdout == of_jobs
     assert "outer" in of_jobs
     assert "summary_kernels" not in of_jobs
-
-
-def test_every_column_has_a_meaning() -> None:
-    columns = list_sql_columns()
-    assert columns.filter(pl.col("meaning").str.len_chars() == 0).is_empty()
-    assert {*MEANINGS} == {"jobs", "messages", "lane_states", "clocks"}
-    for table, meanings in MEANINGS.items():
-        assert [*meanings] == columns.filter(table=table)["column"].to_list()
-
-
-def test_the_page_on_a_command_is_named() -> None:
-    for command, page in COMMAND_PAGES.items():
-        done = call("docs", command)
-        assert_refused(done, f"unknown page `{command}`")
-        assert f"`nsys-pp docs {page}` explains this command" in done.stderr
-        assert f"nsys-pp {command}" in call("docs", page).stdout, page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -108,29 +107,6 @@ def test_parts_are_the_same(cluster: Cluster, tmp_path: Path) -> None:
     for path in (tmp_path / "here").iterdir():
         assert (tmp_path / "there" / path.name).read_bytes() == path.read_bytes()
     assert len(list((tmp_path / "there").iterdir())) == 4
-
-
-def test_a_group_is_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    nsys_pp.extract(PIPELINE, tmp_path / "here.nspart")
-    nsys_pp.extract(PIPELINE, tmp_path / "there.nspart", dask_scheduler=cluster.address)
-    assert (tmp_path / "there.nspart").read_bytes() == (tmp_path / "here.nspart").read_bytes()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_two_levels_write_the_traces_of_one(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The program of docs/batch.md."""
-    page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
-    program = page.split("<!-- two levels on Dask -->\n```python\n")[1].split("```")[0]
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(cluster.file, "scheduler.json")
-    for node in ("node2", "node10"):
-        shutil.copytree(PIPELINE / node, tmp_path / "reports" / node)
-    exec(program, {"__name__": "__main__"})
-    nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
-    for name in ("run.pftrace", "run.traces/node2.pftrace", "run.traces/node10.pftrace"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 def test_an_item_that_kills_its_workers_is_an_error(cluster: Cluster, items: list[Path]) -> None:

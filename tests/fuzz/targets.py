@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz import decoder_targets, group_targets, option_targets, report_targets
+from tests.fuzz import decoder_targets, option_targets, report_targets
 from tests.fuzz.choices import Choices
 from tests.fuzz.promise import Work, hold
 
@@ -43,10 +43,6 @@ TARGETS = {
     "blocks": Target(decoder_targets.write_changed_block, (decoder_targets.unpack_blocks,), 300),
     "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),
     "archives": Target(report_targets.write_changed_part, (decoder_targets.read_whole_part,), 60),
-    "groups": Target(
-        group_targets.write_changed_group, (group_targets.read_group, group_targets.copy_group), 60
-    ),
-    "clocks": Target(group_targets.write_changed_clocks, (group_targets.merge_on_clocks,), 60),
     "rules": Target(option_targets.write_rules, (option_targets.load_rules,), 100),
     "named": Target(option_targets.write_rules, (option_targets.pipeline_with_rules,), 10),
     "values": Target(option_targets.write_text, option_targets.PARSE_VALUE, 1000),

@@ -252,16 +252,3 @@ def test_old_exports_are_removed_but_the_one_in_use(
     monkeypatch.setenv("NSYS_PP_CACHE_DAYS", "soon")
     export_cache.drop_old_exports.cache_clear()
     assert_refused(call("info", report, env={"NSYS_PP_NSYS": str(fake.program)}), "NSYS_PP_CACHE_DAYS=soon")
-
-
-def test_the_cache_is_cleared_on_request(fake: FakeNsys, report: Path) -> None:
-    export = export_report(report, nsys=fake.program)
-    foreign = export.parent / "notes.sqlite"
-    foreign.touch()
-    assert call("cache", "path").stdout == f"{export.parent}\n"
-    done = call("cache", "clear")
-    assert done.code == 0
-    assert "Removed 1 export (" in done.stderr
-    assert not export.exists()
-    assert foreign.exists()
-    assert "Removed 0 exports" in call("cache", "clear").stderr

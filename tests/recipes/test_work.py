@@ -26,7 +26,6 @@ WORKERS = {"--nsys", "--processes", "--memory", "--timeout-per-report", "--dask-
 LOGS = {"--log-format", "--debug", "--result", "--explain-rows"}
 RECIPES_OWN = {*OUTPUT, *WORKERS, *LOGS, "--wait-for", "--wait-timeout", "--start", "--end"}
 NOT_FORWARDED = {
-    ("merge", "--clocks"),  # of a run that was aligned elsewhere
     ("merge", "--steps"),
     ("pipeline", "--device"),
     ("pipeline", "--limit"),

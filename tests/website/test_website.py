@@ -16,7 +16,6 @@ from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
 from nsys_pp.training.report.rule_choice import choose_rules
 from nsys_pp.training.report.vocabulary import name_jobs, name_steps
 from tests.training.report.test_vocabulary import ranges_of
-from website.pictures.draw import draw_pictures
 from website.reference import format_commands, format_tables
 
 # MyST reads attributes of Sphinx that a later version removes.
@@ -80,14 +79,6 @@ def test_the_reference_has_every_column() -> None:
     for name, columns, text in tables:
         section = re.split(f"^### `{name}`", text, flags=re.MULTILINE)[1].split("\n### ")[0]
         assert [column.name for column in columns if f"| `{column.name}` |" not in section] == [], name
-
-
-def test_pictures_are_those_of_the_code(tmp_path: Path) -> None:
-    """`python -m website.pictures` draws them anew."""
-    drawn = draw_pictures(tmp_path)
-    shown = {path.stem: path.read_text() for path in (DOCS / "pictures").glob("*.svg")}
-    assert set(drawn) == set(shown)
-    assert [name for name in drawn if drawn[name] != shown[name]] == []
 
 
 def test_every_cause_of_a_bubble_has_an_entry() -> None:

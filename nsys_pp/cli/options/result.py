@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import click
 
-from nsys_pp.cli.address_space import check_address_space
 from nsys_pp.cli.interrupts import is_interrupt
 from nsys_pp.cli.log import Record, begin_record, log, log_note, log_traceback
 from nsys_pp.cli.result import check_result_path, describe_error, save_result
@@ -64,7 +63,6 @@ def result_options(command: Command) -> Command:
             check_result_path(result, ctx.params.get("output"))
         warnings.showwarning = lambda message, *_, **__: log_note(str(message))  # the group restores it
         try:
-            check_address_space()
             returned = _call(ctx, command, args, options)
         except BaseException as error:
             _explain(record, explain_rows)

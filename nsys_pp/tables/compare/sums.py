@@ -1,4 +1,4 @@
-"""Samples of a training, and the sums that a history shows."""
+"""Samples and facts of a training."""
 
 from __future__ import annotations
 
@@ -53,10 +53,6 @@ def describe_training(training: Training) -> RunFacts:
     lanes, schedule = training.lanes, training.schedule
     complete = sum_lane_steps(training).filter("is_whole")
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
-    shares = complete.group_by("step").agg(
-        bubble=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
-        compute=pl.col("compute_ns").sum() / pl.col("span_ns").sum(),
-    )
     return RunFacts(
         steps=tuple(complete["step"].unique().sort().to_list()),
         step_source=str(sources[0]) if len(sources) else "",
@@ -78,14 +74,7 @@ def describe_training(training: Training) -> RunFacts:
         preset=training.preset,
         bound_ns=_bound(lanes),
         is_on_one_clock=number_comparable(lanes).n_unique() <= 1,
-        bubble_fraction=_finite(shares["bubble"].median()),
-        compute_fraction=_finite(shares["compute"].median()),
     )
-
-
-def median_step(samples: Mapping[str, pl.DataFrame]) -> float | None:
-    """Return the median length of a step in samples of a run; None without any."""
-    return _finite(samples["steps"].filter(subject="step")["value"].median())
 
 
 def _keep_decodes(training: Training) -> Training:

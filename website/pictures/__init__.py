@@ -1,1 +1,0 @@
-"""Pictures of the concept pages, drawn from simulated reports: `python -m website.pictures` writes `docs/pictures/`."""
