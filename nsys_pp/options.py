@@ -7,21 +7,8 @@ and neither does the Python of nsys.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from nsys_pp.frames.choices import (
-    ASPECTS,
-    CLOCK_MODES,
-    DATA_TYPES,
-    DETAILS,
-    MAX_EVENTS,
-    SCHEDULES,
-    SHOW_KINDS,
-    SPLITS,
-    SUMMARY_GROUPS,
-)
 
 OUTPUT = "Input and output"
 SELECTION = "Selection"
