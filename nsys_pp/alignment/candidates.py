@@ -1,44 +1,322 @@
-"""Candidates for the correction of a domain onto a timeline, each with its evidence.
-
-Every pair of operations that may be one votes for an offset. Lines are fitted through the offsets with most votes,
-then to the operations themselves (`nsys_pp.alignment.pairs`). Training repeats itself, so several offsets (a micro-batch
-or a step apart) can explain nearly as much: all of them are returned. Drift is part of the search: clocks that run
-100 ppm apart lose a millisecond in ten seconds.
-"""
+"""Votes of pairs of operations that may be one for offsets of a domain from a timeline, and lines through those with most votes."""
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment import evidence as evidence_of
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.line_search import LineSearch
-from nsys_pp.alignment.lines import Line, list_lines, measure_distances, stack_lines
-from nsys_pp.alignment.near import WEIGHING, prepare
-from nsys_pp.alignment.pairs import SCATTERS_NS
-from nsys_pp.alignment.reference import Reference
-from nsys_pp.alignment.votes import (
-    CANDIDATES,
-    WINDOWS,
-    fit_votes,
-    list_agreeing,
-    list_expected,
-    list_windows,
-    vote,
+from nsys_pp.alignment.lines import (
+    FLOOR_NS,
+    MAX_DRIFT,
+    Line,
+    find_lines,
+    fit_line,
+    list_lines,
+    measure_distances,
+    stack_lines,
 )
+from nsys_pp.alignment.near import (
+    FIRST_SCATTER_NS,
+    LIBRARY,
+    SCATTERS_NS,
+    TOGETHER_NS,
+    Comparison,
+    Reference,
+    Start,
+    point_to,
+)
+from nsys_pp.alignment.near import Votes as VotesArgument
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.members import list_members, mark_members
-from nsys_pp.arrays.near_lines import LineStarts
-from nsys_pp.arrays.threads import open_executor
-from nsys_pp.arrays.types import Bools, Floats
+from nsys_pp.arrays.order import order_unsorted_rows, sort_stable
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
-LINES = 64
-"""By which the operations of a comparison are looked at, about."""
+CANDIDATES = 10
+"""Lines that are compared, of those with most votes."""
+
+WINDOWS = 64
+"""Windows of offsets with most votes."""
+
+_SUFFICIENT = (
+    3 * WINDOWS
+)  # halves of windows with most votes: a window takes two, and rules out the one before
+_EXPECTED_NS = 1e6  # from the expected offset
+_ROUNDING_NS = 1.0  # of a distance from it
+_ROUNDED = 1 - 1e-9  # of a sum in another order
+_MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
+_MAX_VOTES = 200_000
+_MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
+
+
+class Halves(Struct, frozen=True, kw_only=True):
+    """Halves of windows with votes, by offset.
+
+    Attributes:
+        half: Number of the half; those of neighbours differ by one.
+        bounds: First vote of each half, and their number.
+        sums: Sum of the weights of each half.
+    """
+
+    half: Int64s
+    bounds: Int64s
+    sums: Floats
+
+
+class Votes(Struct, frozen=True, kw_only=True):
+    """Votes of pairs of operations for offsets, by offset; votes outside the listed windows may be absent.
+
+    Attributes:
+        time: End of the event, ns.
+        voter: Number of the event among all that vote.
+        voter_time: End of each of these, ns.
+        offset_ns: End of the operation minus end of the event.
+        weight: The votes of an event weigh 1 in total, in favour of rare pairs.
+        link: Number of the pair of channels.
+        halves: Halves of windows with votes.
+    """
+
+    time: Floats
+    voter: Int64s
+    voter_time: Floats
+    offset_ns: Floats
+    weight: Floats
+    link: Int64s
+    halves: Halves
+
+
+def vote(
+    events: Events, is_asked: Bools, reference: Reference, center: Line, half_width_ns: float
+) -> Votes | None:
+    """Collect the votes of pairs within the width; None without any.
+
+    Where these are too many, only pairs with an equal gap before vote.
+
+    Args:
+        events: Events of one domain.
+        is_asked: Mask of those that vote.
+        reference: Operations of the timeline.
+        center: The expected line.
+        half_width_ns: Largest distance from it.
+    """
+    voters = np.flatnonzero(is_asked & (events.gap_rank <= _MAX_VOTERS))
+    expected = events.end[voters] + center.at(events.end[voters])
+    keys, times, channels = reference.key, reference.times, reference.channels
+    low, high = _find_windows(
+        events.key[voters], expected - half_width_ns, expected + half_width_ns, keys, times
+    )
+    if (high - low).sum() > _MAX_VOTES:
+        rows = _order_by_gap(reference)
+        keys, times, channels = keys[rows], times[rows], channels[rows]
+        with_gap = ~np.isnan(events.gap_before[voters])
+        voters, expected = voters[with_gap], expected[with_gap]
+        gap = events.gap_before[voters]
+        tolerance = 2 * SKEW_NS + MAX_DRIFT * gap
+        low, high = _find_windows(
+            events.key[voters], gap - tolerance, gap + tolerance, keys, reference.gap_before[rows]
+        )
+    counts = high - low
+    rarest = np.argsort(counts, kind="stable")
+    kept = rarest[np.cumsum(counts[rarest]) <= _MAX_VOTES]
+    voters, expected, low, high = voters[kept], expected[kept], low[kept], high[kept]
+    return _collect_votes(events, voters, expected, low, high, times, channels, half_width_ns)
+
+
+def _order_by_gap(reference: Reference) -> Int64s:
+    """List the rows with a gap before, by key and this gap, stable."""
+    rows = np.flatnonzero(~np.isnan(reference.gap_before))
+    gaps, keys = reference.gap_before[rows], reference.key[rows]
+    bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(rows)]
+    return np.concatenate(
+        [rows[first + sort_stable(gaps[first:stop])] for first, stop in itertools.pairwise(bounds)]
+    )
+
+
+def _collect_votes(
+    events: Events,
+    voters: Int64s,
+    expected: Floats,
+    low: Int64s,
+    high: Int64s,
+    times: Floats,
+    channels: Int64s,
+    half_width_ns: float,
+) -> Votes | None:
+    """Collect the votes of voters for operations in a window of rows each, of these times and channels.
+
+    Sorting all votes by offset takes most of the time of an alignment, and few of them are looked at: only
+    those of the heaviest windows, and those near the expected time, are sorted and kept.
+    """
+    columns = {
+        "end": np.ascontiguousarray(events.end[voters]),
+        "expected": np.ascontiguousarray(expected),
+        "low": np.ascontiguousarray(low, dtype=np.int64),
+        "high": np.ascontiguousarray(high, dtype=np.int64),
+        "times": np.ascontiguousarray(times),
+        "inside": np.empty(len(voters), dtype=np.int64),
+    }
+    counted = VotesArgument(count=len(voters), other_count=len(times), half_width=half_width_ns)
+    point_to(counted, columns)
+    votes = ctypes.byref(counted)
+    if LIBRARY.near_count_votes(votes):
+        raise ValueError("a voter may vote for a row that is not there")
+    if not counted.votes:
+        return None
+    half_ns = _measure_half(counted.last - counted.first)
+    sums = np.zeros(int((counted.most - counted.least) / half_ns) + 1)
+    sections = ctypes.c_double(half_ns), ctypes.c_int64(len(sums))
+    is_full = LIBRARY.near_sum_votes(votes, *sections, ctypes.c_void_p(sums.ctypes.data))
+    windows = np.where(sums > 0, sums + np.append(sums[1:], 0.0), 0.0)
+    least = np.partition(windows, -_SUFFICIENT)[-_SUFFICIENT] if len(windows) > _SUFFICIENT else 0.0
+    heavy = np.flatnonzero((windows > 0) & (windows >= least * _ROUNDED))
+    is_kept = np.zeros(len(sums) + 1, dtype=np.bool_)
+    is_kept[heavy] = is_kept[heavy + 1] = True
+    near = expected - columns["end"] - counted.least
+    first, last = near.min() - _EXPECTED_NS - half_ns, near.max() + _EXPECTED_NS
+    is_kept[max(int(first / half_ns), 0) : max(int(last / half_ns) + 1, 0)] = True
+    number, others = (np.empty(counted.votes, dtype=np.int64) for _ in range(2))
+    listed = ctypes.c_int64()
+    addresses = (ctypes.c_void_p(column.ctypes.data) for column in (number, others))
+    kept = ctypes.c_void_p(is_kept.ctypes.data)
+    capacity = ctypes.c_int64(counted.votes)
+    is_full |= LIBRARY.near_list_votes(votes, *sections, kept, capacity, *addresses, ctypes.byref(listed))
+    if is_full:
+        raise ValueError("a vote is beyond the limits of all votes")
+    number, others = number[: listed.value], others[: listed.value]
+    offset = times[others] - columns["end"][number]
+    order = sort_stable(offset)
+    number, others, offset = number[order], others[order], offset[order]
+    weight = 1 / columns["inside"][number]
+    half = ((offset - counted.least) / half_ns).astype(np.int64)
+    return Votes(
+        time=columns["end"][number],
+        voter=number,
+        voter_time=columns["end"],
+        offset_ns=offset,
+        weight=weight,
+        link=events.channel[voters[number]] * (int(channels.max(initial=0)) + 1) + channels[others],
+        halves=_sum_halves(half, weight),
+    )
+
+
+def _find_windows(
+    keys: Int64s, low_values: Floats, high_values: Floats, other_keys: Int64s, values: Floats
+) -> tuple[Int64s, Int64s]:
+    """Find the rows of the others with the same key and a value in each window; their keys ascend, and the values of each key."""
+    low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+    for key in list_members(keys).tolist():
+        first, stop = other_keys.searchsorted((key, key + 1)).tolist()
+        chosen = keys == key
+        low[chosen] = first + values[first:stop].searchsorted(low_values[chosen])
+        high[chosen] = first + values[first:stop].searchsorted(high_values[chosen], side="right")
+    return low, high
+
+
+def _measure_half(span_ns: float) -> float:
+    """Return the width of half a window of offsets, of votes that are this far apart in time."""
+    return (4 * SKEW_NS + MAX_DRIFT * span_ns) / 2
+
+
+def _sum_halves(half: Int64s, weight: Floats) -> Halves:
+    """Sum the weights of votes by halves of windows; halves ascend."""
+    first = np.flatnonzero(np.diff(half, prepend=-1))
+    sums = np.add.reduceat(weight, first) if len(first) else np.zeros(0)
+    return Halves(half=half[first], bounds=np.append(first, len(half)), sums=sums)
+
+
+def list_windows(halves: Halves) -> list[Int64s]:
+    """List the windows of offsets with most votes, the best first: the votes of each."""
+    half, bounds, sums = halves.half, halves.bounds, halves.sums
+    is_followed, weight = np.zeros(len(half), dtype=np.bool_), sums.copy()
+    is_followed[:-1] = half[1:] - half[:-1] == 1
+    weight[:-1] += np.where(is_followed[:-1], sums[1:], 0.0)
+    ordered = _order_heaviest(weight)
+    stops = bounds[ordered + 1 + is_followed[ordered]]
+    windows: list[Int64s] = []
+    rows = np.arange(bounds[-1])
+    taken: set[int] = set()
+    for number, first, stop in zip(
+        half[ordered].tolist(), bounds[ordered].tolist(), stops.tolist(), strict=True
+    ):
+        if len(windows) == WINDOWS:
+            break
+        if number not in taken and number + 1 not in taken:
+            taken |= {number, number + 1}
+            windows.append(rows[first:stop])
+    return windows
+
+
+def _order_heaviest(weight: Floats) -> Int64s:
+    """List the halves with most weight, the heaviest first, as many as `list_windows` looks at."""
+    rows = np.arange(len(weight))
+    if len(weight) > _SUFFICIENT:
+        rows = np.flatnonzero(weight >= np.partition(weight, -_SUFFICIENT)[-_SUFFICIENT])
+    return rows[np.argsort(-weight[rows], kind="stable")]
+
+
+def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
+    """List the windows whose votes agree most from one to the next, except the first `CANDIDATES`.
+
+    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
+    few shared ones among them has fewer votes, that agree to microseconds.
+    """
+    if len(windows) <= CANDIDATES:
+        return []
+    agreement = _measure_agreement(votes, windows)
+    best = np.argsort(-agreement, kind="stable")[:CANDIDATES].tolist()
+    return [windows[one] for one in best if one >= CANDIDATES and agreement[one] > 0]
+
+
+def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64s]:
+    """List the windows with most votes near the expected offset, where most clocks are, except those in `dense`.
+
+    Where few operations are shared, unrelated ones that repeat have more votes elsewhere.
+    """
+    distance_ns = np.abs(votes.offset_ns - center.at(votes.time))
+    near = np.flatnonzero(distance_ns <= _EXPECTED_NS)
+    if not len(near):
+        return []
+    listed = {(int(window[0]), int(window[-1])) for window in dense}
+    time, offset = votes.time[near], votes.offset_ns[near]
+    half = ((offset - offset[0]) / _measure_half(float(time.max() - time.min()))).astype(np.int64)
+    windows = [near[window] for window in list_windows(_sum_halves(half, votes.weight[near]))]
+    return [window for window in windows if (int(window[0]), int(window[-1])) not in listed]
+
+
+def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
+    """Measure how much the votes of each window agree from one to the next in time, between two channels; one window or more."""
+    rows, window = np.concatenate(windows), _number_windows(windows)
+    link = window * (int(votes.link.max()) + 1) + votes.link[rows]
+    rank = np.unique(votes.voter_time, return_inverse=True)[1]  # equal for equal times
+    order = order_unsorted_rows(link, rank[votes.voter[rows]])
+    offset_ns, link, window = votes.offset_ns[rows[order]], link[order], window[order]
+    is_next = link[1:] == link[:-1]
+    apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[is_next]
+    closeness = np.maximum(np.log(TOGETHER_NS / (apart_ns + FLOOR_NS)), 0.0)
+    bounds = np.searchsorted(window[1:][is_next], np.arange(len(windows) + 1))
+    return np.array([closeness[first:stop].sum() for first, stop in itertools.pairwise(bounds.tolist())])
+
+
+def _number_windows(windows: list[Int64s]) -> Int64s:
+    """Return the number of the window of each row."""
+    return np.repeat(np.arange(len(windows)), [len(window) for window in windows])
+
+
+def fit_votes(votes: Votes, windows: list[Int64s]) -> Floats:
+    """Fit a line through the votes of each window: offset, rate and center of each, in columns."""
+    kept = [
+        window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
+        if len(window) > _MAX_VOTES_OF_LINE
+        else window
+        for window in windows
+    ]
+    return find_lines(votes.time, votes.offset_ns, kept, width=4 * SKEW_NS)
+
 
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
 _MAX_SHARP = 3  # the same, of lines through votes that agree
@@ -70,7 +348,6 @@ def find_candidates(
     scatter_ns: float | None,
     *,
     near_ns: float = 0.0,
-    threads: int = 1,
 ) -> list[Candidate]:
     """Find the lines by which operations of a domain and of a timeline agree.
 
@@ -80,9 +357,8 @@ def find_candidates(
         center: Line around which to search.
         half_width_ns: Largest distance from it.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
-        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone, if another one has most evidence:
-            operations in lockstep may have more votes. 0: none is.
-        threads: Number of threads that compare, if there is much to compare.
+        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone, if
+            another one has most evidence: operations in lockstep may have more votes. 0: none is.
 
     Returns:
         Candidates with evidence, the one with most first, no two at the same offset.
@@ -92,18 +368,16 @@ def find_candidates(
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []
-    with open_executor(LINES * len(events) if threads > 1 else 0, threads=threads) as executor:
-        search = LineSearch(prepare(events, reference), executor, threads)
-        # a few collectives are stronger evidence than many messages
-        voters = (events.is_message == is_message for is_message in (False, True))
-        found = executor.map(partial(_list_first_lines, events, reference, center, half_width_ns), voters)
-        groups = [group for groups in found for group in groups]
-        ranked = _rank_lines(search, _keep_best(search, groups), scatter_ns)
-        if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
-            starts = search.list_starts(stack_lines([center]), within_ns=near_ns)
-            near = _rank_lines(search, (starts, np.ones(1)), scatter_ns)
-            near = [candidate for candidate in near if candidate.line.distance_ns(center) <= near_ns]
-            ranked = _keep_apart([*ranked, *near], near_ns)
+    comparison = Comparison(events, reference)
+    first: list[tuple[Start, int]] = []
+    for is_message in (False, True):  # a few collectives are stronger evidence than many messages
+        is_voter = events.is_message == is_message
+        first += _list_first_lines(comparison, center, half_width_ns, is_voter)
+    ranked = _rank_lines(comparison, first, scatter_ns)
+    if near_ns and not (ranked and ranked[0].line.distance_ns(center) <= near_ns):
+        near = _rank_lines(comparison, [(comparison.start(center, within_ns=near_ns), 1)], scatter_ns)
+        near = [candidate for candidate in near if candidate.line.distance_ns(center) <= near_ns]
+        ranked = _keep_apart([*ranked, *near], near_ns)
     return ranked
 
 
@@ -118,101 +392,95 @@ def weigh_lines(
         lines: The lines.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known.
     """
+    comparison = Comparison(events, reference)
     scatters = (scatter_ns,) if scatter_ns is not None else SCATTERS_NS
-    weights = evidence_of.weigh_lines(prepare(events, reference), stack_lines(lines), scatters)
-    most: list[float] = weights.evidence.max(axis=1).tolist()
-    return most
-
-
-class _FirstLines(Struct, frozen=True, kw_only=True):
-    """First lines of one kind.
-
-    Attributes:
-        lines: Offset, rate and center of each, in columns.
-        count: Number of the best that are fitted to the operations.
-        tried: Number of lines that each was chosen from, relative to other kinds: the best of many has some evidence by chance.
-    """
-
-    lines: Floats
-    count: int
-    tried: int
+    return [max(comparison.weigh(line, scatter)[0] for scatter in scatters) for line in lines]
 
 
 def _list_first_lines(
-    events: Events, reference: Reference, center: Line, half_width_ns: float, is_voter: Bools
-) -> list[_FirstLines]:
-    """List lines through the votes of some events."""
-    votes = vote(events, is_voter, reference, center, half_width_ns)
+    comparison: Comparison, center: Line, half_width_ns: float, is_voter: Bools
+) -> list[tuple[Start, int]]:
+    """List the best lines through the votes of some events, each with the number of lines that it was chosen from.
+
+    The number is relative to other kinds of lines: the best of many has some evidence by chance.
+    """
+    votes = vote(comparison.events, is_voter, comparison.reference, center, half_width_ns)
     if votes is None:
         return []
     windows = list_windows(votes.halves)
     dense = windows[:CANDIDATES]
-    kinds = (
+    first: list[tuple[Start, int]] = []
+    for chosen, count, tried in (
         (dense, _MAX_DENSE, 1),
         (list_agreeing(votes, windows), _MAX_SHARP, WINDOWS // CANDIDATES),
         (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
-    )
-    lines = fit_votes(votes, [window for chosen, _, _ in kinds for window in chosen])
-    groups, first = [], 0
-    for chosen, count, tried in kinds:
-        groups.append(_FirstLines(lines=lines[first : first + len(chosen)], count=count, tried=tried))
-        first += len(chosen)
-    return groups
+    ):
+        starts = [comparison.start(line) for line in list_lines(fit_votes(votes, chosen))]
+        if len(starts) > count:
+            starts = sorted(starts, key=lambda start: -start.evidence)[:count]
+        first += [(start, tried) for start in starts]
+    return first
 
 
-def _keep_best(search: LineSearch, groups: Sequence[_FirstLines]) -> tuple[LineStarts, Floats]:
-    """Keep the lines of each group with most evidence as they are; return their starts, and the number that each was chosen from."""
-    lines = np.concatenate([np.zeros((0, 3)), *(group.lines for group in groups)])
-    starts = search.list_starts(lines)
-    kept, first = [np.zeros(0, dtype=np.int64)], 0
-    for group in groups:
-        own = np.arange(first, first + len(group.lines))
-        if len(own) > group.count:
-            own = own[np.argsort(-starts.evidence[own], kind="stable")[: group.count]]
-        kept.append(own)
-        first += len(group.lines)
-    tried = [group.tried for group in groups]
-    return starts.select(np.concatenate(kept)), np.repeat(tried, [len(own) for own in kept[1:]])
+def _fit_start(comparison: Comparison, start: Start, scatter_ns: float) -> list[Line]:
+    """Fit lines to the operations near a first line, one to each of the sharpest pairs of channels.
+
+    Unrelated channels in lockstep have many operations near a first line, and would outweigh the few that are
+    shared in a fit of all.
+    """
+    ends, times = comparison.events.end, comparison.reference.times
+    lines: list[Line] = []
+    for rows, residual_ns in start.sharpest:
+        line = fit_line(ends[rows], residual_ns + start.line.at(ends[rows]), start.line, floor_ns=FLOOR_NS)
+        pairs = comparison.pair(line, (scatter_ns,))
+        if len(pairs.event_row):
+            own = ends[pairs.event_row]
+            line = fit_line(
+                own, times[pairs.reference_row] - own, line, floor_ns=FLOOR_NS, noise=pairs.scatter_ns
+            )
+        if all(line.distance_ns(other) > FLOOR_NS for other in lines):
+            lines.append(line)
+    return lines
 
 
 def _rank_lines(
-    search: LineSearch, first: tuple[LineStarts, Floats], scatter_ns: float | None
+    comparison: Comparison, first: Sequence[tuple[Start, int]], scatter_ns: float | None
 ) -> list[Candidate]:
     """Fit lines to the operations near first lines, and rank them by evidence; lines without evidence are dropped.
 
     Args:
-        search: Search of the events and operations.
-        first: Starts of the first lines, and the number of lines that each was chosen from.
+        comparison: The events and operations.
+        first: First lines, each with the number of lines that it was chosen from.
         scatter_ns: As for `find_candidates`.
     """
-    starts, tried = first
-    fitted = search.fit_starts(starts, WEIGHING.first_scatter if scatter_ns is None else scatter_ns)
-    lines = np.concatenate([np.zeros((0, 3)), *fitted])
-    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(search, lines)
-    weights = _choose_scatter(search.weigh_lines(lines, scatters))
-    if scatter_ns is None and len(lines):
-        best_ns = float(weights[weights[:, 0].argmax(), 2])
-        if np.isfinite(best_ns) and widen_scatter(best_ns) > max(scatters):
-            # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter more would hardly count
-            weights = _choose_scatter(search.weigh_lines(lines, (widen_scatter(best_ns),)))
-    evidence, exchange, sharpest = weights.T
-    evidence = evidence - np.log(np.repeat(tried, [len(of_start) for of_start in fitted]))
-    rows = np.flatnonzero(evidence > 0)
+    expected_ns = FIRST_SCATTER_NS if scatter_ns is None else scatter_ns
+    fitted = [(line, tried) for start, tried in first for line in _fit_start(comparison, start, expected_ns)]
+    lines = [line for line, _ in fitted]
+    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(comparison, lines)
+    weights = [_weigh_best(comparison, line, scatters) for line in lines]
+    if scatter_ns is None and lines:
+        sharpest_ns = max(weights, key=lambda weight: weight[0])[2]
+        if np.isfinite(sharpest_ns) and widen_scatter(sharpest_ns) > max(scatters):
+            # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter more
+            # would hardly count
+            weights = [comparison.weigh(line, widen_scatter(sharpest_ns)) for line in lines]
     candidates = [
-        Candidate(line=line, evidence=own, exchange_evidence=of_exchange, sharpest_ns=sharpest_ns)
-        for line, own, of_exchange, sharpest_ns in zip(
-            list_lines(lines[rows]),
-            *(values[rows].tolist() for values in (evidence, exchange, sharpest)),
-            strict=True,
+        Candidate(
+            line=line,
+            evidence=evidence - float(np.log(tried)),
+            exchange_evidence=exchange,
+            sharpest_ns=sharpest,
         )
+        for (line, tried), (evidence, exchange, sharpest) in zip(fitted, weights, strict=True)
     ]
-    return _keep_apart(candidates, _SAME_NS)
+    return _keep_apart([candidate for candidate in candidates if candidate.evidence > 0], _SAME_NS)
 
 
-def _choose_scatter(weights: Floats) -> Floats:
-    """Choose the weights of each line by the scatter with most evidence."""
-    best: Floats = weights[weights[:, :, 0].argmax(axis=0), np.arange(weights.shape[1])]
-    return best
+def _weigh_best(
+    comparison: Comparison, line: Line, scatters_ns: Sequence[float]
+) -> tuple[float, float, float]:
+    """Weigh a line with the scatter that gives it most evidence."""
+    return max((comparison.weigh(line, scatter) for scatter in scatters_ns), key=lambda weight: weight[0])
 
 
 def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candidate]:
@@ -228,12 +496,10 @@ def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candid
     return ranked
 
 
-def _expect_scatter(search: LineSearch, lines: Floats) -> tuple[float, ...]:
+def _expect_scatter(comparison: Comparison, lines: Sequence[Line]) -> tuple[float, ...]:
     """Return the scatters to expect first: collectives of one run scatter alike, so the sharpest channel shows it."""
-    sharpest_ns = search.weigh_lines(lines, SCATTERS_NS[1:2])[0, :, 2].min(initial=np.inf)
-    if np.isinf(sharpest_ns):
-        return SCATTERS_NS
-    return (widen_scatter(sharpest_ns),)
+    sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
+    return SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
 
 
 def widen_scatter(sharpest_ns: float) -> float:

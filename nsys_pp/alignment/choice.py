@@ -1,23 +1,341 @@
-"""Choice of the correction of a unit (domains that were tied to each other before) by the evidence, and its doubt.
-
-A training repeats itself, so an offset that is wrong by a micro-batch or a step explains much as well. Where such a rival
-explains nearly as much, the doubt is its distance.
-"""
+"""Timeline: the operations of the domains added so far, on one clock."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
+
 import numpy as np
-from msgspec import Struct
+import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
-from nsys_pp.alignment.lines import Line, measure_distances, stack_lines
-from nsys_pp.alignment.pairs import TOGETHER_NS
-from nsys_pp.alignment.prior import AT_UTC_NS, MAX_SESSION_DIFFERENCE_NS, SESSION_SCALE_NS, Prior, weigh_drift
-from nsys_pp.alignment.timeline import RivalDistances, Timeline
-from nsys_pp.arrays.types import Floats
+from nsys_pp.alignment.events import Events, mark_shared
+from nsys_pp.alignment.lines import Line, find_median, measure_distances, stack_lines
+from nsys_pp.alignment.near import SCATTERS_NS, TOGETHER_NS, Comparison, Pairs, Reference, build_reference
+from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.types import Floats, Int64s
 
-THREADS = 2
-"""Threads that compare: most of the work does not hold the interpreter's lock, and more would wait for it."""
+_LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
+_LEAST_COLLECTIVES = 20  # of an unmatched domain
+_MATCHED_SHARE = 0.1  # of its collectives, at most
+_LEAST_SHARE = 0.15  # of the operations of a domain: doubts of fewer are not inherited
+
+
+class RivalDistances(Struct, frozen=True):
+    """Distances of the farthest rivals of a correction; 0 without rivals.
+
+    Attributes:
+        any_ns: Of all rivals.
+        stepped_ns: Of those by which UTC was stepped between sessions of the machine, where operations speak for it.
+    """
+
+    any_ns: float = 0.0
+    stepped_ns: float = 0.0
+
+    def __add__(self, other: RivalDistances) -> RivalDistances:
+        return RivalDistances(self.any_ns + other.any_ns, self.stepped_ns + other.stepped_ns)
+
+    def widen(self, distance_ns: float) -> RivalDistances:
+        """Return the distances with another rival at this one."""
+        return RivalDistances(max(self.any_ns, distance_ns), self.stepped_ns)
+
+
+class Timeline(Struct):
+    """The operations of the domains added so far.
+
+    `instance` and `channel` are shared by all timelines, as no two have a domain in common: an operation is numbered by the row of its first event.
+
+    Attributes:
+        events: Events of all domains.
+        instance: Operation of each event; -1 for events of domains that were not added to a timeline.
+        machine: Machine of each domain.
+        channel: Channel of each event on its timeline.
+        machines: Machines of the domains that were added.
+        lines: Correction of each of these domains.
+        rival_distances: RivalDistances of each of these domains.
+        rivals: Other corrections of each of these domains that operations supported.
+        operations: All operations; None before the first domain.
+        rows: Events of each of these domains.
+        merged: `merge_operations`, until a domain is added.
+    """
+
+    events: Events
+    instance: Int64s
+    machine: Int64s
+    channel: Int64s
+    machines: set[int] = field(default_factory=set)
+    lines: dict[int, Line] = field(default_factory=dict)
+    rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
+    rivals: dict[int, list[Line]] = field(default_factory=dict)
+    operations: Reference | None = None
+    rows: dict[int, Int64s] = field(default_factory=dict)
+    merged: Events | None = None
+
+    def find_shared(self, unit: Timeline) -> set[int]:
+        """Find the machines that a unit has sessions of, as this timeline has: each has one physical clock."""
+        return self.machines & unit.machines
+
+    def keep_keys(self, keys: Int64s) -> Reference:
+        """Return the operations with these keys."""
+        assert self.operations is not None
+        return self.operations.keep_keys(keys)
+
+    def find_machine_line(self, machine: int) -> Line | None:
+        """Return the correction of a domain of a machine, the middle one of several; None without any."""
+        lines = [line for domain, line in self.lines.items() if self.machine[domain] == machine]
+        return (
+            sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
+        )
+
+    def without(self, omitted: Collection[int]) -> Timeline:
+        """Return the timeline without some domains and the operations that only these have."""
+        assert self.operations is not None
+        others = [other for other in self.lines if other not in omitted]
+        is_kept = np.zeros(len(self.instance), dtype=np.bool_)  # by operation
+        for other in others:
+            is_kept[self.instance[self.rows[other]]] = True
+        return replace(
+            self,
+            machines={int(self.machine[other]) for other in others},
+            lines={other: self.lines[other] for other in others},
+            rival_distances={other: self.rival_distances[other] for other in others},
+            operations=self.operations.select(is_kept[self.operations.instances]),
+            rows={other: self.rows[other] for other in others},
+            merged=None,
+        )
+
+    def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
+        """Return the distances of rivals of the operations of the timeline that a domain shares.
+
+        An operation is doubted if half of its members are: the domain may share it with these only.
+        """
+        if not any(own.any_ns or own.stepped_ns for own in self.rival_distances.values()):
+            return RivalDistances()
+        reference = self.keep_keys(events.key)
+        pairs = _pair(events, reference, line, scatter_ns)
+        shared = list_members(reference.instances[pairs.reference_row])
+        rows = np.flatnonzero(
+            mark_members(self.instance, shared) & mark_members(self.events.domain, np.array([*self.lines]))
+        )
+        if not len(rows):
+            return RivalDistances()
+        return RivalDistances(
+            *(
+                self._inherit(
+                    rows, {domain: getattr(own, name) for domain, own in self.rival_distances.items()}
+                )
+                for name in RivalDistances.__struct_fields__
+            )
+        )
+
+    def _inherit(self, rows: Int64s, distances_ns: dict[int, float]) -> float:
+        """Return the distance of rivals of the operations of some events: of each the median, of all the largest but for a few."""
+        if not any(distances_ns.values()):
+            return 0.0
+        of_domain = np.zeros(max(self.lines) + 1)
+        of_domain[list(distances_ns)] = list(distances_ns.values())
+        own = of_domain[self.events.domain[rows]]
+        order = np.lexsort((own, self.instance[rows]))
+        _, first, counts = np.unique(self.instance[rows][order], return_index=True, return_counts=True)
+        of_operation = own[order][first + counts // 2]
+        return float(np.quantile(of_operation, 1 - _LEAST_SHARE, method="higher"))
+
+    def add(self, domain: int, rows: Int64s, line: Line, scatter_ns: float | None) -> None:
+        """Add a domain: its events join the operations that they match, the others become new operations.
+
+        Args:
+            domain: The domain.
+            rows: Its events.
+            line: Its correction.
+            scatter_ns: Scatter of the ends of one operation; None where unknown.
+        """
+        events = self.events.select(find_range(rows))
+        self.machines.add(int(self.machine[domain]))
+        self.lines[domain], self.rows[domain], self.merged = line, rows, None
+        # A new channel of the timeline keeps the number of its first event's channel.
+        channels = events.channel.copy()
+        instances = rows.copy()
+        if self.operations is not None and len(rows):
+            reference = self.keep_keys(events.key)
+            pairs = _pair(events, reference, line, scatter_ns)
+            instances[pairs.event_row] = reference.instances[pairs.reference_row]
+            matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
+            joined = mark_members(events.channel, matched)
+            index = np.searchsorted(matched, events.channel[joined])
+            channels[joined] = reference.channels[pairs.reference_row[first[index]]]
+        self.instance[rows] = instances
+        self.channel[rows] = channels
+        times = events.end + line.at(events.end)
+        is_new = (instances == rows) & ~self._is_covered(events, channels, times)
+        new = build_reference(events, times, channels, rows, is_kept=is_new)
+        self.operations = new if self.operations is None else self.operations.insert(new)
+
+    def list_unmatched(self) -> list[int]:
+        """List the domains with many collectives that others could share by their keys, but share hardly one of."""
+        if len(self.lines) < _LEAST_DOMAINS:
+            return []
+        rows = np.flatnonzero(
+            mark_members(self.events.domain, np.array([*self.lines])) & ~self.events.is_message
+        )
+        domain = self.events.domain[rows]
+        size = max(self.lines) + 1
+        could_match, matched = (
+            np.bincount(domain[mark_shared(values[rows], domain)], minlength=size)
+            for values in (self.events.key, self.instance)
+        )
+        is_unmatched = (could_match >= _LEAST_COLLECTIVES) & (matched < _MATCHED_SHARE * could_match)
+        unmatched: list[int] = np.flatnonzero(is_unmatched).tolist()
+        return unmatched
+
+    def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
+        """Return the mask of collectives at times when their channel of the timeline was recorded.
+
+        The timeline has all collectives of that time, so these ended late on their rank, or another member did.
+        """
+        covered, is_collective = np.zeros(len(events), dtype=bool), ~events.is_message
+        if self.operations is None:
+            return covered
+        for channel in list_members(channels[is_collective]).tolist():
+            known = self.operations.times[self.operations.channels == channel]
+            if len(known):
+                covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())
+        return covered & is_collective
+
+    def merge_operations(self) -> Events:
+        """Return each operation once, at the median time of its members."""
+        if self.merged is None:
+            self.merged = self._merge_operations()
+        return self.merged
+
+    def _merge_operations(self) -> Events:
+        rows = np.sort(np.concatenate([*self.rows.values()]))
+        end, domain = self.events.end[rows], self.events.domain[rows]
+        of_domain = np.empty((3, max(self.lines) + 1))
+        of_domain[:, [*self.lines]] = stack_lines([*self.lines.values()]).T
+        offset, rate, center = (values[domain] for values in of_domain)
+        times = end + (offset + rate * (end - center))
+        first, number = find_distinct(self.instance[rows])
+        instances = self.instance[rows[first]]
+        if len(instances) == len(rows):
+            times = times[first]
+        else:
+            counts = np.bincount(number)
+            middle = np.cumsum(counts) - counts + (counts - 1) // 2
+            times = times[np.lexsort((times, number))[middle]]
+        return replace(self.events.select(find_range(instances)), end=times, channel=self.channel[instances])
+
+
+def find_range(rows: Int64s) -> Int64s | slice:
+    """Return ascending rows as a slice if they follow each other: their columns are then not copied.
+
+    >>> find_range(np.array([4, 5, 6])), find_range(np.array([4, 6]))
+    (slice(4, 7, None), array([4, 6]))
+    """
+    if not len(rows) or int(rows[-1]) - int(rows[0]) + 1 != len(rows):
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
+
+
+def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
+    """Pair events by a line; where the scatter is unknown, with the one that explains them best."""
+    return Comparison(events, reference).pair(line, SCATTERS_NS if scatter_ns is None else (scatter_ns,))
+
+
+MAX_UTC_ERROR_NS = 10e9
+"""Largest error of recorded UTC."""
+
+MAX_SESSION_DIFFERENCE_NS = 1.2e6
+"""Largest difference of UTC between two sessions of one machine: about 0.1 ms, with a margin for corrections."""
+
+SESSION_SCALE_NS = 150e3
+"""Half of all sessions are closer to the others of their machine than this."""
+
+AT_UTC_NS = 20e3
+"""Sessions of a machine that are this close by recorded UTC agree with it."""
+
+_UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
+_STEPPED_SHARE = 1e-4  # sessions of a machine between which UTC was stepped
+# of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
+_DRIFT_SIGMA = 35e-6
+_RESOLUTION_NS = 5e3  # offsets this close explain the same operations
+
+
+class Prior(Struct, frozen=True, kw_only=True):
+    """The expected corrections of units (domains that were tied to each other before).
+
+    Attributes:
+        is_utc: Whether the first guess of each domain is a recorded UTC.
+        session_width_ns: Largest distance of the sessions of one machine.
+    """
+
+    is_utc: list[bool]
+    session_width_ns: float = MAX_UTC_ERROR_NS
+
+    def expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
+        """Return the expected correction of a unit, and the largest distance from it."""
+        shared = sorted(timeline.find_shared(unit))
+        if not shared:
+            return Line(), MAX_UTC_ERROR_NS
+        ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
+        assert ours is not None
+        assert theirs is not None
+        at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
+        return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), self.session_width_ns
+
+    def weigh(self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line) -> list[float]:
+        """Return the log probability of each correction before any operation is compared."""
+        distances_ns = self.measure_offsets(timeline, unit, lines, center)
+        if not timeline.find_shared(unit):
+            unknown = float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+            return [
+                unknown if np.isinf(distance_ns) else _weigh_offset(distance_ns, _UTC_SCALE_NS)
+                for distance_ns in distances_ns
+            ]
+        stepped = float(np.log(_STEPPED_SHARE))
+        return [
+            _weigh_offset(distance_ns, SESSION_SCALE_NS) + (distance_ns > MAX_SESSION_DIFFERENCE_NS) * stepped
+            for distance_ns in distances_ns
+        ]
+
+    def measure_offsets(
+        self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line
+    ) -> list[float]:
+        """Return the distance of each correction from the recorded UTC of the nearest clock; infinite without UTC."""
+        if timeline.find_shared(unit):
+            return [line.distance_ns(center) for line in lines]
+        ours, theirs = (
+            [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
+        )
+        if not ours or not theirs:
+            return [np.inf] * len(lines)
+        offset_ns, rate, center_ns = stack_lines(ours).T
+        ours_ns = offset_ns + rate * (theirs[0].center_ns - center_ns)
+        return [float(np.abs(ours_ns - theirs[0].compose(line).offset_ns).min()) for line in lines]
+
+    def list_torn(self, timeline: Timeline) -> dict[int, float]:
+        """Return the sessions that are too far from half of the others of their machine to have one UTC, each with this distance, ns."""
+        known = [domain for domain in timeline.lines if self.is_utc[domain]]
+        offsets_ns = np.array([timeline.lines[domain].at(np.zeros(1))[0] for domain in known])
+        machines = timeline.machine[known]
+        torn: dict[int, float] = {}
+        for domain, offset_ns, machine in zip(known, offsets_ns, machines, strict=True):
+            apart_ns = find_median(np.abs(offsets_ns[machines == machine] - offset_ns))
+            if apart_ns > MAX_SESSION_DIFFERENCE_NS:
+                torn[domain] = apart_ns
+        return torn
+
+
+def weigh_drift(line: Line) -> float:
+    """Return the log probability of a drift, relative to no drift, with a normal distribution."""
+    return -0.5 * (line.rate / _DRIFT_SIGMA) ** 2
+
+
+def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
+    """Return the log probability of an offset, with a Cauchy distribution of this scale."""
+    return float(np.log(_RESOLUTION_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))
+
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
@@ -75,8 +393,6 @@ def choose(
     joint: list[Timeline],
     prior: Prior,
     scatter_ns: float | None,
-    *,
-    threads: int = THREADS,
 ) -> Choice | None:
     """Choose the correction of the unit with most evidence, by the operations of all units jointly.
 
@@ -85,13 +401,12 @@ def choose(
         joint: Units of one machine that is not on the timeline, or a single unit; at least one.
         prior: Where their clocks are expected.
         scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
-        threads: Number of threads that compare, if there is much to compare.
 
     Returns:
         The choice; None without enough evidence.
     """
     center, _ = prior.expect(timeline, joint[0])
-    scored = _score(timeline, joint, prior, scatter_ns, threads)
+    scored = _score(timeline, joint, prior, scatter_ns)
     if not scored:
         return None
     score, number, best, others = _choose_unit(scored)
@@ -146,22 +461,6 @@ def choose(
     )
 
 
-def expect_margin(timeline: Timeline, before: Choice, scatter_ns: float | None) -> float:
-    """Expect the margin of a unit, by its choice before operations were added to the timeline.
-
-    Args:
-        timeline: The timeline.
-        before: The choice, by operations that are on the timeline still.
-        scatter_ns: Scatter of the ends of one operation in this run; None as long as it is not known.
-
-    Returns:
-        The margin of that choice, and what the evidence of its line has become more.
-    """
-    events = before.unit.merge_operations()
-    (evidence,) = weigh_lines(events, timeline.keep_keys(events.key), [before.line], scatter_ns)
-    return before.margin + max(evidence - before.evidence, 0.0)
-
-
 def is_best(
     timeline: Timeline, unit: Timeline, line: Line, rivals: list[Line], prior: Prior, scatter_ns: float | None
 ) -> bool:
@@ -182,7 +481,7 @@ def is_best(
 
 
 def _score(
-    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None, threads: int
+    timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
 ) -> list[_Scored]:
     """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
     center, width_ns = prior.expect(timeline, joint[0])
@@ -195,7 +494,6 @@ def _score(
             width_ns,
             scatter_ns,
             near_ns=near_ns,
-            threads=threads,
         )
         if len(merged)
         else []
@@ -272,3 +570,48 @@ def _choose_unit(scored: list[_Scored]) -> _Scored:
         if choice[2].line.distance_ns(best) <= MAX_SESSION_DIFFERENCE_NS:
             of_unit.setdefault(choice[1], choice)
     return max(of_unit.values(), key=lambda choice: choice[2].evidence)
+
+
+_ABOUT_BEST = 0.6  # of the clearest margin
+_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
+
+
+def choose_next(
+    joint: list[list[Timeline]],
+    margins: dict[int, float],
+    choose_all: Callable[[Sequence[list[Timeline]]], Iterable[Choice | None]],
+    *,
+    only_clear: bool,
+) -> list[Choice]:
+    """Choose the corrections of all units with a clear one, or else of the one with the least doubt.
+
+    Of many, those that were clearest before are compared first.
+
+    Args:
+        joint: Units that are not on the timeline, those whose corrections are judged jointly together.
+        margins: Margin of the last choice of joint units if it was clear, else 0, by their first domain; changed in
+            place.
+        choose_all: Chooses a correction for each of several joint units.
+        only_clear: Choose none without a clear correction.
+    """
+    if len(joint) > _AT_A_TIME:
+        joint = sorted(joint, key=lambda units: -margins.get(min(units[0].lines), np.inf))
+    choices: list[Choice] = []
+    clear: list[Choice] = []
+    for first in range(0, len(joint), _AT_A_TIME):
+        if clear:
+            break
+        compared = joint[first : first + _AT_A_TIME]
+        for units, choice in zip(compared, choose_all(compared), strict=True):
+            is_clear = choice is not None and choice.is_clear
+            margins[min(units[0].lines)] = choice.margin if choice is not None and is_clear else 0.0
+            if choice is not None:
+                choices.append(choice)
+        clear = [choice for choice in choices if choice.is_clear]
+    if clear:
+        # the others are clearer with these on the timeline
+        least = _ABOUT_BEST * max(choice.margin for choice in clear)
+        return [choice for choice in clear if choice.margin >= least]
+    if choices and not only_clear:
+        return [max(choices, key=lambda choice: (choice.rival_distances.any_ns == 0.0, choice.margin))]
+    return []

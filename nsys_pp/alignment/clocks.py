@@ -15,8 +15,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.alignment.collectives import match_events
-from nsys_pp.alignment.domains import guess_clocks
-from nsys_pp.alignment.events import gather_events
+from nsys_pp.alignment.events import gather_events, guess_clocks
 from nsys_pp.alignment.solution import Solution, change_rate, override_offset, solve_clocks
 from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import CLOCKS, Clock

@@ -9,23 +9,27 @@ clear answer come first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from statistics import median
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nsys_pp.alignment.candidates import LINES, widen_scatter
-from nsys_pp.alignment.choice import THREADS, Choice, choose, is_best
+from nsys_pp.alignment.candidates import widen_scatter
+from nsys_pp.alignment.choice import (
+    MAX_SESSION_DIFFERENCE_NS,
+    Choice,
+    Prior,
+    RivalDistances,
+    Timeline,
+    choose,
+    choose_next,
+    is_best,
+)
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.next_units import LastChoices, choose_next
-from nsys_pp.alignment.prior import MAX_SESSION_DIFFERENCE_NS, Prior
-from nsys_pp.alignment.timeline import RivalDistances, Timeline
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -185,8 +189,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             if not self._list_keys(timeline) & keys_after[min(timeline.lines)]:
                 tied.append(timeline)  # not compared with any, of a thousand that share nothing
                 continue
-            last = LastChoices()
-            while added := self._add_next(timeline, remaining, last, only_clear=only_clear):
+            margins: dict[int, float] = {}
+            while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
             tied.append(self._reconsider(timeline) if only_clear else timeline)
         return tied
@@ -260,23 +264,21 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return others
 
     def _add_next(
-        self, timeline: Timeline, remaining: list[Timeline], last: LastChoices, *, only_clear: bool
+        self, timeline: Timeline, remaining: list[Timeline], margins: dict[int, float], *, only_clear: bool
     ) -> list[Timeline]:
         """Add all units with a clear correction, or else the one with the least doubt; return them.
 
         Args:
             timeline: The timeline, changed in place.
             remaining: The units that are not on it.
-            last: Their last choices; changed in place.
+            margins: As for `choose_next`; changed in place.
             only_clear: Add none without a clear correction.
         """
-        own, scatter_ns = self._list_keys(timeline), self.scatter_ns()
+        own = self._list_keys(timeline)
         chosen = choose_next(
-            timeline,
             self._list_joint(timeline, remaining),
-            last,
+            margins,
             lambda joint: self._choose_all(timeline, joint, own),
-            scatter_ns,
             only_clear=only_clear,
         )
         for choice in chosen:
@@ -286,20 +288,11 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def _choose_all(
         self, timeline: Timeline, joint: Sequence[list[Timeline]], keys: int
     ) -> Iterable[Choice | None]:
-        """Choose a correction for each of several joint units, in threads if there is much to compare; None without a common key."""
+        """Choose a correction for each of several joint units; None without a common key."""
         scatter_ns = self.scatter_ns()
-
-        def choose_one(units: list[Timeline], threads: int = THREADS) -> Choice | None:
-            if any(self._list_keys(unit) & keys for unit in units):
-                return choose(timeline, units, self.prior, scatter_ns, threads=threads)
-            return None
-
-        known = 0 if timeline.operations is None else len(timeline.operations)
-        row_count = sum(known + _count_events(unit, self.rows_of) for units in joint for unit in units)
-        if len(joint) < 2:
-            return map(choose_one, joint)
-        with open_executor(LINES * row_count, threads=THREADS) as executor:
-            return list(executor.map(partial(choose_one, threads=1), joint))
+        for units in joint:
+            has_common = any(self._list_keys(unit) & keys for unit in units)
+            yield choose(timeline, units, self.prior, scatter_ns) if has_common else None
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""

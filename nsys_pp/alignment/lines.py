@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.arrays import line_finder
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.compiled import load_library
 
 MAX_DRIFT = 200e-6
 """Maximal relative drift between the clocks of two machines: twice 100 ppm."""
@@ -18,13 +19,15 @@ MAX_DRIFT = 200e-6
 DRIFT_SIGMA = 60e-6
 """Of real oscillators."""
 
-ROUNDS = 6
-"""Of a fit."""
 
 FLOOR_NS = 2_000.0
 """Of the scatter in a fit of operations."""
 
+_ROUNDS = 6  # of a fit, each weighed by the residuals of the one before
 _MOST_RATES = 401  # to try; odd
+_FIT = load_library(Path(__file__).with_name("near.c"), {}).near_fit_line
+_FIT.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_double, ctypes.c_double, ctypes.c_int64]
+_FIT.argtypes += [ctypes.c_void_p, ctypes.c_void_p]
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -91,13 +94,6 @@ def find_median(values: Floats) -> float:
     return float(ordered[low] + ordered[high]) / 2
 
 
-def _find_densest_window(values: Floats, width: float) -> tuple[int, int]:
-    """Find the window `[v, v + width]` with most values; return its half-open bounds in sorted values."""
-    stops = np.searchsorted(values, values + width, side="right")
-    first = int(np.argmax(stops - np.arange(len(values))))
-    return first, int(stops[first])
-
-
 def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     """Find the line with most points within `width / 2`, by trying slopes.
 
@@ -109,12 +105,16 @@ def find_line(times: Floats, values: Floats, *, width: float) -> Line:
     center = find_median(times)
     span = float(np.max(np.abs(times - center)))
     count = 1 if len(times) < 3 else int(min(_MOST_RATES, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
-    rates = _list_rates(count)
-    core = load_core()
-    found = None if core is None else line_finder.find_line(core, times - center, values, rates, width)
-    if found is not None:
-        return Line(offset_ns=found[0], rate=found[1], center_ns=center)
-    return _try_rates(times, values, rates, width, center)
+    best, most = Line(center_ns=center), 0
+    for rate in _list_rates(count).tolist():
+        level = np.sort(values - rate * (times - center))
+        stops = np.searchsorted(level, level + width, side="right")
+        inside = stops - np.arange(len(level))
+        first = int(np.argmax(inside))
+        if inside[first] > most:
+            most = int(inside[first])
+            best = Line(offset_ns=find_median(level[first : first + most]), rate=rate, center_ns=center)
+    return best
 
 
 def find_lines(times: Floats, values: Floats, windows: Sequence[Int64s], *, width: float) -> Floats:
@@ -129,21 +129,6 @@ def find_lines(times: Floats, values: Floats, windows: Sequence[Int64s], *, widt
     Returns:
         Offset, rate and center of each line, in columns.
     """
-    core = load_core()
-    if core is not None and windows:
-        bounds = np.append(0, np.cumsum([len(window) for window in windows]))
-        found = line_finder.find_lines(
-            core,
-            times,
-            values,
-            np.concatenate(windows),
-            bounds,
-            width,
-            most=MAX_DRIFT,
-            most_rates=_MOST_RATES,
-        )
-        if found is not None:
-            return found
     return stack_lines([find_line(times[window], values[window], width=width) for window in windows])
 
 
@@ -176,17 +161,6 @@ def _list_rates(count: int) -> Floats:
     return rates
 
 
-def _try_rates(times: Floats, values: Floats, rates: Floats, width: float, center: float) -> Line:
-    most, best_line = 0, Line(center_ns=center)
-    for rate in rates:
-        level = np.sort(values - rate * (times - center))
-        first, stop = _find_densest_window(level, width)
-        if stop - first > most:
-            most = stop - first
-            best_line = Line(offset_ns=find_median(level[first:stop]), rate=float(rate), center_ns=center)
-    return best_line
-
-
 def fit_line(
     times: Floats, values: Floats, start: Line, *, floor_ns: float, noise: Floats | None = None
 ) -> Line:
@@ -204,34 +178,12 @@ def fit_line(
     """
     if len(times) < 2:
         return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
-    core = load_core()
-    if core is not None:
-        begin = (start.offset_ns, start.rate, start.center_ns)
-        found = line_finder.fit_line(
-            core, times, values, begin, floor=floor_ns, drift=DRIFT_SIGMA, rounds=ROUNDS, noise=noise
-        )
-        if found is not None:
-            return Line(offset_ns=found[0], rate=found[1], center_ns=found[2])
-    return _fit_points(times, values, start, floor_ns, noise)
-
-
-def _fit_points(times: Floats, values: Floats, start: Line, floor_ns: float, noise: Floats | None) -> Line:
-    center = float(np.mean(times))
-    line = Line(offset_ns=float(start.at(np.array([center]))[0]), rate=start.rate, center_ns=center)
-    x = times - center
     relative = None if noise is None else noise / find_median(noise)
-    for _ in range(ROUNDS):
-        residuals = values - line.at(times)
-        if relative is not None:
-            residuals /= relative
-        scale = max(mad_sigma(residuals), floor_ns)
-        weights = 1 / (1 + (residuals / (2 * scale)) ** 2)
-        if relative is not None:
-            weights /= relative**2
-        lever = weights * x
-        total, sx, sxx = weights.sum(), lever.sum(), (lever * x).sum()
-        sy, sxy = (weights * values).sum(), (lever * values).sum()
-        sxx += (scale / DRIFT_SIGMA) * (scale / DRIFT_SIGMA)
-        rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
-        line = Line(offset_ns=float((sy - rate * sx) / total), rate=rate, center_ns=center)
-    return line
+    columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (times, values)]
+    room, line = np.empty(len(times)), (ctypes.c_double * 3)(start.offset_ns, start.rate, start.center_ns)
+    addresses = [column.ctypes.data for column in columns]
+    held = None if relative is None else np.ascontiguousarray(relative, dtype=np.float64)
+    addresses.append(0 if held is None else held.ctypes.data)
+    if _FIT(len(times), *addresses, floor_ns, DRIFT_SIGMA, _ROUNDS, line, room.ctypes.data):
+        raise ValueError("a line through points that are not finite")
+    return Line(offset_ns=line[0], rate=line[1], center_ns=line[2])

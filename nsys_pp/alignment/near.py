@@ -1,152 +1,404 @@
-"""Operations of a domain and of a timeline that are near each other, for many lines between their clocks."""
+"""Operations of a timeline, for comparison with events of another clock."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.near_columns import BEYOND_NS, ColumnFinder, prepare_columns
-from nsys_pp.alignment.reference import Reference
-from nsys_pp.arrays.core import Core, load_core
-from nsys_pp.arrays.near_finder import NearFinder, Weighing
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.columns import find_distinct
+from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.records import select_rows
+from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.compiled import load_library
 from nsys_pp.frames.clock import SKEW_NS
 
-MISSING = 2.0  # evidence against two channels, for each operation that only one of them has
-WEIGHING = Weighing(
-    prior_count=2.0,  # number of operations that the expected scatter counts as
-    lockstep=9.2,  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
-    missing=MISSING,
-    missing_message=0.2,  # the same for messages: a stream can have messages with several peers
-    measurable=6,  # pairs that a channel's scatter is measured by
-    measurable_whole=3,  # the same, where each has all operations of the other
-    min_sharp=3,  # operations that the scatter of a first line is measured by
-    wide=75_000.0,  # the same, of fewer operations
-    first_scatter=5_000.0,  # expected before any is known
-)
-"""How the evidence of two channels is weighed (`nsys_pp.alignment.pairs`, `nsys_pp.alignment.evidence`)."""
+
+class Reference(Struct, frozen=True, kw_only=True):
+    """Operations of a timeline, in order of key and time; arrays as in `Events`."""
+
+    key: Int64s
+    times: Floats  # ends, on the timeline's clock, ns since the events' origin
+    gap_before: Floats
+    kind: Int64s
+    channels: Int64s  # of the timeline
+    instances: Int64s
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Reference:
+        """Return the operations of these rows."""
+        return select_rows(self, rows)
+
+    def keep_keys(self, keys: Int64s) -> Reference:
+        """Return the operations with these keys."""
+        kept = list_members(keys)
+        first, stop = self.key.searchsorted(kept), self.key.searchsorted(kept, side="right")
+        return self if (stop - first).sum() == len(self) else self.select(expand_windows(first, stop))
+
+    def of_key(self, key: int) -> tuple[int, int]:
+        """Return the half-open rows of a key."""
+        first, stop = np.searchsorted(self.key, (key, key + 1))
+        return int(first), int(stop)
+
+    def insert(self, other: Reference) -> Reference:
+        """Return the operations of both, in order."""
+        if not len(other):
+            return self
+        at = np.empty(len(other), dtype=np.int64)
+        for key in list_members(other.key).tolist():
+            (first, stop), (low, high) = self.of_key(key), other.of_key(key)
+            at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
+        names = self.__struct_fields__
+        own, added = ([getattr(one, name) for name in names] for one in (self, other))
+        columns = [np.insert(*column) for column in zip(own, [at] * len(own), added, strict=True)]
+        return Reference(**dict(zip(names, columns, strict=True)))
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
-    """Events of a domain and operations of a timeline.
+def build_reference(
+    events: Events, times: Floats, channels: Int64s, instances: Int64s, *, is_kept: Bools | None = None
+) -> Reference:
+    """Build a reference from events.
 
-    Attributes:
-        events: Events of one domain, or of several with their corrections applied.
-        reference: Operations of the timeline.
-        has_communicator: Whether NCCL recorded the communicator of an event.
-        finder: The search of `find_near`, compiled if it can be.
+    Args:
+        events: The events.
+        times: Their ends on the timeline's clock.
+        channels: Their channels of the timeline.
+        instances: Their operations.
+        is_kept: Mask of the events that are operations; None: all are.
     """
-
-    events: Events
-    reference: Reference
-    has_communicator: bool
-    finder: NearFinder | ColumnFinder
-
-    def share(self, threads: int) -> list[Comparison]:
-        """Return the comparison for each of several threads; for one alone where numpy compares."""
-        finder = self.finder
-        if not isinstance(finder, NearFinder):
-            return [self]
-        return [self, *(replace(self, finder=finder.twin()) for _ in range(threads - 1))]
-
-
-def prepare(events: Events, reference: Reference) -> Comparison:
-    """Prepare the comparison of a domain with a timeline."""
-    core = load_core()
-    return Comparison(
-        events=events,
-        reference=reference,
-        has_communicator=bool(events.has_communicator.any()),
-        finder=prepare_columns(events, reference) if core is None else _compile(core, events, reference),
+    rows = np.arange(len(events)) if is_kept is None else np.flatnonzero(is_kept)
+    order = rows[np.lexsort((times[rows], events.key[rows]))]
+    return Reference(
+        key=events.key[order],
+        times=times[order],
+        gap_before=events.gap_before[order],
+        kind=events.kind[order],
+        channels=channels[order],
+        instances=instances[order],
     )
 
 
-def _compile(core: Core, events: Events, reference: Reference) -> NearFinder:
-    return NearFinder(
-        core,
-        key=events.key,
-        channel=events.channel,
-        kind=events.kind,
-        end=events.end,
-        other_key=reference.key,
-        other_channel=reference.channels,
-        other_kind=reference.kind,
-        other_time=reference.times,
-        send=SEND,
-        receive=RECEIVE,
-        exchange=SEND_RECEIVE,
-        beyond=BEYOND_NS,
-        together=SKEW_NS,
-        weighing=WEIGHING,
+NEAR_NS = 150_000.0
+"""Tolerance of pairs by a first line, if it is not known better."""
+
+SCATTERS_NS = (1_500.0, 4_000.0, 12_000.0, 30_000.0)
+"""Scatters of the ends of one operation that are expected, where it is not known better."""
+
+TOGETHER_NS = 20_000.0
+"""Ends of one operation are mostly closer than this, and those of unrelated ones in lockstep seldom."""
+
+FIRST_SCATTER_NS = 5_000.0
+"""Scatter that is expected before any is known."""
+
+MISSING = 2.0
+"""Evidence against two channels, for each operation that only one of them has."""
+
+_MAX_CONTRADICTION = 30.0  # most evidence against a line by the collectives of one communicator
+_MAX_STARTS = 3  # pairs of channels that a fit begins with
+_MIN_SHARP = 3  # operations that the scatter of a first line is measured by
+_WIDE_NS = 75_000.0  # the same, of fewer operations
+_BEYOND_NS = 1_000.0  # before and after the operations of each key
+_ROOM = 1_024  # pairs beyond two of each event, before there is more
+_WEIGHING = {
+    "prior_count": 2.0,  # number of operations that the expected scatter counts as
+    "lockstep": 9.2,  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
+    "missing": MISSING,
+    "missing_message": 0.2,  # the same for messages: a stream can have messages with several peers
+    "measurable": 6,  # pairs that a channel's scatter is measured by
+    "measurable_whole": 3,  # the same, where each has all operations of the other
+}
+
+_INT64, _DOUBLE, _ADDRESS = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+def _list_fields(text: str) -> list[tuple[str, Any]]:
+    """List the fields of a structure: names with `*` are addresses, with `.` doubles, others integers."""
+    kinds = {"*": _ADDRESS, ".": _DOUBLE}
+    return [(name.strip("*."), kinds.get(name[-1], _INT64)) for name in text.split()]
+
+
+class _Points(ctypes.Structure):
+    _fields_ = _list_fields(
+        "count end* share* channel* kind* channel_count is_message* comparable_count comparable* base*"
+        " other_count time* own_time* other_channel* other_kind* other_channel_count send receive"
+        " first. last. beyond."
     )
 
 
-class Near(Struct, frozen=True, kw_only=True):
-    """Pairs of an event of a domain and an operation of a timeline that are near each other by a line.
+class _Search(ctypes.Structure):
+    _fields_ = _list_fields(
+        "offset. rate. center. tolerance. margin. capacity pairs links point* other* link* residual*"
+        " link_channel* link_other* pair_count* residuals* squares* shares* evidence* scatter* missing*"
+        " weight* own_within* others_within* within_ns. stamp* owner_stamp* stamps best* touched* owner*"
+    )
 
-    In each pair of channels, each event and each operation occurs at most once.
+
+class _Evidence(ctypes.Structure):
+    _fields_ = _list_fields(
+        "usual. prior_count. lockstep. missing. missing_message. measurable measurable_whole sharpest."
+        " is_chosen*"
+    )
+
+
+class Votes(ctypes.Structure):
+    """`Votes` of `near.c`."""
+
+    _fields_ = _list_fields(
+        "count end* expected* low* high* other_count times* half_width. least. most. first. last."
+        " votes inside*"
+    )
+
+
+LIBRARY = load_library(
+    Path(__file__).with_name("near.c"),
+    {
+        "near_points_size": ctypes.sizeof(_Points),
+        "near_search_size": ctypes.sizeof(_Search),
+        "near_evidence_size": ctypes.sizeof(_Evidence),
+        "near_votes_size": ctypes.sizeof(Votes),
+    },
+)
+for _name in ("near_check", "near_search", "near_weigh", "near_count_votes"):
+    getattr(LIBRARY, _name).restype = _INT64
+
+
+def point_to(structure: ctypes.Structure, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Set the addresses of columns in a structure; the caller holds the columns as long as it."""
+    for name, column in columns.items():
+        setattr(structure, name, column.ctypes.data)
+
+
+class Pairs(Struct, frozen=True, kw_only=True):
+    """Pairs of an event of a domain and a row of the reference for the same operation.
+
+    Each event and, in each channel, each operation occurs at most once.
 
     Attributes:
         event_row: Row of the event, ascending.
         reference_row: Row of the reference.
-        residual_ns: Time of the operation minus predicted time of the event.
-        link: Number of the pair of channels.
-        event_channel: Channel of the domain, of each pair of channels; by its number in `Comparison.finder`.
-        predicted: Predicted times of all events.
-        count: Number of pairs, of each pair of channels.
-        squares: Sum of the squared residuals, of each pair of channels.
-        rate: Operations per ns while both were recorded, of the denser one of each pair of channels.
-        missing: Evidence of the operations that only one has, of each pair of channels.
-        independent: Share of the pairs that are not repeated at the same time in other channels, of each pair of channels.
-        weight: Weight of a pair in a vote, of each pair of channels: a channel with many operations has more weight, but less than in proportion,
-            and one that shares few of its operations has little.
+        scatter_ns: Scatter of the pairs of the event's channel.
+        evidence: Logarithm of the likelihood ratio of all channels together.
+        exchange_evidence: The same, of the channels of messages that are not known to be sends or receives.
+        sharpest_ns: Least scatter of the channels with enough pairs to measure it; infinite without any.
     """
 
     event_row: Int64s
     reference_row: Int64s
-    residual_ns: Floats
-    link: Int64s
-    event_channel: Int64s
-    predicted: Floats
-    count: Int64s
-    squares: Floats
-    rate: Floats
-    missing: Floats
-    independent: Floats
-    weight: Floats
+    scatter_ns: Floats
+    evidence: float
+    exchange_evidence: float
+    sharpest_ns: float
 
 
-def find_near(comparison: Comparison, line: Line, tolerance_ns: float) -> Near:
-    """Find the operations near events by a line.
+class Start(Struct, frozen=True, kw_only=True):
+    """A first line, and the operations that a fit begins with.
+
+    Attributes:
+        line: The line.
+        evidence: Its evidence, of operations within a distance.
+        sharpest: Rows of the events and residuals (ns) of pairs of channels with many operations in common and
+            little scatter, the best pair of channels first.
+    """
+
+    line: Line
+    evidence: float
+    sharpest: Sequence[tuple[Int64s, Floats]]
+
+
+class Comparison:
+    """Events of one domain and operations of a timeline, compared by many lines; for one thread at a time.
 
     Args:
-        comparison: Events and operations.
-        line: Correction from the domain to the timeline.
-        tolerance_ns: Largest distance of a pair.
+        events: Events of one domain, or of several with their corrections applied.
+        reference: Operations of the timeline.
     """
-    finder = comparison.finder
-    found = finder.find((line.offset_ns, line.rate, line.center_ns), tolerance_ns, SKEW_NS)
-    event_channel, reference_channel = np.divmod(found.numbers, max(finder.other_channel_count, 1))
-    own_count = np.maximum(found.own_within[event_channel], found.count)
-    other_count = np.maximum(found.others_within[reference_channel], found.count)
-    only_one = (own_count + other_count - 2 * found.count).astype(np.float64)
-    is_message = finder.is_message[event_channel]
-    # stages in the middle of a pipeline share half of their messages with each neighbour
-    unexplained = np.where(is_message, np.maximum(only_one - found.count, 0.0), only_one)
-    return Near(
-        event_row=found.point,
-        reference_row=found.other,
-        residual_ns=found.residual,
-        link=found.link,
-        event_channel=event_channel,
-        predicted=found.predicted,
-        count=found.count,
-        squares=found.squares,
-        rate=np.maximum(own_count, other_count) / max(found.within, 1.0),
-        missing=-np.where(is_message, WEIGHING.missing_message, MISSING) * unexplained,
-        independent=found.share / found.count,
-        weight=np.sqrt(found.count) / np.maximum(found.count + only_one, 1),
-    )
+
+    def __init__(self, events: Events, reference: Reference) -> None:
+        self.events, self.reference = events, reference
+        first, channel = find_distinct(events.channel)
+        other_channel = find_distinct(reference.channels)[1]
+        is_message = np.bincount(channel[events.is_message], minlength=len(first)) > 0
+        self._channel = channel
+        self._is_exchange: Bools = np.bincount(channel[events.kind == SEND_RECEIVE], minlength=len(first)) > 0
+        keys = list_members(reference.key)
+        limits = (
+            (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
+        )
+        stride = limits[1] - limits[0] + 4 * _BEYOND_NS
+        rows = np.flatnonzero(mark_members(events.key, keys))
+        base = np.searchsorted(keys, events.key[rows]) * stride - limits[0]
+        order = np.lexsort((events.end[rows] + base, channel[rows]))
+        section = np.searchsorted(keys, reference.key)
+        self._columns = {
+            "end": np.ascontiguousarray(events.end),
+            "share": 1 / _count_repeats(events),
+            "channel": channel.astype(np.int32),
+            "kind": events.kind.astype(np.int32),
+            "is_message": is_message,
+            "comparable": rows[order].astype(np.int32),
+            "base": base[order].astype(np.float64),
+            "time": reference.times - limits[0] + section * stride,
+            "own_time": np.ascontiguousarray(reference.times),
+            "other_channel": other_channel.astype(np.int32),
+            "other_kind": reference.kind.astype(np.int32),
+        }
+        self._points = _Points(
+            count=len(events),
+            channel_count=len(first),
+            comparable_count=len(rows),
+            other_count=len(reference),
+            other_channel_count=int(other_channel.max(initial=-1)) + 1,
+            send=SEND,
+            receive=RECEIVE,
+            first=limits[0],
+            last=limits[1],
+            beyond=_BEYOND_NS,
+        )
+        point_to(self._points, self._columns)
+        if LIBRARY.near_check(ctypes.byref(self._points)):
+            raise ValueError("the operations are not in order of key and time")
+        self._tested = self._list_tested(keys)
+        # fits from several starts often end in one line, or in one that they passed
+        self._known: dict[tuple[Line, float], tuple[float, float, float]] = {}
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Reserve room for a search."""
+        points, channels, others = self._points, self._points.channel_count, self._points.other_channel_count
+        self._search, self._evidence = _Search(margin=SKEW_NS), _Evidence(**_WEIGHING)
+        self._held = {
+            "own_within": np.empty(channels, np.int32),
+            "others_within": np.empty(others, np.int32),
+            "stamp": np.zeros(others, np.int64),
+            "owner_stamp": np.zeros(points.other_count, np.int64),
+            **{name: np.empty(others, np.int32) for name in ("best", "touched")},
+            "owner": np.empty(points.other_count, np.int32),
+        }
+        point_to(self._search, self._held)
+        self._grow(2 * points.count + _ROOM)
+
+    def _grow(self, capacity: int) -> None:
+        """Reserve room for pairs, and as many pairs of channels."""
+        floats = ("residual", "residuals", "squares", "shares", "evidence", "scatter", "missing", "weight")
+        self._pairs: dict[str, npt.NDArray[Any]] = {
+            **{name: np.empty(capacity, np.int32) for name in ("point", "other", "link")},
+            **{name: np.empty(capacity, np.int32) for name in ("link_channel", "link_other")},
+            **{name: np.empty(capacity) for name in floats},
+            "pair_count": np.empty(capacity, np.int64),
+        }
+        self._is_chosen = np.empty(capacity, np.bool_)
+        self._search.capacity = capacity
+        point_to(self._search, self._pairs)
+        point_to(self._evidence, {"is_chosen": self._is_chosen})
+
+    def _weigh(self, line: Line, tolerance_ns: float, scatter_ns: float) -> tuple[float, Int64s]:
+        """Find and weigh the pairs by a line; return their evidence, and the chosen pairs of channels."""
+        search, evidence = self._search, self._evidence
+        search.offset, search.rate, search.center = line.offset_ns, line.rate, line.center_ns
+        search.tolerance, evidence.usual = tolerance_ns, scatter_ns
+        while LIBRARY.near_search(ctypes.byref(self._points), ctypes.byref(search)):
+            self._grow(2 * search.capacity)
+        LIBRARY.near_weigh(ctypes.byref(self._points), ctypes.byref(search), ctypes.byref(evidence))
+        chosen = np.flatnonzero(self._is_chosen[: search.links])
+        against = self._contradict(line, self._pairs["link_channel"][chosen]) if self._tested else 0.0
+        return float(self._pairs["evidence"][chosen].sum()) + against, chosen
+
+    def weigh(self, line: Line, scatter_ns: float) -> tuple[float, float, float]:
+        """Return the evidence of a line, that of exchanges, and the least scatter, as of `pair`."""
+        known = self._known.get((line, scatter_ns))
+        if known is None:
+            evidence, chosen = self._weigh(line, SKEW_NS, scatter_ns)
+            exchanges = chosen[self._is_exchange[self._pairs["link_channel"][chosen]]]
+            known = evidence, float(self._pairs["evidence"][exchanges].sum()), self._evidence.sharpest
+            self._known[line, scatter_ns] = known
+        return known
+
+    def pair(self, line: Line, scatters_ns: Sequence[float]) -> Pairs:
+        """Pair the events within `SKEW_NS` of operations by a line, with the scatter that explains them best.
+
+        Each channel of the domain is paired with one channel of the timeline, the one with most evidence; a
+        channel without evidence is not paired. Channels of one communicator that overlap in time but have no
+        operation at the same time are evidence against the line.
+        """
+        return max((self._pair(line, scatter) for scatter in scatters_ns), key=lambda pairs: pairs.evidence)
+
+    def _pair(self, line: Line, scatter_ns: float) -> Pairs:
+        self._known.pop((line, scatter_ns), None)  # its pairs are not kept
+        evidence, exchange, sharpest = self.weigh(line, scatter_ns)
+        link = self._pairs["link"][: self._search.pairs]
+        rows = np.flatnonzero(self._is_chosen[link])
+        rows = rows[np.argsort(self._pairs["point"][rows], kind="stable")]
+        return Pairs(
+            event_row=self._pairs["point"][rows].astype(np.int64),
+            reference_row=self._pairs["other"][rows].astype(np.int64),
+            scatter_ns=self._pairs["scatter"][link[rows]],
+            evidence=evidence,
+            exchange_evidence=exchange,
+            sharpest_ns=sharpest,
+        )
+
+    def start(self, line: Line, *, within_ns: float = NEAR_NS) -> Start:
+        """Weigh a line roughly, by operations within some distance, and list the pairs a fit begins with."""
+        evidence, _ = self._weigh(line, within_ns, within_ns / 3)
+        links, pairs = self._search.links, self._search.pairs
+        count, squares, sums, weight = (
+            self._pairs[name][:links] for name in ("pair_count", "squares", "residuals", "weight")
+        )
+        spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))
+        spread[count < _MIN_SHARP] = _WIDE_NS
+        merit = count * weight / (spread + FIRST_SCATTER_NS)
+        point, residual, link = (self._pairs[name][:pairs] for name in ("point", "residual", "link"))
+        # pairs of a pair of channels follow each other only within their channel
+        rows = [np.flatnonzero(link == one) for one in np.argsort(-merit, kind="stable")[:_MAX_STARTS]]
+        sharpest = [(point[own].astype(np.int64), residual[own]) for own in rows]
+        return Start(line=line, evidence=evidence, sharpest=sharpest)
+
+    def _list_tested(self, keys: Int64s) -> list[tuple[Int64s, Floats]]:
+        """List the collectives with a communicator that the timeline has as well, by key, and those of the timeline."""
+        events = self.events
+        is_tested = (events.has_communicator > 0) & ~events.is_message
+        tested = []
+        for key in list_members(events.key[is_tested & mark_members(events.key, keys)]).tolist():
+            first, stop = self.reference.of_key(key)
+            tested.append((np.flatnonzero(is_tested & (events.key == key)), self.reference.times[first:stop]))
+        return tested
+
+    def _contradict(self, line: Line, paired: npt.NDArray[np.int32]) -> float:
+        """Return the evidence against a line by collectives of one communicator that were recorded at other times."""
+        is_paired = np.zeros(self._points.channel_count, dtype=np.bool_)
+        is_paired[paired] = True
+        against = 0.0
+        for rows, times in self._tested:
+            own = self.events.end[rows[~is_paired[self._channel[rows]]]]
+            if not len(own):
+                continue
+            own = own + line.at(own)
+            since, until = max(own.min(), times[0]), min(own.max(), times[-1])
+            low, high = np.searchsorted(times, since), np.searchsorted(times, until, side="right")
+            own_count = int(np.count_nonzero((own >= since) & (own <= until)))
+            both = min(own_count, max(int(high) - int(low), 0))
+            against -= min(MISSING * both, _MAX_CONTRADICTION)
+        return against
+
+
+def _count_repeats(events: Events) -> Int64s:
+    """Count the channels that have an event of this key at the same time: tensor slices do the same together."""
+    apart = 2 * SKEW_NS + float(np.ptp(events.end)) if len(events) else 1.0
+    times = events.end - events.end.min(initial=0.0) + find_distinct(events.key)[1] * apart
+    order = np.argsort(times)  # of equal times in any order
+    times = times[order]
+    low = np.searchsorted(times, times - SKEW_NS)
+    high = np.searchsorted(times, times + SKEW_NS, side="right")
+    repeats = np.empty(len(events), dtype=np.int64)
+    repeats[order] = high - low
+    return repeats

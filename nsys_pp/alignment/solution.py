@@ -1,21 +1,135 @@
-"""Corrections of all clocks: fitted per group, with error bounds."""
+"""Bounds by causality: a message ends on its receiver after it began on its sender.
+
+That holds whether or not the two kernels overlap (a small message is sent from a buffer, and its
+send may end before the receive begins: NVIDIA/nccl#1369). So a message from A to B only bounds how
+far B's clock may be moved back relative to A's, and one from B to A how far forward. For clocks that
+share no collective there is no tighter bound.
+"""
 
 from __future__ import annotations
+
+import heapq
 
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment.bounds import bound_error, bound_groups, bound_slew
-from nsys_pp.alignment.causality import find_groups
 from nsys_pp.alignment.collectives import Matches
-from nsys_pp.alignment.domains import Domain, Guess
-from nsys_pp.alignment.events import COLLECTIVE, MPI, Events, mark_shared
-from nsys_pp.alignment.fit import Fit, fit_clocks
+from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Domain, Events, Guess, mark_shared
+from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
 from nsys_pp.alignment.lines import find_median, find_quantile
+from nsys_pp.alignment.near import TOGETHER_NS
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.members import list_members
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
+
+_MIN_ENDS = 8  # messages between two groups whose ends agree
+
+
+def bound_groups_by_messages(
+    sender: Int64s, receiver: Int64s, slack_ns: Floats, apart_ns: Floats, group: Int64s
+) -> Floats:
+    """Bound the offset of each group from group 0, by the messages between groups.
+
+    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended together.
+
+    Args:
+        sender: Sending clock of each message.
+        receiver: Receiving clock of each message.
+        slack_ns: End of the receive minus start of the send, by the current corrections.
+        apart_ns: End of the receive minus end of the send, likewise; NaN where the send did not wait for the receive.
+        group: Group of each clock.
+
+    Returns:
+        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends do not agree.
+    """
+    count = int(group.max(initial=0)) + 1
+    slack = np.full((count, count), np.inf)
+    np.minimum.at(slack, (group[sender], group[receiver]), np.maximum(slack_ns, 0.0))
+    width = np.minimum(
+        np.maximum(slack, slack.T), _compare_ends(group[sender], group[receiver], apart_ns, count)
+    )
+    bound = np.full(count, np.inf)
+    bound[0] = 0.0
+    queue = [(0.0, 0)]
+    while queue:
+        distance, current = heapq.heappop(queue)
+        if distance > bound[current]:
+            continue
+        for other in np.flatnonzero(distance + width[current] < bound).tolist():
+            bound[other] = distance + width[current, other]
+            heapq.heappush(queue, (float(bound[other]), other))
+    return bound
+
+
+def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_count: int) -> Floats:
+    """Bound the offset of each pair of groups by the ends of their messages; infinite where few of them agree."""
+    width = np.full((group_count, group_count), np.inf)
+    low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
+    pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
+    for number in list_distinct(pair[pair >= 0]).tolist():
+        distance = np.abs(apart_ns[pair == number])
+        largest = find_quantile(distance, 0.95)
+        if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:
+            one, other = divmod(number, group_count)
+            width[one, other] = width[other, one] = 2 * largest
+    return width
+
+
+_MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
+_ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
+
+
+def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
+    """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
+    scatter = find_quantile(residual, 0.95) if len(residual) else 0.0
+    scatter = max(scatter, pooled)
+    if count < 3:
+        scatter = max(scatter, _ASSUMED_SKEW_NS)
+    small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
+    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
+
+
+def bound_slew(ends: Floats, all_ends: Floats) -> float:
+    """Bound the distance of a clock from a straight line, by the longest times between shared operations, before and after them.
+
+    Args:
+        ends: Ends of the shared operations of a clock, one or more.
+        all_ends: Ends of all its operations.
+
+    >>> shared = np.array([0.0, 20e6, 30e6])
+    >>> bound_slew(shared, shared), bound_slew(shared, np.array([0.0, 20e6, 30e6, 50e6]))
+    (1000.0, 2000.0)
+    """
+    ordered = np.sort(ends)
+    between = float(np.diff(ordered).max(initial=0.0)) / 2
+    return _MAX_SLEW * max(between, float(ordered[0] - all_ends.min()), float(all_ends.max() - ordered[-1]))
+
+
+def bound_groups(
+    clock: Int64s,
+    instance: Int64s,
+    kind: Int64s,
+    start_times: Floats,
+    ended: Floats,
+    is_buffered: Bools,
+    group: Int64s,
+) -> Floats:
+    """Bound the offset of each group of clocks from the largest group, by messages."""
+    sends, receives = np.flatnonzero(kind == SEND), np.flatnonzero(kind == RECEIVE)
+    order = sends[np.argsort(instance[sends], kind="stable")]
+    low = np.searchsorted(instance[order], instance[receives])
+    high = np.searchsorted(instance[order], instance[receives], side="right")
+    single = high - low == 1
+    sender, receiver = order[low[single]], receives[single]
+    return bound_groups_by_messages(
+        clock[sender],
+        clock[receiver],
+        ended[receiver] - start_times[sender],
+        np.where(is_buffered[sender], np.nan, ended[receiver] - ended[sender]),
+        group,
+    )
+
 
 _SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machine; 0.1 ms was measured
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective

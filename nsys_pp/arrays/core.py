@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_pp.arrays.core_arguments import MOST_ROWS, ArrayArgument, declare, find_address
-from nsys_pp.arrays.core_lines import LineFunctions
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
@@ -31,11 +30,10 @@ _MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = ArrayArgument(np.int64, is_written=True)
 
 
-class Core(LineFunctions):
+class Core:
     """The functions of a library. Each checks its arguments: C does not."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        super().__init__(library)
         self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
         self._pack_flat = declare(library.core_pack_flat, count, *[array] * 3, result)
@@ -62,10 +60,6 @@ class Core(LineFunctions):
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
         )
         pointer = ctypes.c_void_p
-        two, six = [pointer] * 2, [pointer] * 6
-        # of arrays that `lever_sums.py` checks
-        self.sum_levers = declare(library.core_sum_levers, count, *two, *two, count, pointer, count, *two)
-        self.sum_products = declare(library.core_sum_products, count, *six, count, pointer)
         # of arrays that `packet_writer.py` checks and holds
         self.write_packets = declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
         self.join_tails = declare(library.core_join_tails, count, count, *[pointer] * 4)

@@ -1,18 +1,15 @@
-"""Candidates of one comparison: the same from one thread and from several, whatever else happens to match."""
+"""Candidates of one comparison, whatever else happens to match."""
 
 from __future__ import annotations
-
-from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment import candidates
 from nsys_pp.alignment.candidates import find_candidates
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.reference import Reference, build_reference
+from nsys_pp.alignment.near import Reference, build_reference
 
 
 def _draw_events(seed: int) -> Events:
@@ -58,15 +55,10 @@ def _observe(events: Events, seed: int) -> Reference:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([None, 1_500.0]))
-def test_several_threads_find_the_same_candidates(seed: int, scatter_ns: float | None) -> None:
+def test_the_best_candidate_is_the_line_of_the_shared_operations(seed: int, scatter_ns: float | None) -> None:
     events = _draw_events(seed)
-    reference = _observe(events, seed)
-    one, several = (
-        find_candidates(events, reference, Line(), 1e8, scatter_ns, threads=threads) for threads in (1, 3)
-    )
-    with patch.object(candidates, "LINES", 1_000_000):
-        assert find_candidates(events, reference, Line(), 1e8, scatter_ns, threads=3) == one == several
-    assert abs(one[0].line.offset_ns - 3e6) < 20_000
+    found = find_candidates(events, _observe(events, seed), Line(), 1e8, scatter_ns)
+    assert abs(found[0].line.offset_ns - 3e6) < 20_000
 
 
 def draw_comparison(seed: int, stranger_count: int) -> tuple[Events, Reference]:

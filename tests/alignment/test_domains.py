@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.domains import START_WITHOUT_UTC_NS, guess_clocks
+from nsys_pp.alignment.events import START_WITHOUT_UTC_NS, guess_clocks
 from nsys_pp.frames.report import Session
 
 moments = st.integers(0, 2 * 10**18)

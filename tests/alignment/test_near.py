@@ -1,37 +1,39 @@
-"""Operations near each other, against the definition in plain loops."""
+"""Pairs near a line and their evidence, votes and fitted lines, against their definitions in plain loops."""
 
 from __future__ import annotations
+
+import math
+from statistics import median
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
-from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.near import find_near, prepare
-from nsys_pp.alignment.near_columns import prepare_columns
-from nsys_pp.alignment.reference import build_reference
+from nsys_pp.alignment.candidates import list_windows, vote
+from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, SEND_RECEIVE, Events
+from nsys_pp.alignment.lines import DRIFT_SIGMA, MAX_DRIFT, Line, fit_line
+from nsys_pp.alignment.near import Comparison, Reference, build_reference
 from nsys_pp.frames.clock import SKEW_NS
-from tests.arrays.ways import use_numpy
 
-Row = tuple[int, int, int, int]
+US = 1_000
+Row = tuple[int, int, int, int, bool]
 rows = st.lists(
     st.tuples(
         st.integers(0, 3),  # key
-        st.integers(0, 400),  # end
+        st.integers(0, 400),  # end, us
         st.integers(0, 2),  # channel within the key
-        st.sampled_from([COLLECTIVE, SEND, RECEIVE]),
+        st.sampled_from([COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE]),
+        st.booleans(),  # whether its communicator is known
     ),
-    max_size=12,
+    max_size=14,
 )
 
 
 def build_events(rows: list[Row]) -> Events:
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
     zeros = np.zeros(len(rows), dtype=np.int64)
-    names = ("domain", "report", "gap_rank", "has_communicator", "rank", "peer")
-    times = columns[:, 1].astype(np.float64)
+    times = columns[:, 1] * float(US)
     return Events(
         origin_ns=0,
         key=columns[:, 0],
@@ -40,57 +42,203 @@ def build_events(rows: list[Row]) -> Events:
         start=times - 1,
         end=times,
         gap_before=times,
-        **dict.fromkeys(names, zeros),
+        has_communicator=columns[:, 4],
+        **dict.fromkeys(("domain", "report", "gap_rank", "rank", "peer"), zeros),
     )
 
 
-def is_same_side(kind: int, other: int) -> bool:
-    return kind == other and kind in (SEND, RECEIVE)
+def observe(events: Events) -> Reference:
+    return build_reference(events, events.end, events.channel, np.arange(len(events)))
 
 
-@given(rows, rows, st.integers(-50, 50), st.integers(0, 100), st.booleans())
-def test_pairs_are_the_nearest_of_each_other_in_two_channels(
-    own: list[Row], others: list[Row], offset: int, tolerance: int, is_compiled: bool
-) -> None:
-    events, known = build_events(own), build_events(others)
-    reference = build_reference(known, known.end, known.channel, np.arange(len(known)))
-    with pytest.MonkeyPatch.context() as patch:
-        if not is_compiled:
-            use_numpy(patch)
-        near = find_near(prepare(events, reference), Line(offset_ns=offset), tolerance)
+def list_pairs(events: Events, known: Reference, offset: float) -> list[tuple[float, int, int]]:
+    """List the pairs within `SKEW_NS` that are the nearest of each other, in each pair of channels."""
     pairs: list[tuple[float, int, int]] = []
     for event in range(len(events)):
-        for row in range(len(reference)):
-            distance = float(reference.times[row] - events.end[event] - offset)
-            if (
-                events.key[event] == reference.key[row]
-                and abs(distance) <= tolerance
-                and not is_same_side(int(events.kind[event]), int(reference.kind[row]))
-            ):
-                pairs.append((distance, event, row))
+        for row in range(len(known)):
+            residual = float(known.times[row] - events.end[event] - offset)
+            is_same_side = events.kind[event] == known.kind[row] and events.kind[event] in (SEND, RECEIVE)
+            if events.key[event] == known.key[row] and abs(residual) <= SKEW_NS and not is_same_side:
+                pairs.append((residual, event, row))
     pairs.sort(key=lambda pair: abs(pair[0]))
     for side in (1, 2):  # the nearest of each event, then of each operation
-        seen = set()
-        kept = []
+        seen, kept = set(), []
         for pair in pairs:
-            link = events.channel[pair[1]], reference.channels[pair[2]], pair[side]
+            link = events.channel[pair[1]], known.channels[pair[2]], pair[side]
             kept += [pair] if link not in seen else []
             seen.add(link)
         pairs = kept
-    found = zip(near.residual_ns.tolist(), near.event_row.tolist(), near.reference_row.tolist(), strict=True)
-    assert sorted(found) == sorted(pairs)
-    assert near.count.sum() == len(pairs)
+    return pairs
 
 
-@given(rows)
-def test_repeats_are_the_events_of_a_key_at_the_same_time(own: list[Row]) -> None:
-    events = build_events([(key, 50_000 * end, channel, kind) for key, end, channel, kind in own])
-    expected = [
-        sum(
-            key == other and abs(end - at) <= SKEW_NS
-            for other, at in zip(events.key, events.end, strict=True)
-        )
-        for key, end in zip(events.key, events.end, strict=True)
+def weigh_link(
+    events: Events, known: Reference, offset: float, own: list[tuple[float, int, int]], scatter: float
+) -> float:
+    """Weigh the pairs of two channels, as `near.py` says."""
+    count = len(own)
+    channel, other = events.channel[own[0][1]], known.channels[own[0][2]]
+    predicted = events.end + offset
+    since = max(predicted.min(), known.times.min()) - SKEW_NS
+    until = min(predicted.max(), known.times.max()) + SKEW_NS
+    own_count = max(sum((events.channel == channel) & (predicted >= since) & (predicted <= until)), count)
+    is_inside = (known.times >= since) & (known.times <= until)
+    other_count = max(sum((known.channels == other) & is_inside), count)
+    only_one = own_count + other_count - 2 * count
+    is_message = events.is_message[events.channel == channel].any()
+    missing = -0.2 * max(only_one - count, 0) if is_message else -2.0 * only_one
+    closeness = 0.0
+    for residual, _, _ in own:
+        one = math.log(0.3675 / scatter) - 2 * math.log1p((residual / scatter) ** 2 / 3)
+        closeness += one + math.log(2 * 9.2 * max(abs(residual), scatter))
+    spread = math.sqrt((sum(pair[0] ** 2 for pair in own) + 2 * scatter**2) / (count + 2))
+    rate = max(own_count, other_count) / max(until - since, 1.0)
+    first = max(math.log(1 / (2 * 9.2 * rate * max(spread, scatter))), 0.0)
+    shares = [
+        1 / sum((events.key == events.key[event]) & (abs(events.end - events.end[event]) <= SKEW_NS))
+        for _, event, _ in own
     ]
-    reference = build_reference(events, events.end, events.channel, np.arange(len(events)))
-    assert (1 / prepare_columns(events, reference).share).tolist() == expected
+    independent = min(1.0, (8 + 2 * math.sqrt(count)) / count)
+    return float((closeness * independent + first + missing) * sum(shares) / count)
+
+
+def contradict(events: Events, known: Reference, offset: float, paired: set[int]) -> float:
+    """Return the evidence against a line by collectives of one communicator at other times."""
+    is_tested = (events.has_communicator > 0) & ~events.is_message
+    is_tested &= ~np.isin(events.channel, [*paired])
+    against = 0.0
+    for key in {*events.key[is_tested].tolist()}:
+        own, times = events.end[is_tested & (events.key == key)] + offset, known.times[known.key == key]
+        if len(times):
+            since, until = max(own.min(), times[0]), min(own.max(), times[-1])
+            counts = [sum((side >= since) & (side <= until)) for side in (own, times)]
+            against -= min(2.0 * min(counts), 30.0)
+    return against
+
+
+@given(rows, rows, st.integers(-50, 50), st.sampled_from([1_500.0, 12_000.0]))
+def test_pairs_and_their_evidence_are_their_definition(
+    own: list[Row], others: list[Row], offset_us: int, scatter: float
+) -> None:
+    events, known, offset = build_events(own), observe(build_events(others)), float(offset_us * US)
+    links: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
+    for pair in list_pairs(events, known, offset) if len(known) else []:
+        links.setdefault((int(events.channel[pair[1]]), int(known.channels[pair[2]])), []).append(pair)
+    weights = {link: weigh_link(events, known, offset, pairs, scatter) for link, pairs in links.items()}
+    best: dict[int, tuple[int, int]] = {}
+    for link, weight in weights.items():
+        if weight > 0 and weight > weights.get(best.get(link[0], (-1, -1)), 0.0):
+            best[link[0]] = link
+    chosen = sorted((pair[1], pair[2]) for link in best.values() for pair in links[link])
+    expected = sum(weights[link] for link in best.values())
+    expected += contradict(events, known, offset, {*best}) if len(known) else 0.0
+    comparison = Comparison(events, known)
+    for _ in range(2):  # the same again, in the same arrays
+        pairs = comparison.pair(Line(offset_ns=offset), (scatter,))
+        assert pairs.evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    ties = [abs(a - b) < 1e-9 for a in weights.values() for b in weights.values() if a is not b]
+    if not any(ties):
+        found = zip(pairs.event_row.tolist(), pairs.reference_row.tolist(), strict=True)
+        assert sorted(found) == chosen
+    assert comparison.weigh(Line(offset_ns=offset), scatter)[0] == pairs.evidence
+    assert comparison.start(Line(offset_ns=offset)).line == Line(offset_ns=offset)
+
+
+def test_pairs_beyond_the_room_are_found() -> None:
+    """Each event is near an operation of each of many channels, more than there is room for at first."""
+    events = build_events([(0, at, 0, COLLECTIVE, False) for at in range(60)])
+    channels = np.repeat(np.arange(200), 60)
+    columns = {name: np.tile(getattr(events, name), 200) for name in ("end", "key", "kind", "gap_before")}
+    order = np.argsort(columns["end"], kind="stable")
+    known = Reference(
+        key=columns["key"][order],
+        times=columns["end"][order],
+        gap_before=columns["gap_before"][order],
+        kind=columns["kind"][order],
+        channels=channels[order],
+        instances=np.arange(len(order)),
+    )
+    pairs = Comparison(events, known).pair(Line(), (1_500.0,))
+    assert pairs.event_row.tolist() == [*range(60)]
+
+
+def test_operations_out_of_order_are_refused() -> None:
+    events = build_events([(0, 1, 0, COLLECTIVE, False), (0, 2, 0, COLLECTIVE, False)])
+    known = observe(events)
+    with pytest.raises(ValueError, match="not in order"):
+        Comparison(events, known.select(np.array([1, 0])))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_windows_with_most_votes_are_their_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 40))
+    events = build_events(
+        [
+            (int(random.integers(0, 3)), int(at), 0, COLLECTIVE, False)
+            for at in random.integers(0, 10**5, count)
+        ]
+    )
+    known = observe(build_events([(key, int(at) + 700, 1, COLLECTIVE, False) for key, at in zip(
+        events.key.tolist(), (events.end / US).tolist(), strict=True)]))  # fmt: skip
+    half_width = float(random.choice([1e5, 1e7, 1e9]))
+    votes = vote(events, np.ones(count, dtype=bool), known, Line(), half_width)
+    listed = [
+        (float(known.times[row] - events.end[event]), event)
+        for event in range(count)
+        for row in range(len(known))
+        if events.key[event] == known.key[row] and abs(known.times[row] - events.end[event]) <= half_width
+    ]
+    if not listed:
+        assert votes is None
+        return
+    assert votes is not None
+    voters = [event for _, event in listed]
+    span = events.end[voters].max() - events.end[voters].min()
+    half_ns, least = (4 * SKEW_NS + MAX_DRIFT * span) / 2, min(listed)[0]
+    sums: dict[int, float] = {}
+    for offset, event in listed:
+        section = int((offset - least) / half_ns)
+        sums[section] = sums.get(section, 0.0) + 1 / voters.count(event)
+    most = max(sums[section] + sums.get(section + 1, 0.0) for section in sums)
+    windows = list_windows(votes.halves)
+    assert votes.weight[windows[0]].sum() == pytest.approx(most)
+    assert (np.diff(votes.offset_ns) >= 0).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_fitted_line_is_its_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.choice([2, 5, 8, 9, 100]))
+    times = np.sort(random.uniform(0, 1e10, count))
+    values = 3e4 + 2e-5 * times + random.normal(0, float(random.choice([0.0, 500.0, 1e5])), count)
+    values[random.random(count) < 0.2] = float(random.choice([0.0, 1e7]))
+    noise = random.choice([1_500.0, 4_000.0], count) if random.random() < 0.5 else None
+    relative = [1.0] * count if noise is None else (noise / np.median(noise)).tolist()
+    center = float(times.mean())
+    offset, rate = 2e4 + 1e-6 * (center - 5e9), 1e-6
+    for _ in range(6):
+        residuals = [
+            (value - offset - rate * (time - center)) / own
+            for time, value, own in zip(times.tolist(), values.tolist(), relative, strict=True)
+        ]
+        scale = max(1.4826 * median(map(abs, residuals)), 2_000.0)
+        weights = [
+            1 / (1 + (residual / (2 * scale)) ** 2) / own**2
+            for residual, own in zip(residuals, relative, strict=True)
+        ]
+        x = times - center
+        w = np.array(weights)
+        total, sx, sxx = w.sum(), (w * x).sum(), (w * x * x).sum() + (scale / DRIFT_SIGMA) ** 2
+        sy, sxy = (w * values).sum(), (w * x * values).sum()
+        rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
+        offset = float((sy - rate * sx) / total)
+    start = Line(offset_ns=2e4, rate=1e-6, center_ns=5e9)
+    fitted = fit_line(times, values, start, floor_ns=2_000.0, noise=noise)
+    assert fitted.center_ns == pytest.approx(center, rel=1e-12)
+    assert fitted.rate == pytest.approx(rate, rel=1e-6, abs=1e-12)
+    assert fitted.offset_ns == pytest.approx(offset, rel=1e-6, abs=1e-3)
+
+
+def test_points_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        fit_line(np.arange(3.0), np.array([0.0, np.nan, 1.0]), Line(), floor_ns=1.0)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.reference import Reference
-from nsys_pp.alignment.votes import _order_by_gap
+from nsys_pp.alignment.candidates import _order_by_gap
+from nsys_pp.alignment.near import Reference
 
 
 def _draw(random: np.random.Generator, first_instance: int) -> Reference:

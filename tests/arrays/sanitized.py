@@ -7,6 +7,10 @@ import sys
 from contextlib import suppress
 
 import numpy as np
+from nsys_pp.arrays.insertion import insert_rows
+from nsys_pp.arrays.line_finder import find_lines, sum_sections
+from nsys_pp.arrays.near_lines import ContradictingPoints, fit_starts, list_starts, weigh_lines
+from nsys_pp.arrays.votes import collect_votes
 
 from nsys_pp.arrays.byte_rows import (
     join_slices,
@@ -17,12 +21,8 @@ from nsys_pp.arrays.byte_rows import (
     read_runs,
 )
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.insertion import insert_rows
-from nsys_pp.arrays.line_finder import find_lines, sum_sections
-from nsys_pp.arrays.near_lines import ContradictingPoints, fit_starts, list_starts, weigh_lines
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
 from tests.arrays.byte_rows import damage_rows, draw_rows

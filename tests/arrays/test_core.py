@@ -17,13 +17,13 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nsys_pp.arrays.near_finder import NearFinder
+from nsys_pp.arrays.votes import collect_votes
 
 from nsys_pp.arrays import core as compiled
 from nsys_pp.arrays import nesting, order, search
 from nsys_pp.arrays.core import Core, load_core
-from nsys_pp.arrays.near_finder import NearFinder
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.arrays.votes import collect_votes
 from nsys_pp.projection import windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
