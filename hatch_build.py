@@ -1,11 +1,10 @@
-"""Builds the compiled functions (`nsys_pp/arrays/core.c`) with the wheel, and makes the README's links absolute for PyPI.
+"""Compiles each `nsys_pp/**/x.c` to `libx.so` beside it, and makes the README's links absolute for PyPI.
 
-By the C compiler of the machine, or by `ziglang` from PyPI where it has none. Where neither works, the wheel has no
-library and runs on any platform: nsys-pp then uses numpy instead.
+The C compiler of the machine compiles, or `ziglang` from PyPI where there is none. Where neither works, the build fails.
 
-`NSYS_PP_ADDRESS=https://HOST/OWNER/PROJECT` is the public address of the repository: with it, images and links of the README
-point to files of the version's tag there, and the metadata has project URLs. Without it, links stay relative, and there are no
-URLs.
+`NSYS_PP_ADDRESS=https://HOST/OWNER/PROJECT` is the public address of the repository: with it, images and links of the
+README point to files of the version's tag there, and the metadata has project URLs. Without it, links stay relative,
+and there are no URLs.
 
 `NSYS_PP_WHEEL=x86_64` or `aarch64` builds a wheel for machines of this kind with glibc 2.17 or newer, by `ziglang`.
 """
@@ -25,7 +24,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-SOURCES = [Path("nsys_pp", "arrays", "core.c"), Path("nsys_pp", "read", "sqlite.c")]
 OPTIONS = ["-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-std=c11", "-ffp-contract=off", "-g0", "-s"]
 ZIG = "ziglang>=0.13"
 
@@ -76,32 +74,32 @@ class CoreBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def dependencies(self) -> list[str]:
         """Return what the build needs from PyPI."""
-        return [ZIG] if _is_wanted() and (_chosen() or not _find_compiler()) else []
+        return [ZIG] if self.target_name == "wheel" and (_chosen() or not _find_compiler()) else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before the wheel is packed; `version` is "standard" or "editable"."""
-        if self.target_name != "wheel" or not _is_wanted():
+        """Compile before the wheel is packed; `version` is "standard" or "editable".
+
+        Raises:
+            RuntimeError: A source cannot be compiled.
+        """
+        if self.target_name != "wheel":
             return
         root = Path(self.root)
-        for source in SOURCES:
-            name = f"lib{source.stem}.so"
+        for source in sorted(root.glob("nsys_pp/**/*.c")):
+            library = source.with_name(f"lib{source.stem}.so")
             # an editable install loads the library of the tree, so that of another machine lies elsewhere
-            library = root / "build" / _chosen() / name if _chosen() else root / source.with_name(name)
-            problem = _compile(root / source, library)
-            if problem:
-                self.app.display_warning(f"nsys-pp is built without compiled functions: {problem}")
-                return
-            build_data["force_include"][str(library)] = source.with_name(name).as_posix()
+            built = root / "build" / _chosen() / library.name if _chosen() else library
+            if problem := _compile(source, built):
+                raise RuntimeError(
+                    f"nsys-pp needs a C compiler, and `{source.name}` cannot be compiled: {problem}"
+                )
+            build_data["force_include"][str(built)] = library.relative_to(root).as_posix()
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag()}"
 
 
 def _chosen() -> str:
     return os.environ.get("NSYS_PP_WHEEL", "")
-
-
-def _is_wanted() -> bool:
-    return sys.platform == "linux" and os.environ.get("NSYS_PP_CORE") != "0"
 
 
 def _find_compiler() -> list[str]:

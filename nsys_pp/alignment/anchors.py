@@ -124,7 +124,8 @@ def _combine_requests(requests: pl.DataFrame) -> tuple[pl.DataFrame, Bools]:
     """Combine the requests of each operation.
 
     Returns:
-        One row per operation: op_id, call ("AllReduce"), direction (`_KINDS`), communicator, rank, peer, size_bytes; null
+        One row per operation: op_id, call ("AllReduce"), direction (`_KINDS`), communicator, rank, peer,
+            size_bytes; null
         where its requests differ. Mask of the operations that only send, or only receive.
     """
     is_send, is_receive = (

@@ -207,7 +207,10 @@ def _collect_votes(
 def _find_windows(
     keys: Int64s, low_values: Floats, high_values: Floats, other_keys: Int64s, values: Floats
 ) -> tuple[Int64s, Int64s]:
-    """Find the rows of the others with the same key and a value in each window; their keys ascend, and the values of each key."""
+    """Find the rows of the others with the same key and a value in each window.
+
+    Their keys ascend, and the values of each key.
+    """
     low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
     for key in list_members(keys).tolist():
         first, stop = other_keys.searchsorted((key, key + 1)).tolist()
@@ -262,8 +265,8 @@ def _order_heaviest(weight: Floats) -> Int64s:
 def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
     """List the windows whose votes agree most from one to the next, except the first `CANDIDATES`.
 
-    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many offsets; the offset of
-    few shared ones among them has fewer votes, that agree to microseconds.
+    Unrelated operations of a training repeat themselves, and agree to some tens of microseconds by many
+    offsets; the offset of few shared ones among them has fewer votes, that agree to microseconds.
     """
     if len(windows) <= CANDIDATES:
         return []
@@ -289,7 +292,10 @@ def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64
 
 
 def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
-    """Measure how much the votes of each window agree from one to the next in time, between two channels; one window or more."""
+    """Measure how much the votes of each window agree from one to the next in time, between two channels.
+
+    One window or more.
+    """
     rows, window = np.concatenate(windows), _number_windows(windows)
     link = window * (int(votes.link.max()) + 1) + votes.link[rows]
     rank = np.unique(votes.voter_time, return_inverse=True)[1]  # equal for equal times
@@ -357,8 +363,8 @@ def find_candidates(
         center: Line around which to search.
         half_width_ns: Largest distance from it.
         scatter_ns: Scatter of the ends of one operation in this run; None: not known yet.
-        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone, if
-            another one has most evidence: operations in lockstep may have more votes. 0: none is.
+        near_ns: Distance from `center` within which a candidate is looked for by the operations there alone,
+            if another one has most evidence: operations in lockstep may have more votes. 0: none is.
 
     Returns:
         Candidates with evidence, the one with most first, no two at the same offset.
@@ -384,7 +390,9 @@ def find_candidates(
 def weigh_lines(
     events: Events, reference: Reference, lines: Sequence[Line], scatter_ns: float | None
 ) -> list[float]:
-    """Return the evidence of each line between a domain and a timeline, as of a candidate; the lines stay as they are.
+    """Return the evidence of each line between a domain and a timeline, as of a candidate.
+
+    The lines stay as they are.
 
     Args:
         events: Events of one domain.
@@ -446,7 +454,9 @@ def _fit_start(comparison: Comparison, start: Start, scatter_ns: float) -> list[
 def _rank_lines(
     comparison: Comparison, first: Sequence[tuple[Start, int]], scatter_ns: float | None
 ) -> list[Candidate]:
-    """Fit lines to the operations near first lines, and rank them by evidence; lines without evidence are dropped.
+    """Fit lines to the operations near first lines, and rank them by evidence.
+
+    Lines without evidence are dropped.
 
     Args:
         comparison: The events and operations.
@@ -461,8 +471,8 @@ def _rank_lines(
     if scatter_ns is None and lines:
         sharpest_ns = max(weights, key=lambda weight: weight[0])[2]
         if np.isfinite(sharpest_ns) and widen_scatter(sharpest_ns) > max(scatters):
-            # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter more
-            # would hardly count
+            # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter
+            # more would hardly count
             weights = [comparison.weigh(line, widen_scatter(sharpest_ns)) for line in lines]
     candidates = [
         Candidate(
@@ -497,7 +507,10 @@ def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candid
 
 
 def _expect_scatter(comparison: Comparison, lines: Sequence[Line]) -> tuple[float, ...]:
-    """Return the scatters to expect first: collectives of one run scatter alike, so the sharpest channel shows it."""
+    """Return the scatters to expect first.
+
+    Collectives of one run scatter alike, so the sharpest channel shows it.
+    """
     sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
     return SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
 
@@ -512,7 +525,10 @@ def widen_scatter(sharpest_ns: float) -> float:
 
 
 def find_single(events: Events, reference: Reference) -> Line | None:
-    """Find a constant offset by keys with a single operation on both sides; None without any, or where they disagree."""
+    """Find a constant offset by keys with a single operation on both sides.
+
+    None without any, or where they disagree.
+    """
     offsets = []
     for key in list_distinct(events.key).tolist():
         ends = events.end[events.key == key]

@@ -28,7 +28,8 @@ class RivalDistances(Struct, frozen=True):
 
     Attributes:
         any_ns: Of all rivals.
-        stepped_ns: Of those by which UTC was stepped between sessions of the machine, where operations speak for it.
+        stepped_ns: Of those by which UTC was stepped between sessions of the machine, where operations speak
+            for it.
     """
 
     any_ns: float = 0.0
@@ -45,7 +46,8 @@ class RivalDistances(Struct, frozen=True):
 class Timeline(Struct):
     """The operations of the domains added so far.
 
-    `instance` and `channel` are shared by all timelines, as no two have a domain in common: an operation is numbered by the row of its first event.
+    `instance` and `channel` are shared by all timelines, as no two have a domain in common: an operation is
+    numbered by the row of its first event.
 
     Attributes:
         events: Events of all domains.
@@ -74,7 +76,10 @@ class Timeline(Struct):
     merged: Events | None = None
 
     def find_shared(self, unit: Timeline) -> set[int]:
-        """Find the machines that a unit has sessions of, as this timeline has: each has one physical clock."""
+        """Find the machines that a unit has sessions of, as this timeline has.
+
+        Each has one physical clock.
+        """
         return self.machines & unit.machines
 
     def keep_keys(self, keys: Int64s) -> Reference:
@@ -131,7 +136,10 @@ class Timeline(Struct):
         )
 
     def _inherit(self, rows: Int64s, distances_ns: dict[int, float]) -> float:
-        """Return the distance of rivals of the operations of some events: of each the median, of all the largest but for a few."""
+        """Return the distance of rivals of the operations of some events.
+
+        Of each the median, of all the largest but for a few.
+        """
         if not any(distances_ns.values()):
             return 0.0
         of_domain = np.zeros(max(self.lines) + 1)
@@ -192,7 +200,8 @@ class Timeline(Struct):
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.
 
-        The timeline has all collectives of that time, so these ended late on their rank, or another member did.
+        The timeline has all collectives of that time, so these ended late on their rank, or another member
+        did.
         """
         covered, is_collective = np.zeros(len(events), dtype=bool), ~events.is_message
         if self.operations is None:
@@ -247,7 +256,10 @@ MAX_UTC_ERROR_NS = 10e9
 """Largest error of recorded UTC."""
 
 MAX_SESSION_DIFFERENCE_NS = 1.2e6
-"""Largest difference of UTC between two sessions of one machine: about 0.1 ms, with a margin for corrections."""
+"""Largest difference of UTC between two sessions of one machine.
+
+About 0.1 ms, with a margin for corrections.
+"""
 
 SESSION_SCALE_NS = 150e3
 """Half of all sessions are closer to the others of their machine than this."""
@@ -302,7 +314,10 @@ class Prior(Struct, frozen=True, kw_only=True):
     def measure_offsets(
         self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line
     ) -> list[float]:
-        """Return the distance of each correction from the recorded UTC of the nearest clock; infinite without UTC."""
+        """Return the distance of each correction from the recorded UTC of the nearest clock.
+
+        Infinite without UTC.
+        """
         if timeline.find_shared(unit):
             return [line.distance_ns(center) for line in lines]
         ours, theirs = (
@@ -339,13 +354,15 @@ def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
-_LEAST_EVIDENCE = 12.0  # the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
+# the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
+_LEAST_EVIDENCE = 12.0
 _MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
 _RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
 _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
 _CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_SHARP_NS`
 _SHARP_NS = 5e3
-_EXCHANGE_CERTAINTY = 0.25  # evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
+# evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
+_EXCHANGE_CERTAINTY = 0.25
 _JOINT_CERTAINTY = (
     0.25  # evidence of the other units of a machine for this: they do the same at the same time
 )
@@ -368,8 +385,8 @@ class Choice(Struct, frozen=True, kw_only=True):
         margin: Evidence beyond that of the best rival.
         evidence: Evidence of the line, by the operations of its unit alone.
         rival_distances: Of rivals that explain nearly as much.
-        weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or for messages;
-            else 0.
+        weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or
+            for messages; else 0.
         sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
     """
 
@@ -435,7 +452,8 @@ def choose(
     ]  # fmt: skip
     (utc_ns,) = prior.measure_offsets(timeline, joint[number], [best.line], center)
     if is_shared and utc_ns > AT_UTC_NS:
-        # without communicators, groups of other stages in lockstep have more evidence than the few operations that all ranks share
+        # without communicators, groups of other stages in lockstep have more evidence than the few operations
+        # that all ranks share
         close += [
             rival.line.distance_ns(best.line) for _, rival, _ in rivals
             if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= AT_UTC_NS
@@ -483,7 +501,10 @@ def is_best(
 def _score(
     timeline: Timeline, joint: list[Timeline], prior: Prior, scatter_ns: float | None
 ) -> list[_Scored]:
-    """Score the candidates of all units: own evidence, probability, and evidence of the other units close to it."""
+    """Score the candidates of all units.
+
+    Own evidence, probability, and evidence of the other units close to it.
+    """
     center, width_ns = prior.expect(timeline, joint[0])
     near_ns = AT_UTC_NS if timeline.find_shared(joint[0]) else 0.0
     candidates = [
@@ -531,8 +552,8 @@ def _find_near_evidence(lines: Floats, rows: Floats, rivals: list[Candidate]) ->
 def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice | None:
     """Choose a correction by keys with a single operation on both sides.
 
-    That is no evidence that UTC was stepped between sessions of a machine, nor against the recorded UTC of others: captures that
-    begin and end at different times may have one operation each, of different steps.
+    That is no evidence that UTC was stepped between sessions of a machine, nor against the recorded UTC of
+    others: captures that begin and end at different times may have one operation each, of different steps.
     """
     events = unit.merge_operations()
     line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
@@ -589,8 +610,8 @@ def choose_next(
 
     Args:
         joint: Units that are not on the timeline, those whose corrections are judged jointly together.
-        margins: Margin of the last choice of joint units if it was clear, else 0, by their first domain; changed in
-            place.
+        margins: Margin of the last choice of joint units if it was clear, else 0, by their first domain;
+            changed in place.
         choose_all: Chooses a correction for each of several joint units.
         only_clear: Choose none without a clear correction.
     """

@@ -1,9 +1,9 @@
 """Alignment of the clocks of all reports: a mapping onto the trace's clock for each, and its error bound.
 
 The trace's clock is the median UTC of the machines that shared operations relate
-(`nsys_pp.alignment.collectives`, `nsys_pp.alignment.fit`). It runs at the rate of the fastest clock, so that offsets
-never decrease: a report's times are mapped piecewise, and a step back between two pieces could swap the order
-of its events.
+(`nsys_pp.alignment.collectives`, `nsys_pp.alignment.fit`). It runs at the rate of the fastest clock, so that
+offsets never decrease: a report's times are mapped piecewise, and a step back between two pieces could swap
+the order of its events.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def align_clocks(
 
 
 def _find_end(session: Session, anchors: pl.DataFrame) -> int:
-    """Return the end of a session on its clock, not before its last shared operation: the recorded end of some captures is."""
+    """Return the end of a session on its clock, not before its last shared operation.
+
+    The recorded end of some captures is.
+    """
     last = anchors["end_ns"].max()
     ends = [end for end in (session.capture_end_ns, last) if isinstance(end, int)]
     return max(ends, default=session.time_shift_ns)

@@ -1,9 +1,9 @@
 """Matching of shared operations (collectives and messages) between clock domains.
 
-Domains are added to a common timeline, machine by machine. A collective ends on all its ranks together, and so do the
-collectives before and after it. All evidence is used at once (`nsys_pp.alignment.choice`): the operations of all reports of
-a machine, recorded UTC, and that the sessions of a machine agree on it unless it was stepped between them. Machines with a
-clear answer come first.
+Domains are added to a common timeline, machine by machine. A collective ends on all its ranks together, and
+so do the collectives before and after it. All evidence is used at once (`nsys_pp.alignment.choice`): the
+operations of all reports of a machine, recorded UTC, and that the sessions of a machine agree on it unless it
+was stepped between them. Machines with a clear answer come first.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
     units = [unit for tied in by_machine for unit in tied]
     units = matcher.tie_all(units)
     if len(units) > 1 and is_buffered.any():
-        # the transfer of a buffered message is between the ends of its kernels, so other operations are asked first
+        # the transfer of a buffered message is between the ends of its kernels, so other operations are asked
+        # first
         matcher = replace(matcher, rows_of=_split_by_domain(events, len(machine), np.arange(len(events))))
         units = matcher.tie_all([matcher.rebuild(unit) for unit in units])
     units = [matcher.review(unit) for unit in units]
@@ -196,7 +197,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return tied
 
     def _list_keys(self, unit: Timeline) -> int:
-        """List the keys of the events of a unit, as bits of a number: units without a common one have no candidates."""
+        """List the keys of the events of a unit, as bits of a number.
+
+        Units without a common one have no candidates.
+        """
         keys = 0
         for domain in unit.lines:
             keys |= self.keys_of[domain]
@@ -222,7 +226,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def review(self, timeline: Timeline) -> Timeline:
         """Choose again the corrections that all other domains contradict; each was chosen by those before it.
 
-        Sessions of a machine that stay apart: UTC may have been stepped between them, or one is wrong. Their distance is a doubt.
+        Sessions of a machine that stay apart: UTC may have been stepped between them, or one is wrong. Their
+        distance is a doubt.
         """
         for domain in sorted(timeline.lines):
             if self._is_misplaced(timeline, domain):
@@ -245,7 +250,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return is_misplaced
 
     def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:
-        """Return a timeline on which the correction of a domain is chosen by all others; without evidence it keeps its own."""
+        """Return a timeline on which the correction of a domain is chosen by all others.
+
+        Without evidence it keeps its own.
+        """
         others = self._begin()
         for other, line in timeline.lines.items():
             if other != domain:
@@ -295,7 +303,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             yield choose(timeline, units, self.prior, scatter_ns) if has_common else None
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
-        """List the units whose corrections are judged jointly: units of one machine that is not on the timeline."""
+        """List the units whose corrections are judged jointly.
+
+        Units of one machine that is not on the timeline.
+        """
         joint: list[list[Timeline]] = []
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:

@@ -3,8 +3,8 @@
 `utc = event - shift + epoch` is the first guess (nsys records the UTC of the session's start, and the
 total shift that the exporter applied). Machines synchronised by NTP differ by up to some milliseconds,
 and two sessions of one machine by about 0.1 ms, because each reads UTC separately.
-Captures of one nsys session, however, are exact relative to each other: nsys computes their UTC from one reading.
-Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025),
+Captures of one nsys session, however, are exact relative to each other: nsys computes their UTC from one
+reading. Where nsys also recorded the system clock (CLOCK_MONOTONIC at the start of the session, since 2025),
 the reports of one machine are exact relative to each other and form one domain.
 """
 
@@ -29,8 +29,8 @@ from nsys_pp.units import NS_PER_S
 # negative times.
 START_WITHOUT_UTC_NS = 86_400 * NS_PER_S
 
-# One system clock has one difference from UTC, but for the error of each reading and corrections in between. NVIDIA's
-# own rule is a second, which two containers with clocks of their own can meet by chance.
+# One system clock has one difference from UTC, but for the error of each reading and corrections in between.
+# NVIDIA's own rule is a second, which two containers with clocks of their own can meet by chance.
 _ONE_CLOCK_NS = 10_000_000
 
 
@@ -133,7 +133,9 @@ MAX_EVENTS_PER_CHANNEL = 300
 """Number of operations kept of each channel: those after the longest gaps, which are the most distinctive."""
 
 BUFFERED_NS = 15_000
-"""A send that takes less left from a buffer: its receive ends after it by the time of the transfer, if it waited at all. A
+"""A send that takes less left from a buffer.
+
+Its receive ends after it by the time of the transfer, if it waited at all. A
 receive that takes less came from a buffer: its end says nothing of the other side."""
 
 _CHANNEL = ["report", "process_key", "device_id", "channel", "name", "communicator"]
@@ -252,7 +254,9 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
 
 
 def _join(anchors: Sequence[pl.DataFrame], guess: Guess) -> pl.DataFrame:
-    """Join the anchors of all reports: names as strings, times on the guessed clock, with the number of each report and its domain.
+    """Join the anchors of all reports.
+
+    Names as strings, times on the guessed clock, with the number of each report and its domain.
 
     Column by column: a query of each frame takes longer than its rows.
     """

@@ -1,8 +1,11 @@
-"""Symmetric, positive definite, sparse matrices in dense blocks: Cholesky factors, solutions, and blocks of the inverse.
+"""Symmetric, positive definite, sparse matrices in dense blocks.
 
-A matrix is cut into blocks of some hundred unknowns; only blocks with entries are stored, in one panel per column of blocks, so that
-all arithmetic is products of dense matrices. A chain of unknowns costs as much as its length; where each is related to
-many others at random, all blocks fill, and it costs as much as a dense factor.
+Cholesky factors, solutions, and blocks of the inverse.
+
+A matrix is cut into blocks of some hundred unknowns; only blocks with entries are stored, in one panel per
+column of blocks, so that all arithmetic is products of dense matrices. A chain of unknowns costs as much as
+its length; where each is related to many others at random, all blocks fill, and it costs as much as a dense
+factor.
 """
 
 from __future__ import annotations
@@ -80,7 +83,10 @@ class Factor(Struct, frozen=True, kw_only=True):
         return x
 
     def invert_diagonal(self) -> Iterator[Floats]:
-        """Compute the diagonal blocks of the inverse, one after the other; no more of the inverse is held than some columns."""
+        """Compute the diagonal blocks of the inverse, one after the other.
+
+        No more of the inverse is held than some columns.
+        """
         for block in range(len(self.rows)):
             first, stop = self.bounds[block : block + 2].tolist()
             columns = np.zeros((int(self.bounds[-1]) - first, stop - first))
@@ -100,7 +106,9 @@ class Factor(Struct, frozen=True, kw_only=True):
 
 
 def cut_blocks(sizes: Int64s, target: int) -> Int64s:
-    """Cut groups of neighbouring unknowns into blocks: groups stay whole, and a block has the ends of those in the same multiple of `target`.
+    """Cut groups of neighbouring unknowns into blocks.
+
+    Groups stay whole, and a block has the ends of those in the same multiple of `target`.
 
     Returns:
         First unknown of each block, and the number of unknowns.
@@ -136,8 +144,8 @@ def factorise(bounds: Int64s, pattern: Bools, fill_panel: Callable[[int, Int64s]
     Args:
         bounds: First unknown of each block, and the number of unknowns.
         pattern: Mask of the blocks that have entries; symmetric.
-        fill_panel: Function of a block and of unknowns: the columns of the block in the matrix, at these rows. The array becomes
-            part of the factor.
+        fill_panel: Function of a block and of unknowns: the columns of the block in the matrix, at these
+            rows. The array becomes part of the factor.
 
     Raises:
         numpy.linalg.LinAlgError: The matrix is not positive definite.
@@ -177,7 +185,9 @@ _BLOCK = 256  # unknowns
 
 
 class Observations(Struct, frozen=True, kw_only=True):
-    """Observations of a fit: seconds since its center, ends in ns, clock, operation and relative noise of each.
+    """Observations of a fit.
+
+    Seconds since its center, ends in ns, clock, operation and relative noise of each.
 
     Operations are numbered from 0 without gaps.
     """
@@ -214,7 +224,10 @@ class Layout(Struct, frozen=True, kw_only=True):
 
 
 def build_layout(observed: Observations, machine: Int64s, machines: int) -> Layout:
-    """Order the unknowns so that clocks that share operations are close: machine after machine, by the distance from a first one."""
+    """Order the unknowns so that clocks that share operations are close.
+
+    Machine after machine, by the distance from a first one.
+    """
     clocks = len(machine)
     part = find_groups(observed.clock, observed.operation, clocks)
     rank = _order_machines(machine[observed.clock], observed.operation, machines)
@@ -234,7 +247,10 @@ def build_layout(observed: Observations, machine: Int64s, machines: int) -> Layo
 
 
 def _order_machines(machine: Int64s, operation: Int64s, machines: int) -> Int64s:
-    """Return the rank of each machine: by steps from one that is far from others, through shared operations."""
+    """Return the rank of each machine.
+
+    By steps from one that is far from others, through shared operations.
+    """
     pairs = list_distinct(machine * (int(operation.max(initial=0)) + 1) + operation)
     of_pair, operation = np.divmod(pairs, int(operation.max(initial=0)) + 1)
     by_operation = np.argsort(operation, kind="stable")
@@ -314,7 +330,10 @@ class Blocks:
         return panel
 
     def _list_entries(self, column: int) -> list[tuple[Int64s, Int64s, Floats]]:
-        """List entries of observations and of pairs of members, on and below a diagonal block: row, column and value of each."""
+        """List entries of observations and of pairs of members, on and below a diagonal block.
+
+        Row, column and value of each.
+        """
         offset, drift, weights, x = self._offset, self._drift, self._weights, self._observed.x
         own = np.flatnonzero(self._block == column)
         one, other, bounds = self._pairs
@@ -349,7 +368,10 @@ class Blocks:
         return one[order], other[order], bounds
 
     def _build_large(self, rows: Int64s) -> Floats:
-        """Build the weights of the unknowns in the means of large operations, by the root of their total: a row each."""
+        """Build the weights of the unknowns in the means of large operations, by the root of their total.
+
+        A row each.
+        """
         numbers, row = np.unique(self._observed.operation[rows], return_inverse=True)
         size = int(self._bounds[-1])
         large = np.zeros((len(numbers), size))
@@ -373,7 +395,8 @@ class Equations(Struct, kw_only=True):
         weights: Weight of each observation.
         drift_weight: Weight of a drift of 0, of each machine.
         mean_weight: Weight of the mean of drifts at 0; 0 leaves it free.
-        damping: Weight of no change of an unknown: where operations contradict each other, they determine some hardly.
+        damping: Weight of no change of an unknown: where operations contradict each other, they determine
+            some hardly.
     """
 
     observed: Observations
@@ -455,7 +478,10 @@ class Equations(Struct, kw_only=True):
         return solved
 
     def find_variances(self, factor: Factor) -> tuple[Floats, Floats, Floats]:
-        """Return the entries of the inverse that bounds need: of each offset, of each offset and its drift, and of each drift."""
+        """Return the entries of the inverse that bounds need.
+
+        Of each offset, of each offset and its drift, and of each drift.
+        """
         layout, clocks = self.layout, len(self.layout.machine)
         size, drift = len(layout.position), clocks + layout.machine
         unknown = np.empty(size, dtype=np.int64)
@@ -708,8 +734,8 @@ def _fit(
 ) -> tuple[Floats, Variances]:
     """Fit offsets of all clocks, then drifts of all machines; return them and their variances.
 
-    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held at 0 on
-    request, and only then variances are known.
+    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held
+    at 0 on request, and only then variances are known.
     """
     clocks, machines = len(machine), len(drift_sigma)
     theta, unknown = np.zeros(clocks + machines), np.full(clocks, np.inf)

@@ -73,7 +73,9 @@ def mad_sigma(residuals: Floats) -> float:
 
 
 def find_quantile(values: Floats, share: float) -> float:
-    """Return the value with a share of all at or below it, between the two nearest in proportion; as `np.quantile`, in a tenth of its time.
+    """Return the value with a share of all at or below it, between the two nearest in proportion.
+
+    As `np.quantile`, in a tenth of its time.
 
     >>> find_quantile(np.array([3.0, 1.0, 2.0]), 0.75)
     2.5

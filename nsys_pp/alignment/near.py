@@ -206,8 +206,8 @@ class Start(Struct, frozen=True, kw_only=True):
     Attributes:
         line: The line.
         evidence: Its evidence, of operations within a distance.
-        sharpest: Rows of the events and residuals (ns) of pairs of channels with many operations in common and
-            little scatter, the best pair of channels first.
+        sharpest: Rows of the events and residuals (ns) of pairs of channels with many operations in common
+            and little scatter, the best pair of channels first.
     """
 
     line: Line
@@ -392,7 +392,10 @@ class Comparison:
 
 
 def _count_repeats(events: Events) -> Int64s:
-    """Count the channels that have an event of this key at the same time: tensor slices do the same together."""
+    """Count the channels that have an event of this key at the same time.
+
+    Tensor slices do the same together.
+    """
     apart = 2 * SKEW_NS + float(np.ptp(events.end)) if len(events) else 1.0
     times = events.end - events.end.min(initial=0.0) + find_distinct(events.key)[1] * apart
     order = np.argsort(times)  # of equal times in any order

@@ -31,17 +31,20 @@ def bound_groups_by_messages(
 ) -> Floats:
     """Bound the offset of each group from group 0, by the messages between groups.
 
-    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended together.
+    Where the ends of many messages agree to microseconds, their kernels waited for each other, and ended
+    together.
 
     Args:
         sender: Sending clock of each message.
         receiver: Receiving clock of each message.
         slack_ns: End of the receive minus start of the send, by the current corrections.
-        apart_ns: End of the receive minus end of the send, likewise; NaN where the send did not wait for the receive.
+        apart_ns: End of the receive minus end of the send, likewise; NaN where the send did not wait for the
+            receive.
         group: Group of each clock.
 
     Returns:
-        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends do not agree.
+        Bound of each group in ns: 0 for group 0, infinite where messages do not go both ways, and their ends
+            do not agree.
     """
     count = int(group.max(initial=0)) + 1
     slack = np.full((count, count), np.inf)
@@ -63,7 +66,10 @@ def bound_groups_by_messages(
 
 
 def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_count: int) -> Floats:
-    """Bound the offset of each pair of groups by the ends of their messages; infinite where few of them agree."""
+    """Bound the offset of each pair of groups by the ends of their messages.
+
+    Infinite where few of them agree.
+    """
     width = np.full((group_count, group_count), np.inf)
     low, high = np.minimum(sender, receiver), np.maximum(sender, receiver)
     pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
@@ -137,7 +143,10 @@ _BUFFERED_NOISE = 100.0  # the same, of a send that left from a buffer: the tran
 
 
 class Solution(Struct):
-    """Corrections of all domains: `offset_ns + drift * seconds since center_ns`; times are since the origin of `Events`."""
+    """Corrections of all domains: `offset_ns + drift * seconds since center_ns`.
+
+    Times are since the origin of `Events`.
+    """
 
     offset_ns: Floats
     drift: Floats  # ns per second
@@ -193,8 +202,8 @@ def _widen(solution: Solution, number: int, width_ns: float) -> None:
 def _join_by_machine(solution: Solution, guess: Guess) -> None:
     """Join groups of clocks that have a machine in common: its sessions have one physical clock.
 
-    They differ by no more than the error of their recorded UTC, so the smaller group is moved to the sessions of the larger
-    one, and its bounds are wider by this error.
+    They differ by no more than the error of their recorded UTC, so the smaller group is moved to the sessions
+    of the larger one, and its bounds are wider by this error.
     """
     groups = np.array([_as_int(row["group"]) for row in solution.rows])
     machines = np.array([domain.machine for domain in guess.domains])
@@ -234,8 +243,9 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
 def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int, int]]) -> None:
     """Move a group of clocks to the sessions of their machines in another group.
 
-    The clocks of a group keep their relation, except where a machine would then have two sessions that are farther apart
-    than the error of UTC: sessions of one machine are more certain than operations that may be wrong by a micro-batch.
+    The clocks of a group keep their relation, except where a machine would then have two sessions that are
+    farther apart than the error of UTC: sessions of one machine are more certain than operations that may be
+    wrong by a micro-batch.
 
     Args:
         solution: The corrections, changed in place.
@@ -258,8 +268,9 @@ def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int
 def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches: Matches) -> None:
     """Limit the bounds of the sessions of a machine by the best known of them.
 
-    They have one physical clock, and their recorded UTC differs by no more than its error: the true correction of each is
-    within this error of the true correction of the others, except where operations speak for a step of UTC between them.
+    They have one physical clock, and their recorded UTC differs by no more than its error: the true
+    correction of each is within this error of the true correction of the others, except where operations
+    speak for a step of UTC between them.
     """
     times = np.array([events.start.min(), events.end.max()] if len(events) else [0.0, 0.0])
     seconds = (times - solution.center_ns) / NS_PER_S

@@ -9,16 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nsys_pp.arrays.near_finder import NearFinder
-from nsys_pp.arrays.votes import collect_votes
 
 from nsys_pp.arrays import core as compiled
 from nsys_pp.arrays import nesting, order, search
@@ -28,14 +24,6 @@ from nsys_pp.projection import windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
 from nsys_pp.write.trace import packing, strings
-from tests.arrays.near_points import (
-    TOGETHER,
-    WEIGHING,
-    build_finder,
-    define_near_points,
-    draw_near_points,
-    find_near_points,
-)
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.ways import use_numpy
@@ -264,94 +252,6 @@ def test_no_shape_of_input_makes_it_quadratic(shape: str) -> None:
         core.find_extremes(start, end, first, last)
         core.measure_unions(start, end, first, last)
     assert time.process_time() - began < 10
-
-
-@needs_core
-@given(st.integers(0, 2**32 - 1))
-def test_points_near_others_are_their_definition(seed: int) -> None:
-    points = draw_near_points(seed)
-    assert find_near_points(the_core(), points) == define_near_points(points)
-
-
-@needs_core
-@given(st.integers(0, 2**32 - 1))
-def test_points_are_described_by_their_definition(seed: int) -> None:
-    points = draw_near_points(seed)
-    finder, end = build_finder(the_core(), points), points.predicted + 3.0
-    channels = np.unique(points.channel).tolist()
-    assert finder.channel.tolist() == [channels.index(channel) for channel in points.channel.tolist()]
-    kinds = [set(points.kind[points.channel == channel].tolist()) for channel in channels]
-    assert finder.is_message.tolist() == [bool(own & {1, 2, 3}) for own in kinds]
-    assert finder.is_exchange.tolist() == [3 in own for own in kinds]
-    assert finder.other_channel_count == len(set(points.other_channel.tolist()))
-    assert finder.share.tolist() == [
-        1 / np.count_nonzero((points.key == key) & (np.abs(end - time) <= TOGETHER))
-        for key, time in zip(points.key, end, strict=True)
-    ]
-
-
-@needs_core
-@pytest.mark.parametrize(
-    ("column", "wrong"),
-    [
-        ("channel", np.arange(2)),
-        ("other_kind", np.arange(2)),
-        ("other_time", np.array([0.0, 2.0, 1.0])),
-        ("other_time", np.array([0.0, np.nan, 1.0])),
-        ("other_key", np.array([1, 0, 0])),
-    ],
-)
-def test_wrong_points_do_not_reach_it(column: str, wrong: npt.NDArray[Any]) -> None:
-    rows, times = np.arange(3), np.arange(3.0)
-    columns: dict[str, Any] = {"key": rows * 0, "channel": rows, "kind": rows, "end": times}
-    columns |= {"other_key": rows * 0, "other_channel": rows, "other_kind": rows, "other_time": times}
-    columns |= {"send": 1, "receive": 2, "exchange": 3, "beyond": 1.0, "together": 1.0, "weighing": WEIGHING}
-    assert NearFinder(the_core(), **columns).channel.tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match=r"columns of different lengths|not in order"):
-        NearFinder(the_core(), **columns | {column: wrong})
-
-
-@needs_core
-def test_more_starts_than_there_is_room_for_are_refused() -> None:
-    with pytest.raises(ValueError, match="too many pairs of channels"):
-        build_finder(the_core(), draw_near_points(1)).weigh((0.0, 0.0, 0.0), 1.0, 1.0, 1.0, starts=9)
-
-
-@needs_core
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"low": np.array([-1])},
-        {"high": np.array([3])},
-        {"end": np.zeros(2)},
-        {"width": 0.0},
-        {"sufficient": 0},
-    ],
-)
-def test_wrong_votes_do_not_reach_it(wrong: dict[str, Any]) -> None:
-    one, row = np.zeros(1), np.zeros(1, dtype=np.int64)
-    columns: dict[str, Any] = {"end": one, "expected": one, "channel": row, "low": row, "high": row + 2}
-    columns |= {"times": np.zeros(2), "other_channel": np.zeros(2, dtype=np.int64)}
-    columns |= {"half_width": 1.0, "width": 1.0, "drift": 0.0, "sufficient": 1, "near": 0.0}
-    found = collect_votes(the_core(), **columns)
-    assert found is not None
-    assert found.bounds.tolist() == [0, 2]
-    with pytest.raises(ValueError, match=r"columns of different lengths|a window is not among the others"):
-        collect_votes(the_core(), **columns | wrong)
-
-
-@needs_core
-def test_votes_without_a_width_are_left_to_numpy() -> None:
-    row, far = np.zeros(2, dtype=np.int64), np.array([0.0, 1e300])
-    columns: dict[str, Any] = {
-        "channel": row,
-        "low": row,
-        "high": row + 2,
-        "times": far,
-        "other_channel": row,
-    }
-    columns |= {"end": row.astype(float), "expected": row.astype(float), "half_width": np.inf, "width": 1.0}
-    assert collect_votes(the_core(), **columns, drift=0.0, sufficient=1, near=0.0) is None
 
 
 @needs_core
