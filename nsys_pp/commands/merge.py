@@ -14,7 +14,7 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch
-from nsys_pp.run.division import divide_by_steps, write_division
+from nsys_pp.run.division import Division, divide_by_steps, divide_trace, write_division
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
     Inputs,
@@ -25,7 +25,6 @@ from nsys_pp.run.options import (
     parse_part_options,
     parse_steps,
 )
-from nsys_pp.run.pieces import Division, Drawn, divide_trace
 from nsys_pp.run.run import Run
 from nsys_pp.run.trace import TraceBuilder, TraceContent
 from nsys_pp.units import format_count
@@ -119,7 +118,7 @@ def merge(
         if division is None:
             builder.write(shown, force=force)
         else:
-            files = write_division(division, target, batch, force=force, shared=builder.shared_folder)[1:]
+            files = write_division(division, target, batch, force=force)
     gpus, slices = count_shown(shown)
     return MergeResult(
         output=target,
@@ -173,12 +172,8 @@ def _draw(
     if split == "step":
         division = divide_by_steps(run, builder, content, max_events=max_events)
         return [report for piece in division.pieces for report in piece.shown], division
-    reports, training = builder.draw(run)
-    shown = [*reports.values(), *training]
-    if not content.is_encoded:
-        return shown, None
-    drawn = Drawn(reports=reports, training=training)  # type: ignore[arg-type]  # encoded
-    return shown, divide_trace(run, drawn, split, max_events=max_events)
+    drawn = builder.draw(run)
+    return drawn.shown, divide_trace(run, drawn, split, max_events=max_events) if content.is_encoded else None
 
 
 def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, force: bool) -> Split:

@@ -355,11 +355,6 @@ class Batch:
         return self._executor.is_local
 
     @property
-    def is_remote(self) -> bool:
-        """Whether `map` runs on other machines, which see the same files."""
-        return self._executor.is_remote
-
-    @property
     def keeps_going(self) -> bool:
         """Whether an input that fails is skipped: not the only one."""
         return self._options.get("keep_going", False) and len(self.paths) > 1
@@ -423,32 +418,6 @@ class Batch:
             NsysPPError: As above, or the executor cannot run.
         """
         return self._run(doing, paths, work, self._executor, own)
-
-    def map_outputs(
-        self, doing: str, work: Callable[[Path, Any], T], own: Mapping[Path, Any]
-    ) -> dict[Path, T]:
-        """Call a function with each of several outputs on other machines (`is_remote`); no failure is skipped.
-
-        Args:
-            doing: Phase of the work for the progress, as in "writing".
-            work: The function; the time limit of reports does not hold for it.
-            own: Outputs by the paths that users know, each with the second argument of the function; they need not exist.
-
-        Returns:
-            Results by output, in order.
-
-        Raises:
-            NsysPPError: The first output with an error, or the executor cannot run.
-        """
-        executor = choose_executor(
-            self.paths,
-            processes=None,
-            memory_bytes=self._options.get("memory_bytes"),
-            timeout_s=None,
-            scheduler=self._options.get("dask_scheduler"),
-        )
-        values = self._follow(doing, [*own], work, executor, own, _raise_error)
-        return dict(zip(own, values, strict=True))
 
     def _run(
         self,

@@ -31,10 +31,10 @@ from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_first
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.names import NO_NAME
+from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.part import BUBBLE_HOSTS, HOST_FRAMES
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import KERNEL_KINDS, NAME, Report
+from nsys_pp.frames.report import KERNEL_KINDS, Report
 from nsys_pp.frames.requested import HOST_TIMES, Explanations
 from nsys_pp.frames.training import HOST_CAUSES, Training
 from nsys_pp.model import add_activities, build_report

@@ -1,9 +1,9 @@
-"""Titles of the rows of GPUs, as they are shown above all machines: `rank 6 · stage 1`, in order of stages."""
+"""Layout of a trace: the rows of each report under its machine, and the rows of the training among them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.ids import describe_path
-from nsys_pp.frames.part import Track
+from nsys_pp.frames.part import Encoded, Track
 from nsys_pp.frames.roster import Identity
 from nsys_pp.run.inputs import Input, label_reports
 from nsys_pp.run.row_counts import ATTRIBUTE, describe_rows
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window
 from nsys_pp.write.perfetto.trace import PlacedReport
+from nsys_pp.write.spool import OpenBlocks
 from nsys_pp.write.trace.activity_rows import SYSTEM
 from nsys_pp.write.trace.drawing import Drawing, SliceSubtrack
 from nsys_pp.write.trace.placement import Placement, Row
@@ -58,27 +59,29 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], Title]:
         .to_dicts()
     )
     is_one_machine = len({gpu["machine"] for gpu in gpus}) <= 1
-    texts = [_format_title(gpu, with_machine=not is_one_machine) for gpu in gpus]
-    additions: list[Callable[[Mapping[str, Any]], Any]] = [lambda gpu: gpu["gpu"], lambda gpu: gpu["machine"]]
-    for add in additions:
+    texts = []
+    for gpu in gpus:
+        words = format_numbers("rank", gpu["rank"]) or [gpu["machine"]] * (not is_one_machine) + [gpu["gpu"]]
+        texts.append(" · ".join([*words, *format_numbers("stage", gpu["stage"])]))
+    for addition in ("gpu", "machine"):
         rows = {(text, gpu["machine"], gpu["gpu"]) for text, gpu in zip(texts, gpus, strict=True)}
         shared = Counter(text for text, *_ in rows)
         texts = [
-            f"{text} · {add(gpu)}" if shared[text] > 1 and gpu["rank"] else text
+            f"{text} · {gpu[addition]}" if shared[text] > 1 and gpu["rank"] else text
             for text, gpu in zip(texts, gpus, strict=True)
         ]
     return {
-        (gpu["report"], gpu["gpu"]): Title(text=text, order=_order(gpu))
+        (gpu["report"], gpu["gpu"]): Title(
+            text=text,
+            order=(
+                (gpu["stage"] or [0])[0],
+                (gpu["rank"] or [0])[0],
+                gpu["machine_order"],
+                gpu["gpu_number"],
+            ),
+        )
         for text, gpu in zip(texts, gpus, strict=True)
     }
-
-
-def _format_title(gpu: Mapping[str, Any], *, with_machine: bool) -> str:
-    if not gpu["rank"]:
-        return " · ".join(
-            [gpu["machine"]] * with_machine + [gpu["gpu"], *format_numbers("stage", gpu["stage"])]
-        )
-    return " · ".join([*format_numbers("rank", gpu["rank"]), *format_numbers("stage", gpu["stage"])])
 
 
 def format_numbers(word: str, numbers: list[int]) -> list[str]:
@@ -90,15 +93,6 @@ def format_numbers(word: str, numbers: list[int]) -> list[str]:
     if not numbers:
         return []
     return [f"{word}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"]
-
-
-def _order(gpu: Mapping[str, Any]) -> tuple[int, ...]:
-    return (
-        (gpu["stage"] or [0])[0],
-        (gpu["rank"] or [0])[0],
-        gpu["machine_order"],
-        gpu["gpu_number"],
-    )
 
 
 _CPU_ORDER = 1 << 40  # rows other than GPUs are below all GPUs of their machine
@@ -116,6 +110,23 @@ class PlacedDrawing(Struct, frozen=True, kw_only=True):
 Shown = PlacedReport | PlacedDrawing
 
 
+class Drawn(Struct, frozen=True, kw_only=True):
+    """Everything that a trace shows."""
+
+    reports: Mapping[Path, Shown]
+    training: Sequence[Shown]  # of the run (machine `RUN`) and of each machine
+
+    @property
+    def shown(self) -> list[Shown]:
+        """Return reports, then the training."""
+        return [*self.reports.values(), *self.training]
+
+    @property
+    def encoded(self) -> dict[Path, PlacedReport]:
+        """Return the encoded reports."""
+        return {path: one for path, one in self.reports.items() if isinstance(one, PlacedReport)}
+
+
 class TraceLayout:
     """Rows of the reports of a run.
 
@@ -131,9 +142,7 @@ class TraceLayout:
         self._gpus_of = list_run_gpus([recorded.identity for recorded in run.inputs], self._roster)
         machines = self._roster.select("report", "machine", "machine_order").unique("report", keep="first")
         self._machine_of = {report: machine for report, *machine in machines.iter_rows()}
-        self._titles_of: dict[int, dict[str, Title]] = {}
-        for (report, gpu), title in build_titles(self._roster).items():
-            self._titles_of.setdefault(report, {})[gpu] = title
+        self._titles = build_titles(self._roster)
         self._report_of: dict[Path, int] = {recorded.path: at for at, recorded in enumerate(run.inputs)}
         self._labels = label_reports([recorded.part.source for recorded in run.inputs])
         self._rows = describe_rows(run.row_counts)
@@ -144,11 +153,15 @@ class TraceLayout:
         placement = self._build_placement(recorded, encoded.tracks)
         return PlacedReport(encoded=encoded, placement=placement, open_blocks=recorded.open_blocks)
 
-    def place_drawing(self, recorded: Input, drawing: Drawing) -> PlacedDrawing:
-        """Return a drawn report with its rows; subtracks of excluded rows are dropped."""
-        placement = self._build_placement(recorded, drawing.tracks)
-        subtracks = [subtrack for subtrack in drawing.subtracks if subtrack.track[0] in placement.rows]
-        return PlacedDrawing(drawing=replace(drawing, subtracks=subtracks), placement=placement)
+    def place(self, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
+        """Return a report that was drawn once more, with its rows; of drawings, subtracks of excluded rows are dropped."""
+        if not isinstance(drawn, Drawing):
+            encoded, open_blocks = drawn
+            part = replace(recorded.part, encoded=encoded)
+            return self.place_encoded(replace(recorded, part=part, open_blocks=open_blocks))
+        placement = self._build_placement(recorded, drawn.tracks)
+        subtracks = [subtrack for subtrack in drawn.subtracks if subtrack.track[0] in placement.rows]
+        return PlacedDrawing(drawing=replace(drawn, subtracks=subtracks), placement=placement)
 
     def place_training(self, shown: Mapping[Path, Shown], *, window: Window) -> list[PlacedDrawing]:
         """Draw the training on the rows of the reports.
@@ -190,18 +203,22 @@ class TraceLayout:
         return placed
 
     def _build_placement(self, recorded: Input, tracks: Iterable[Track]) -> Placement:
-        """Name and order the rows of a report that has these tracks in addition to its GPUs."""
+        """Name and order the rows of a report: its GPUs, then the other outermost tracks."""
         report = self._report_of[recorded.path]
         clocks = self._run.clocks
         machine, machine_order = self._machine_of[report]
-        gpus = self._gpus_of.get(report, [])
+        rows, names = {}, set()
+        for gpu in self._gpus_of.get(report, []):
+            names.add(gpu["local"])
+            if self._devices is None or gpu["gpu_number"] in self._devices:
+                rows[gpu["local"]] = self._build_gpu_row(report, gpu)
+        for track in tracks:
+            if len(track.path) == 1 and track.name not in names and not track.name.startswith(GPU_AT):
+                rows[track.name] = Row(name=track.name, order=_CPU_ORDER + track.rank)
         return Placement(
             machine=machine,
             machine_order=machine_order,
-            rows=_list_rows(
-                recorded.identity.path.name, gpus, self._titles_of.get(report, {}), tracks, self._devices
-            )
-            | self._list_rows_elsewhere(machine, tracks),
+            rows=rows | self._list_rows_elsewhere(machine, tracks),
             clock=clocks.clocks[report],
             zero_ns=clocks.zero_ns,
             machine_description=clocks.descriptions.get(machine, ""),
@@ -218,28 +235,40 @@ class TraceLayout:
         They are the rows of the reports of their processes, or the row of the system.
         """
         rows = {}
-        for track in (
-            track for track in tracks if track.path == (track.name,) and track.name.startswith(GPU_AT)
-        ):
+        for track in tracks:
+            if track.path != (track.name,) or not track.name.startswith(GPU_AT):
+                continue
             bus = track.name.removeprefix(GPU_AT)
             users = self._roster.filter(pl.col("bus_location").str.to_lowercase() == bus, machine=machine)
-            row = build_system_row(track)
+            row = Row(name=SYSTEM, order=_CPU_ORDER + track.rank)  # no report of the machine uses the GPU
             if len(users):
                 user = users.row(0, named=True)
                 at = user["report"]
-                identity = self._run.inputs[at].identity
                 gpu = next(gpu for gpu in self._gpus_of[at] if gpu["gpu"] == user["gpu"])
                 if self._devices is not None and gpu["gpu_number"] not in self._devices:
                     continue
-                row = _build_gpu_row(gpu, identity.path.name, self._titles_of[at][user["gpu"]])
+                row = self._build_gpu_row(at, gpu)
             rows[track.name] = row
         return rows
 
-    def list_rows_by_bus(self, machine: str) -> dict[str, Row]:
-        """List the rows of the GPUs of a machine that metrics of other reports are drawn on, by their names there."""
-        buses = self._roster.filter(machine=machine)["bus_location"].str.to_lowercase().unique().sort()
-        names = [f"{GPU_AT}{bus}" for bus in buses.drop_nulls()]
-        return self._list_rows_elsewhere(machine, [Track(path=(name,), name=name, rank=0) for name in names])
+    def _build_gpu_row(self, report: int, gpu: Mapping[str, Any]) -> Row:
+        """Build the row of a GPU of a report, named like `GPU 0 · rank 3 · stage 1`."""
+        ranks, stages = gpu["rank"], gpu["stage"]
+        numbers = [*format_numbers("rank", ranks), *format_numbers("stage", stages)]
+        sources = [f"{word} from {source}" for word in ("rank", "stage") for source in gpu[f"{word}_source"]]
+        facts = [gpu[name] for name in ("machine", "gpu", "gpu_name", "uuid", "bus_location")]
+        title = self._titles[report, gpu["gpu"]]
+        return Row(
+            name=" · ".join([gpu["gpu"], *numbers]),
+            order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
+            description=", ".join(
+                str(fact)
+                for fact in (*facts, self._run.inputs[report].identity.path.name, *sources)
+                if fact is not None
+            ),
+            title=title.text,
+            title_order=title.order,
+        )
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:
         """List the row of each lane; lanes that are not drawn are left out."""
@@ -264,62 +293,31 @@ class TraceLayout:
 
 def count_shown(shown: Sequence[Shown]) -> tuple[int, int]:
     """Count the GPUs that have a subtrack, as rows of the trace, and the slices."""
-    gpus: set[tuple[str, str]] = set()
-    slices = 0
-    for report in shown:
-        if isinstance(report, PlacedReport):
-            subtracks = [
-                (subtrack.track, subtrack.rows * (subtrack.kind == "slices"))
-                for subtrack in report.drawn_subtracks()
-            ]
-        else:
-            subtracks = [
-                (subtrack.track, count_rows(subtrack) if isinstance(subtrack, SliceSubtrack) else 0)
-                for subtrack in report.drawing.subtracks
-            ]
-        slices += sum(count for _, count in subtracks)
-        rows = {report.placement.rows[track[0]] for track, _ in subtracks}
-        gpus |= {(report.placement.machine, row.name) for row in rows if row.order < _CPU_ORDER}
-    return len(gpus), slices
+    counts = _list_counts(shown)
+    gpus = {
+        (report.placement.machine, row.name)
+        for report, track, _, _ in counts
+        if (row := report.placement.rows[track]).order < _CPU_ORDER
+    }
+    return len(gpus), sum(count for _, _, count, is_slices in counts if is_slices)
 
 
 def count_events(shown: Sequence[Shown]) -> int:
     """Count slices, marks and samples of counters."""
-    events = 0
+    return sum(count for _, _, count, _ in _list_counts(shown))
+
+
+def _list_counts(shown: Sequence[Shown]) -> list[tuple[Shown, str, int, bool]]:
+    """List the subtracks of reports: the report, the outermost track, events, and whether these are slices."""
+    counts: list[tuple[Shown, str, int, bool]] = []
     for report in shown:
         if isinstance(report, PlacedReport):
-            events += sum(subtrack.rows for subtrack in report.drawn_subtracks())
+            for own in report.drawn_subtracks():
+                counts.append((report, own.track[0], own.rows, own.kind == "slices"))
         else:
-            events += sum(count_rows(subtrack) for subtrack in report.drawing.subtracks)
-    return events
-
-
-def _list_rows(
-    report: str,
-    gpus: Sequence[Mapping[str, Any]],
-    titles: Mapping[str, Title],
-    tracks: Iterable[Track],
-    devices: frozenset[int] | None,
-) -> dict[str, Row]:
-    """List the rows of a report by their names there: GPUs, then the other outermost tracks."""
-    numbers = {gpu["local"]: gpu["gpu_number"] for gpu in gpus}
-    named = {gpu["local"]: _build_gpu_row(gpu, report, titles[gpu["gpu"]]) for gpu in gpus}
-    rows = {local: row for local, row in named.items() if devices is None or numbers[local] in devices}
-    for track in tracks:
-        is_elsewhere = track.name.startswith(GPU_AT)
-        if len(track.path) == 1 and track.name not in named and not is_elsewhere:
-            rows[track.name] = build_other_row(track)
-    return rows
-
-
-def build_other_row(track: Track) -> Row:
-    """Build the row of a process or of the system, below the GPUs of its machine."""
-    return Row(name=track.name, order=_CPU_ORDER + track.rank)
-
-
-def build_system_row(track: Track) -> Row:
-    """Build the row of metrics of a GPU that no report of the machine uses."""
-    return Row(name=SYSTEM, order=_CPU_ORDER + track.rank)
+            for drawn in report.drawing.subtracks:
+                counts.append((report, drawn.track[0], count_rows(drawn), isinstance(drawn, SliceSubtrack)))
+    return counts
 
 
 def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[int, list[dict[str, Any]]]:
@@ -348,18 +346,3 @@ def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[
     for gpu in gpus.iter_rows(named=True):
         listed.setdefault(gpu.pop("report"), []).append(gpu)
     return listed
-
-
-def _build_gpu_row(gpu: Mapping[str, Any], report: str, title: Title) -> Row:
-    """Build the row of a GPU, named like `GPU 0 · rank 3 · stage 1`."""
-    ranks, stages = gpu["rank"], gpu["stage"]
-    name = " · ".join([str(gpu["gpu"]), *format_numbers("rank", ranks), *format_numbers("stage", stages)])
-    sources = [f"{word} from {source}" for word in ("rank", "stage") for source in gpu[f"{word}_source"]]
-    facts = [gpu["machine"], gpu["gpu"], gpu["gpu_name"], gpu["uuid"], gpu["bus_location"], report, *sources]
-    return Row(
-        name=name,
-        order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
-        description=", ".join(str(fact) for fact in facts if fact is not None),
-        title=title.text,
-        title_order=title.order,
-    )

@@ -26,7 +26,7 @@ from nsys_pp.write.files import check_output, translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 
-_OF_HOSTS = ("mpi", "ucx")
+OF_HOSTS = ("mpi", "ucx")
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
 OF_RUN = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
 """Kinds of data on request that are drawn where no report of a run has GPU operations."""
@@ -42,16 +42,6 @@ def is_usual(options: PartOptions) -> bool:
     """Return whether parts with these options have the content that is drawn where none is chosen."""
     usual = PartOptions()
     return all(getattr(options, name) == getattr(usual, name) for name in _CONTENT)
-
-
-def draw_run(options: PartOptions) -> PartOptions:
-    """Return the options of reports of a run without GPU operations."""
-    return replace(options, detail="cpu", show=OF_RUN)
-
-
-def draw_host(options: PartOptions) -> PartOptions:
-    """Return the options of a report without GPU operations, in a run with some."""
-    return replace(options, detail="cpu", show=_OF_HOSTS)
 
 
 def describe_hosts(paths: Sequence[Path], *, has_rows: bool) -> str:
@@ -149,7 +139,8 @@ def make_part(
 
     def make_host(sink: Sink) -> Part:
         jobs = list_job_ranges(part.frames["jobs"])
-        drawing = redraw_report(path, draw_host(options), nsys=nsys, job_ranges=jobs, window=Window())
+        content = replace(options, detail="cpu", show=OF_HOSTS)
+        drawing = next(redraw_report(path, [(content, Window())], nsys=nsys, job_ranges=jobs))
         return _check_drawn(replace(part, encoded=encode_drawing(drawing, sink, is_packed=True)), path)
 
     try:

@@ -129,24 +129,6 @@ def survey_report(
 
 
 def redraw_report(
-    path: Path, options: PartOptions, *, nsys: str | None, job_ranges: pl.DataFrame | None, window: Window
-) -> Drawing:
-    """Draw the events of a report that overlap a window.
-
-    Args:
-        path: The report.
-        options: Content of the drawing.
-        nsys: Program that exports `.nsys-rep` files.
-        job_ranges: Its `JOB_RANGES`; None: it has none.
-        window: On the report's clock.
-
-    Raises:
-        ReportError: It cannot be read.
-    """
-    return next(redraw_windows(path, [(options, window)], nsys=nsys, job_ranges=job_ranges))
-
-
-def redraw_windows(
     path: Path,
     windows: Sequence[tuple[PartOptions, Window]],
     *,

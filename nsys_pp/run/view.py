@@ -15,6 +15,7 @@ from nsys_pp.arrays.columns import gather, has_value
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.series import build_column
+from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import JOB_RANGES, PART_MPI_MESSAGES
@@ -162,6 +163,12 @@ class Window(Struct, frozen=True, kw_only=True):
 
     start_ns: int | None = None
     end_ns: int | None = None
+
+    def move(self, clock: Clock) -> Window:
+        """Map the window from the trace's clock to that of a report."""
+        ends = (self.start_ns, self.end_ns)
+        start_ns, end_ns = (None if end is None else clock.to_report(end) for end in ends)
+        return Window(start_ns=start_ns, end_ns=end_ns)
 
 
 def view_report(

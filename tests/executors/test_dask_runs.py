@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.errors import OutputError, ReportError
+from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import PartOptions
-from nsys_pp.run.division import _write_finished
 from nsys_pp.run.inputs import Input, survey_input
-from nsys_pp.run.options import Share
 from tests.cli.calls import run
 from tests.executors.cluster import Cluster
 
@@ -101,32 +97,6 @@ def test_a_part_that_is_damaged_where_it_is_written_is_an_error(cluster: Cluster
     assert f"`{damaged}` is damaged" in errors[0][0]
 
 
-@pytest.mark.parametrize("doing", ["drawing", "writing"])
-def test_a_worker_is_lost_in_the_middle_of_a_divided_run(
-    cluster: Cluster, tmp_path: Path, doing: str
-) -> None:
-    """When traces are written, the blocks of reports that a lost worker drew are still there."""
-    lost = 0
-
-    def lose(_: str, share: float) -> None:
-        nonlocal lost
-        if (
-            isinstance(share, Share)
-            and share.doing == doing
-            and share.done == (doing == "drawing") > lost - 1
-        ):
-            if not lost:
-                os.kill(sorted(cluster.client.run(os.getpid).values())[0], signal.SIGKILL)
-            lost = 1
-
-    for name, options in (("here", {}), ("there", {"dask_scheduler": cluster.file, "progress": lose})):
-        (tmp_path / name).mkdir()
-        nsys_pp.merge(PIPELINE, tmp_path / name / "run.pftrace", split="rank", **options)  # type: ignore[arg-type]
-    cluster.add_worker()
-    assert lost
-    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
-
-
 def test_limits_of_reports_hold_for_them_alone(cluster: Cluster, tmp_path: Path) -> None:
     """With limits, each call has a process of its own below the worker."""
     merge_both(cluster, tmp_path, PIPELINE, split="machine", report_timeout_s=600.0, memory_bytes=1 << 33)
@@ -138,16 +108,6 @@ def test_tables_are_the_same(cluster: Cluster) -> None:
     assert here.code == there.code == 0, there.stderr
     assert here.stdout == there.stdout
     assert len(here.stdout) > 1000
-
-
-def test_a_trace_is_written_twice(tmp_path: Path) -> None:
-    """By a machine that was given up, too: the file is complete at any time."""
-    named = Path("run.traces/node1.pftrace")
-    assert _write_finished(named, (tmp_path, [])) == _write_finished(named, (tmp_path, []))
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["trace"]
-    shutil.rmtree(tmp_path)
-    with pytest.raises(OutputError, match=r"cannot write `run\.traces/node1\.pftrace`"):
-        _write_finished(named, (tmp_path, []))
 
 
 def test_an_input_is_compressed_where_it_is_sent() -> None:
