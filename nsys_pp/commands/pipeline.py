@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,11 @@ from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.read import is_part, read_report
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.hosts import explain, explain_no_rows, read_host_times
 from nsys_pp.run.inputs import Input, read_inputs
 from nsys_pp.run.metrics import read_metric_sums
-from nsys_pp.run.network import read_network_sums
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.run.report_training import PresetHint, find_preset_hint
+from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows
 from nsys_pp.run.run import Run
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.training.clock_notes import describe_clocks
@@ -54,13 +53,6 @@ PIPELINE_TABLES = TABLES
 
 
 _Reader = Callable[[Run, Training], pl.DataFrame]
-_READERS: Mapping[str, _Reader] = {
-    "metrics": read_metric_sums,
-    "step_metrics": read_metric_sums,
-    "network": read_network_sums,
-    "host": read_host_times,
-    "overhead": lambda run, training: training.overheads,  # read with the jobs
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -129,7 +121,7 @@ class PipelineResult(ShortRepr):
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
         if name in REQUESTED_TABLES:
-            return REQUESTED_TABLES[name].build(self.training, self._read(_READERS[name]))
+            return REQUESTED_TABLES[name].build(self.training, self._read(REQUESTED[name].read))
         return TABLES[name].build(self.training)
 
 

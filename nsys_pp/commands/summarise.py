@@ -19,9 +19,9 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.hosts import explain
 from nsys_pp.run.inputs import Input, read_inputs
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.run.requested import explain
 from nsys_pp.run.run import Run
 from nsys_pp.run.run_training import select_steps
 from nsys_pp.tables.summary import registry

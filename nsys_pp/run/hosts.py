@@ -1,6 +1,6 @@
-"""Activities of the threads that launch nothing during bubbles, such as the workers of a loader of data.
+"""Activities of hosts in the bubbles of causes "host" and "data": of launching threads, and of others meanwhile.
 
-nsys does not record for whom a call waits: that these threads hold the launching one is a guess.
+nsys does not record for whom a call waits: that other threads hold the launching one is a guess.
 """
 
 from __future__ import annotations
@@ -10,38 +10,31 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
     as_numbers,
     has_value,
     index_rows,
-    is_among,
     keep_rows,
     list_distinct,
     numbers,
-    pack,
 )
 from nsys_pp.arrays.intervals import Intervals, intersect
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.search import find_first
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.part import BUBBLE_HOSTS, HOST_FRAMES
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, Report
-from nsys_pp.frames.requested import HOST_TIMES, Explanations
-from nsys_pp.frames.training import HOST_CAUSES, Training
+from nsys_pp.frames.requested import HOST_TIMES
+from nsys_pp.frames.training import Training
 from nsys_pp.model import add_activities, build_report
-from nsys_pp.model.contents import name_option
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_part, read_report
-from nsys_pp.run.metrics import read_clock_sums
 from nsys_pp.run.run import Run
 from nsys_pp.training.causes import cut_loading
 from nsys_pp.training.numbering import renumber_steps
@@ -280,8 +273,7 @@ def _mark_pageable(report: Report) -> pl.DataFrame:
 
 def _name_by_stacks(calls: pl.DataFrame) -> pl.DataFrame:
     """Return calls with the outlines of their stacks as names; null without one."""
-    outlines = _outline_stacks(calls["stack"])
-    return calls.with_columns(name=outlines.cast(NAME))
+    return calls.with_columns(name=_outline_stacks(calls["stack"]).cast(NAME))
 
 
 def _outline_stacks(stacks: pl.Series) -> pl.Series:
@@ -338,61 +330,32 @@ def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame, keys: list[str]
 
 def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame) -> pl.Series:
     """Find the thread that launched the next kernel after each bubble; null without one."""
-    ops, calls = report.gpu_ops, report.api_calls
-    is_compute = is_among(ops["kind"], KERNEL_KINDS) & ~ops["is_communication"].to_numpy()
-    row = np.flatnonzero(is_compute)
-    columns = [numbers(ops[name])[row] for name in ("process_key", "device_id")]
-    owner = pack(
-        *(np.append(own, numbers(bubbles[name])) for own, name in zip(columns, _KEYS[:2], strict=True))
+    compute = report.gpu_ops.filter(
+        pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS) & ~pl.col("is_communication")
     )
-    start = numbers(ops["start_ns"])[row]
-    order = sort_rows(owner[: len(row)], start)
-    at = find_first(owner[len(row) :], numbers(bubbles["end_ns"]), owner[order], start[order])
-    call = np.full(len(bubbles), -1)
-    found = np.flatnonzero(at >= 0)
-    if len(found):
-        op_ids = ops["op_id"].gather(pl.Series(row[order[at[found]]]))
-        call[found] = find_launch_calls(op_ids, gpu_ops=ops, api_calls=calls, launches=launches)
-    return as_numbers("thread_key", gather_calls(calls["thread_key"], call))
-
-
-_RECORDED = {  # kind of data, and its noun, by table
-    "metrics": ("gpu_metrics", "GPU metrics"),
-    "step_metrics": ("gpu_metrics", "GPU metrics"),
-    "network": ("nic_metrics", "network metrics"),
-}
-
-
-def explain_no_rows(run: Run, training: Training, name: str) -> str:
-    """Explain why a table that is built only if it is named has no rows.
-
-    An option is spelled as in the version of nsys that recorded the first report.
-    """
-    reports = [recorded for recorded in run.inputs if not is_part(recorded.path)]
-    is_host = name == "host"
-    if is_host and not training.lane_states["cause"].is_in(HOST_CAUSES).any():
-        return "there is no bubble of cause host or data"
-    kind, noun = _RECORDED.get(name, ("", ""))
-    if not reports and kind == "gpu_metrics":
-        return (
-            "none of the parts has GPU metrics of a GPU with kernels: record them, or extract the parts again"
-        )
-    if not reports and kind:
-        return "none of the parts has network metrics in steps: record them, or extract the parts again"
-    if name == "overhead":
-        return "no overhead was recorded on threads that launch"
-    if is_host:
-        return "no activity of the host was recorded in bubbles of cause host or data"
-    facts = [recorded.part.facts for recorded in reports]
-    if any(kind in (fact.recorded or ()) for fact in facts):
-        return f"there are no samples of {noun} in the steps of any GPU with kernels"
-    option = name_option(kind, nsys_version=facts[0].session.nsys_version)
-    what = "the report has" if len(reports) == 1 else f"none of the {len(reports):,} reports has"
-    return f"{what} {'no ' if len(reports) == 1 else ''}{noun}: record them with `nsys profile {option}`"
+    following = compute.select(*_DEVICE, "op_id", next_ns="start_ns").sort("next_ns")
+    rows = bubbles.select(*_DEVICE, "end_ns").with_row_index("row")
+    next_ops = rows.sort("end_ns").join_asof(
+        following,
+        left_on="end_ns",
+        right_on="next_ns",
+        by=_DEVICE,
+        strategy="forward",
+        check_sortedness=False,
+    )
+    found = next_ops.drop_nulls("op_id")
+    if found.is_empty():
+        return pl.Series("thread_key", [None] * len(bubbles), pl.Int64)
+    call = find_launch_calls(
+        found["op_id"], gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches
+    )
+    threads = as_numbers("thread_key", gather_calls(report.api_calls["thread_key"], call))
+    launched = found.select("row").with_columns(threads)
+    return rows.join(launched, on="row", how="left", maintain_order="left")["thread_key"]
 
 
 def read_host_times(run: Run, training: Training, reports: Collection[int] | None = None) -> pl.DataFrame:
-    """Read the activities of hosts in the bubbles of causes "host" and "data" (`HOST_TIMES`): from parts, or from reports once more.
+    """Read the activities of hosts in bubbles of causes "host" and "data" (`HOST_TIMES`), of parts or of reports read once more.
 
     The launching thread of a bubble is that of the call that launched the next kernel of the GPU. Bubbles without one have
     the row of the bubbles alone.
@@ -402,55 +365,26 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
         training: Its training.
         reports: Numbers of the inputs to read; None: all.
     """
-    wanted = {
-        number: recorded for number, recorded in enumerate(run.inputs) if reports is None or number in reports
-    }
-    frames = {
-        recorded.path: recorded.part.frames for recorded in wanted.values() if not is_part(recorded.path)
-    }
-    work = partial(list_bubble_hosts, nsys=run.batch.nsys)
-    read = run.batch.map("reading hosts", list(frames), work, frames)
+    wanted = {at: one for at, one in enumerate(run.inputs) if reports is None or at in reports}
+    own = {one.path: {} if is_part(one.path) else one.part.frames for one in wanted.values()}
+    work = partial(_read_bubble_hosts, nsys=run.batch.nsys)
+    read = run.batch.map("reading hosts", list(own), work, own)
     parts = [HOST_TIMES.to_frame()]
-    numbered, captures = run.numbered_steps, run.captures
+    lanes = run.numbered_steps.lanes.select("lane", "report", *_DEVICE)
     kept = training.steps.select("lane", "step")
-    for report, recorded in wanted.items():
-        hosts = _read_part_hosts(recorded.path) if is_part(recorded.path) else read.get(recorded.path)
-        if hosts is None or hosts.is_empty():
-            continue
-        located = captures.join(hosts.with_columns(report=pl.lit(report, pl.UInt32)))
-        lanes = numbered.lanes.select("lane", "report", "process_key", "device_id")
-        placed = located.join(lanes, on=["report", "process_key", "device_id"]).drop("report")
-        renumbered = renumber_steps(placed, numbered.numbers)
-        parts.append(renumbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
+    for at, recorded in wanted.items():
+        hosts = read.get(recorded.path, parts[0])
+        if len(hosts):
+            located = run.captures.join(hosts.with_columns(report=pl.lit(at, pl.UInt32)))
+            placed = located.join(lanes, on=["report", *_DEVICE]).drop("report")
+            numbered = renumber_steps(placed, run.numbered_steps.numbers)
+            parts.append(numbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
 
 
-def _read_part_hosts(path: Path) -> pl.DataFrame | None:
-    """Read the activities of hosts that a part keeps (`BUBBLE_HOSTS`); None without any."""
-    return read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames.get("bubble_hosts")
-
-
-_OF_HOSTS = ("os_calls", "cpu_samples", "thread_switches")
-"""Kinds of data beyond calls and ranges, which the longest gaps have already."""
-
-
-def explain(run: Run, training: Training) -> Explanations:
-    """Return the functions that read the data of a run."""
-    return Explanations(
-        read_clocks=partial(read_clock_sums, run, training),
-        read_hosts=partial(_read_hosts, run, training),
-    )
-
-
-def _read_hosts(run: Run, training: Training, lanes: Collection[int]) -> pl.DataFrame:
-    """Read the activities of the hosts of some lanes whose reports recorded any (`HOST_TIMES`)."""
-    own = training.lanes.filter(pl.col("lane").is_in(list(lanes)))
-    recorded = [
-        report
-        for first in own["report"].unique().to_list()
-        for report in run.captures.list_reports(first)
-        if not {*_OF_HOSTS}.isdisjoint(run.inputs[report].part.facts.recorded or ())
-    ]
-    if not recorded:
-        return HOST_TIMES.to_frame()
-    return read_host_times(run, training, recorded).filter(pl.col("lane").is_in(list(lanes)))
+def _read_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
+    """Read `BUBBLE_HOSTS` of a part, or list them for a report with these training frames."""
+    if not is_part(path):
+        return list_bubble_hosts(path, frames, nsys=nsys)
+    kept = read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames
+    return kept.get("bubble_hosts", BUBBLE_HOSTS.to_frame())

@@ -1,8 +1,8 @@
-"""Lanes of a run with the intervals in which their metrics are measured, and the sums of one report."""
+"""GPU metrics of a run: sums over the training, from frames of bounded size that parts keep or from reports read once more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nsys_pp.arrays.sample_windows import average_windows, find_peaks
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.part import METRIC_FAMILIES, METRIC_FRAMES, METRIC_WINDOWS, Part
+from nsys_pp.frames.part import METRIC_FAMILIES, METRIC_FRAMES, METRIC_WINDOWS
 from nsys_pp.frames.raw import Group
 from nsys_pp.frames.report import KERNEL_KINDS, Report, SampledMetric, is_clock, parse_unit
 from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES, METRIC_SUMS
@@ -31,15 +31,17 @@ class LaneTimes(Struct, frozen=True, kw_only=True):
 
     Attributes:
         lane: The lane.
+        report: Number of the report with its kernels.
         process_key: Its process.
         device_id: Its CUDA ordinal there.
         gpu: "GPU 0", numbered among the GPUs of the machine.
         bus: Bus location of its GPU, in lower case; None: unknown.
-        measured: `MEASURED_TIMES`, on the clock of the report with the metrics.
+        measured: `MEASURED_TIMES`, on the clock of the trace, or of the report with the metrics.
         families: `FAMILY_TIMES` on that clock; None: those of the kernels of that report.
     """
 
     lane: int
+    report: int
     process_key: int
     device_id: int
     gpu: str
@@ -104,10 +106,23 @@ def summarise_for_part(report: Report, steps: pl.DataFrame) -> dict[str, pl.Data
         )
         for metric in metrics
     ]
-    families = [_sum_families(report, metrics, steps, *key) for key in report.devices.select(_DEVICE).rows()]
+    families = [METRIC_FAMILIES.to_frame()]
+    for process, device in report.devices.select(_DEVICE).rows():
+        owner = (process, device)
+        own = {one.metric: one.samples for one in metrics if (one.process_key, one.device_id) == owner}
+        if own:
+            of_device = steps.filter(process_key=process, device_id=device)
+            of_device = of_device.select("start_ns", "end_ns", step="start_ns")
+            kernels = list_family_times(report, process, device)
+            sums = sum_metrics(measure_families(kernels, of_device, lane=0), own, lane=0)
+            families.append(
+                sums.rename({"item": "family", "step": "step_start_ns"})
+                .with_columns(process_key=pl.lit(process, pl.Int64), device_id=pl.lit(device, pl.Int32))
+                .pipe(conform, METRIC_FAMILIES)
+            )
     return {
         "metric_windows": pl.concat([conform(part, METRIC_WINDOWS) for part in windows]),
-        "metric_families": pl.concat([METRIC_FAMILIES.to_frame(), *families]),
+        "metric_families": pl.concat(families),
     }
 
 
@@ -125,83 +140,6 @@ def _shorten(samples: pl.DataFrame, most: int) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=_VALUES)
 
 
-def _sum_families(
-    report: Report,
-    metrics: Sequence[SampledMetric],
-    steps: pl.DataFrame,
-    process_key: int,
-    device_id: int,
-) -> pl.DataFrame:
-    """Sum the metrics of a device over its kernels by family and step (`METRIC_FAMILIES`)."""
-    own = {
-        metric.metric: metric.samples
-        for metric in metrics
-        if (metric.process_key, metric.device_id) == (process_key, device_id)
-    }
-    if not own:
-        return METRIC_FAMILIES.to_frame()
-    of_device = (
-        steps.filter(process_key=process_key, device_id=device_id)
-        .select("start_ns", "end_ns")
-        .with_columns(step=pl.col("start_ns"))
-    )
-    families = list_family_times(report, process_key, device_id)
-    sums = sum_metrics(measure_families(families, of_device, lane=0), own, lane=0)
-    return (
-        sums.rename({"item": "family", "step": "step_start_ns"})
-        .with_columns(
-            process_key=pl.lit(process_key, pl.Int64),
-            device_id=pl.lit(device_id, pl.Int32),
-        )
-        .pipe(conform, METRIC_FAMILIES)
-    )
-
-
-def sum_part(part: Part, lanes: Sequence[LaneTimes]) -> ReportSums:
-    """Sum the metrics of a part over the intervals of lanes.
-
-    Sums by family are of the kernels of the part; lanes of other reports have none.
-
-    Args:
-        part: With its frames of metrics, or without.
-        lanes: Lanes, with intervals on the clock of the part's report.
-    """
-    if "metric_windows" not in part.frames:
-        return ReportSums(METRIC_SUMS.to_frame(), [])
-    windows = part.frames["metric_windows"]
-    metrics = [
-        SampledMetric(
-            **dict(zip(_OWNER, key, strict=True)),
-            name=str(key[-1]),
-            unit=parse_unit(str(key[-1])),
-            samples=conform(of_metric, _VALUES),
-        )
-        for key, of_metric in windows.partition_by(_OWNER, as_dict=True, maintain_order=True).items()
-    ]
-    families = part.frames["metric_families"]
-    sums = [METRIC_SUMS.to_frame()]
-    for lane in lanes:
-        own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
-        if own:
-            sums.append(sum_metrics(lane.measured, own, lane=lane.lane))
-            sums.append(_number_families(families, lane))
-    gpus = {str(metric.gpu): metric for metric in metrics}
-    return ReportSums(pl.concat(sums), list(gpus.values()))
-
-
-def _number_families(families: pl.DataFrame, lane: LaneTimes) -> pl.DataFrame:
-    """Return the sums of a lane by family in the steps of the run (`METRIC_SUMS`)."""
-    steps = lane.measured.filter(group="steps").sort("start_ns")
-    return (
-        families.filter(process_key=lane.process_key, device_id=lane.device_id)
-        .sort("step_start_ns")
-        .join_asof(steps.select("step", "start_ns", "end_ns"), left_on="step_start_ns", right_on="start_ns")
-        .filter(pl.col("step_start_ns") < pl.col("end_ns"))
-        .with_columns(lane=pl.lit(lane.lane, pl.UInt32), group=pl.lit("families"), item="family")
-        .pipe(conform, METRIC_SUMS)
-    )
-
-
 _KERNELS: frozenset[Group] = frozenset({"ops", "kernel_names"})
 _METRICS: frozenset[Group] = _KERNELS | {"show_metrics"}
 _CLOCKS: frozenset[Group] = frozenset(
@@ -216,8 +154,7 @@ def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
 
     A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
     """
-    reports = [recorded.path for recorded in run.inputs if not is_part(recorded.path)]
-    return _read_sums(run, _list_lanes(run, training), reports, _METRICS)
+    return _read_sums(run, _list_lanes(run, training), [recorded.path for recorded in run.inputs], _METRICS)
 
 
 def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
@@ -225,175 +162,165 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
 
     Only reports are read that have a table of GPU metrics, as since nsys 2023.4; parts as in `read_metric_sums`.
     """
-    reports = [
+    paths = [
         recorded.path
         for recorded in run.inputs
-        if not is_part(recorded.path) and _KIND in (recorded.part.facts.recorded or ())
+        if is_part(recorded.path) or _KIND in (recorded.part.facts.recorded or ())
     ]
-    parts = any(is_part(recorded.path) for recorded in run.inputs)
-    if not reports and not parts:
+    if not paths:
         return METRIC_SUMS.to_frame()
-    compute = [
-        (
-            at,
-            replace(lane, measured=lane.measured.filter(group="compute"), families=FAMILY_TIMES.to_frame()),
-        )
-        for at, lane in _list_lanes(run, training)
+    none = FAMILY_TIMES.to_frame()
+    lanes = [
+        replace(lane, measured=lane.measured.filter(group="compute"), families=none)
+        for lane in _list_lanes(run, training)
     ]
-    sums = _read_sums(run, compute, reports, _CLOCKS)
-    return sums.filter(
-        pl.col("metric").is_in([name for name in sums["metric"].unique() if is_clock(name)]), group="compute"
-    )
+    sums = _read_sums(run, lanes, paths, _CLOCKS)
+    clocks = [name for name in sums["metric"].unique() if is_clock(name)]
+    return sums.filter(pl.col("metric").is_in(clocks), group="compute")
 
 
 def _read_sums(
-    run: Run, lanes: Sequence[tuple[int, LaneTimes]], reports: Sequence[Path], need: frozenset[Group]
+    run: Run, lanes: Sequence[LaneTimes], paths: Sequence[Path], need: frozenset[Group]
 ) -> pl.DataFrame:
-    """Read and sum the metrics of lanes; arguments: number of the report of each lane, reports to read, and their groups."""
+    """Read some inputs, and sum the metrics of lanes: of their own reports, else of others of their machines."""
+    machines = dict(run.roster.select("report", "machine").unique("report").iter_rows())
+    work = partial(_sum_lanes, nsys=run.batch.nsys, need=need)
     own = {
-        path: [_move(run, lane, at) for own_at, lane in lanes if own_at == at] for at, path in _number(run)
+        recorded.path: [_move(run, lane, at) for lane in lanes if lane.report == at]
+        for at, recorded in enumerate(run.inputs)
     }
-    nsys = run.batch.nsys
-    read = run.batch.map("reading metrics", reports, partial(_sum_report, nsys=nsys, need=need), own)
-    for path in own:
-        if is_part(path):
-            read[path] = _sum_part(path, own[path])
-    sums = [report.sums for report in read.values()]
-    done = {lane for frame in sums for lane in frame["lane"].unique()}
-    others = _find_elsewhere(run, [(at, lane) for at, lane in lanes if lane.lane not in done], read)
-    return pl.concat([METRIC_SUMS.to_frame(), *sums, *_sum_elsewhere(run, others, need)])
-
-
-def _sum_elsewhere(
-    run: Run, others: Mapping[Path, Sequence[tuple[int, LaneTimes]]], need: frozenset[Group]
-) -> list[pl.DataFrame]:
-    """Sum the metrics of lanes that are in the report of another process, with the kernels of their own reports.
-
-    Args:
-        run: The run.
-        others: Number of the own report, and the lane, by the report with its metrics.
-        need: Groups of data of these reports.
-    """
-    own: dict[Path, list[LaneTimes]] = {}
-    for lanes in others.values():
-        for own_at, lane in lanes:
-            own.setdefault(run.inputs[own_at].path, []).append(lane)
-    # lanes with families need no kernels
-    reports = [path for path in own if not is_part(path) and any(lane.families is None for lane in own[path])]
-    nsys = run.batch.nsys
-    kernels = run.batch.map("reading kernels", reports, partial(_read_families, nsys=nsys), own)
-    families = {lane: frame for of_report in kernels.values() for lane, frame in of_report.items()}
-    wanted = {
-        path: [_add_families(run, lane, families.get(lane.lane), own_at, path) for own_at, lane in lanes]
-        for path, lanes in others.items()
+    read = run.batch.map("reading metrics", paths, work, own)
+    done = {lane for one in read.values() for lane in one.sums["lane"].unique()}
+    elsewhere: dict[int, list[LaneTimes]] = {}
+    for lane in (lane for lane in lanes if lane.lane not in done):
+        for at, recorded in enumerate(run.inputs):
+            is_near = at != lane.report and machines.get(at) == machines.get(lane.report)
+            if is_near and recorded.path in read and any(map(lane.has, read[recorded.path].gpus)):
+                elsewhere.setdefault(at, []).append(lane)
+                break
+    kernels = _read_kernels(run, [lane for own_lanes in elsewhere.values() for lane in own_lanes])
+    others = {
+        run.inputs[at].path: [
+            _move(run, replace(lane, families=kernels.get((lane.report, lane.lane), lane.families)), at)
+            for lane in own_lanes
+        ]
+        for at, own_lanes in elsewhere.items()
     }
-    reports = [path for path in wanted if not is_part(path)]
-    read = run.batch.map("reading metrics", reports, partial(_sum_report, nsys=nsys, need=need), wanted)
-    parts = [_sum_part(path, lanes) for path, lanes in wanted.items() if is_part(path)]
-    return [report.sums for report in (*read.values(), *parts)]
+    found = run.batch.map("reading metrics", list(others), work, others)
+    return pl.concat([METRIC_SUMS.to_frame(), *(one.sums for one in (*read.values(), *found.values()))])
 
 
-def _sum_part(path: Path, lanes: Sequence[LaneTimes]) -> ReportSums:
-    """Sum the metrics of a part, whose frames of metrics no other table needs."""
-    return sum_part(read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES), lanes)
-
-
-def _number(run: Run) -> list[tuple[int, Path]]:
-    return [(at, recorded.path) for at, recorded in enumerate(run.inputs)]
-
-
-def _list_lanes(run: Run, training: Training) -> list[tuple[int, LaneTimes]]:
-    """List the reports and the lanes of a run, with intervals on the trace's clock."""
+def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
+    """List the lanes of a run in each of their reports, with intervals on the trace's clock."""
     keys = ["report", "process_key", "device_id"]
     measured = list_measured(training).partition_by("lane", as_dict=True)
     bus = run.roster.select(*keys, bus=pl.col("bus_location").str.to_lowercase()).unique(keys, keep="first")
     lanes = training.lanes.join(bus, on=keys, how="left", maintain_order="left")
-    names = ("lane", "process_key", "device_id", "gpu", "bus")
-    return [
-        (
-            report,
-            LaneTimes(
-                **{name: row[name] for name in names},
-                measured=_select(
-                    measured.get((row["lane"],), MEASURED_TIMES.to_frame()), run.capture_windows[report]
-                ),
-            ),
-        )
-        for row in lanes.iter_rows(named=True)
-        for report in run.captures.list_reports(row["report"])
-    ]
-
-
-def _select(measured: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
-    """Select the intervals that start in the window of a capture."""
-    since, until = window
-    return measured.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until))
+    listed = []
+    for row in lanes.select(*keys, "lane", "gpu", "bus").iter_rows(named=True):
+        times = measured.get((row["lane"],), MEASURED_TIMES.to_frame())
+        for report in run.captures.list_reports(row["report"]):
+            since, until = run.capture_windows[report]
+            of_report = times.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until))
+            listed.append(LaneTimes(**{**row, "report": report}, measured=of_report))
+    return listed
 
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
     """Map the intervals of a lane from the trace's clock to the clock of a report."""
-    return replace(lane, measured=_to_report(run, lane.measured, at))
-
-
-def _to_report(run: Run, frame: pl.DataFrame, at: int) -> pl.DataFrame:
     clock = run.clocks.clocks[at]
-    return frame.with_columns(
-        pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in _SPAN
-    )
+
+    def move(frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.with_columns(
+            pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in _SPAN
+        )
+
+    families = None if lane.families is None else move(lane.families)
+    return replace(lane, measured=move(lane.measured), families=families)
 
 
-def _add_families(
-    run: Run, lane: LaneTimes, families: pl.DataFrame | None, own_at: int, path: Path
-) -> LaneTimes:
-    """Move a lane to the clock of a report, with its kernels, which are on the clock of its own report."""
-    at = next(number for number, other in _number(run) if other == path)
-    kernels = FAMILY_TIMES.to_frame() if families is None else families
-    clock = run.clocks.clocks[own_at]
-    kernels = kernels.with_columns(
-        pl.Series(name, clock.to_trace(kernels[name].to_numpy())) for name in _SPAN
-    )
-    return replace(_move(run, lane, at), families=_to_report(run, kernels, at))
+def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int], pl.DataFrame]:
+    """Read the kernels of lanes from their own reports, on the trace's clock (`FAMILY_TIMES` by report and lane).
+
+    Lanes with families need none, and parts have none.
+    """
+    own: dict[Path, list[LaneTimes]] = {}
+    for lane in lanes:
+        if lane.families is None:
+            own.setdefault(run.inputs[lane.report].path, []).append(lane)
+    reports = [path for path in own if not is_part(path)]
+    read = run.batch.map("reading kernels", reports, partial(_list_kernels, nsys=run.batch.nsys), own)
+    kernels = {}
+    for path, of_path in own.items():
+        for number, lane in enumerate(of_path):
+            frame = read[path][number] if path in read else FAMILY_TIMES.to_frame()
+            clock = run.clocks.clocks[lane.report]
+            moved = [pl.Series(name, clock.to_trace(frame[name].to_numpy())) for name in _SPAN]
+            kernels[lane.report, lane.lane] = frame.with_columns(moved)
+    return kernels
 
 
-def _find_elsewhere(
-    run: Run, lanes: Iterable[tuple[int, LaneTimes]], read: Mapping[Path, ReportSums]
-) -> dict[Path, list[tuple[int, LaneTimes]]]:
-    """Find the report of each lane whose GPU has metrics in another report of its machine: lanes with their own reports."""
-    machines = dict(run.roster.select("report", "machine").unique("report").iter_rows())
-    found: dict[Path, list[tuple[int, LaneTimes]]] = {}
-    for own_at, lane in lanes:
-        for at, path in _number(run):
-            gpus = read[path].gpus if path in read and at != own_at else []
-            if machines.get(at) == machines.get(own_at) and any(lane.has(gpu) for gpu in gpus):
-                found.setdefault(path, []).append((own_at, lane))
-                break
-    return found
+def _list_kernels(path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None) -> list[pl.DataFrame]:
+    report = build_report(read_report(path, need=_KERNELS, nsys=nsys), is_last_use=True)
+    return [list_family_times(report, lane.process_key, lane.device_id) for lane in lanes]
 
 
-def _sum_report(
+def _sum_lanes(
     path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None, need: frozenset[Group]
 ) -> ReportSums:
-    """Sum the metrics of a report over the intervals of lanes; of lanes without `families`, its own kernels are used."""
-    report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
-    metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
+    """Sum the metrics of a report or part over the intervals of lanes.
+
+    Sums by family are of the kernels of the report, unless lanes have families; a part has sums of its own kernels.
+    """
+    report, families = None, METRIC_FAMILIES.to_frame()
+    if is_part(path):
+        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
+        families = frames.get("metric_families", families)
+        metrics = _restore(frames.get("metric_windows", METRIC_WINDOWS.to_frame()))
+    else:
+        report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
+        metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
     if need == _CLOCKS:
         metrics = [metric for metric in metrics if is_clock(metric.metric)]
     sums = [METRIC_SUMS.to_frame()]
-    for lane in lanes if metrics else ():
+    for lane in lanes:
         own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
         if not own:
             continue
-        families = lane.families
-        if families is None:
-            families = list_family_times(report, lane.process_key, lane.device_id)
-        steps = lane.measured.filter(group="steps")
-        measured = pl.concat([lane.measured, measure_families(families, steps, lane=lane.lane)])
+        measured, steps = lane.measured, lane.measured.filter(group="steps")
+        if report is None:
+            sums.append(_number_families(families, lane, steps))
+        else:
+            kernels = lane.families
+            if kernels is None:
+                kernels = list_family_times(report, lane.process_key, lane.device_id)
+            measured = pl.concat([measured, measure_families(kernels, steps, lane=lane.lane)])
         sums.append(sum_metrics(measured, own, lane=lane.lane))
     gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
     return ReportSums(pl.concat(sums), list(gpus.values()))
 
 
-def _read_families(path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None) -> dict[int, pl.DataFrame]:
-    """Read the kernels of the lanes of a report, by lane (`FAMILY_TIMES`)."""
-    report = build_report(read_report(path, need=_KERNELS, nsys=nsys), is_last_use=True)
-    return {lane.lane: list_family_times(report, lane.process_key, lane.device_id) for lane in lanes}
+def _restore(windows: pl.DataFrame) -> list[SampledMetric]:
+    """Restore the metrics of a part from `METRIC_WINDOWS`."""
+    return [
+        SampledMetric(
+            **dict(zip(_OWNER, key, strict=True)),
+            name=str(key[-1]),
+            unit=parse_unit(str(key[-1])),
+            samples=conform(of_metric, _VALUES),
+        )
+        for key, of_metric in windows.partition_by(_OWNER, as_dict=True, maintain_order=True).items()
+    ]
+
+
+def _number_families(families: pl.DataFrame, lane: LaneTimes, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the sums of a lane by family in the steps of the run (`METRIC_SUMS`)."""
+    steps = steps.sort("start_ns").select("step", "start_ns", "end_ns")
+    return (
+        families.filter(process_key=lane.process_key, device_id=lane.device_id)
+        .sort("step_start_ns")
+        .join_asof(steps, left_on="step_start_ns", right_on="start_ns")
+        .filter(pl.col("step_start_ns") < pl.col("end_ns"))
+        .with_columns(lane=pl.lit(lane.lane, pl.UInt32), group=pl.lit("families"), item="family")
+        .pipe(conform, METRIC_SUMS)
+    )

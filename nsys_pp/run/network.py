@@ -1,4 +1,4 @@
-"""Bytes of network cards and switches in parts: frames of bounded size."""
+"""Bytes of network cards and switches by step and machine, from frames that parts keep or from reports read once more."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int | None) -> pl.Da
     parts = [NETWORK_WINDOWS.to_frame()]
     own = None if most is None else max(most // max(len(of_bytes), 1), _FEWEST_WINDOWS)
     for metric in of_bytes:
-        match = _BYTES.match(metric.metric)
         rate = pl.col("value") / NS_PER_MS
         rates = (
             metric.samples.select(
@@ -73,7 +72,7 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int | None) -> pl.Da
                 source=pl.lit(metric.source),
                 owner=pl.lit(metric.owner),
                 port=pl.lit(metric.port),
-                direction=pl.lit(match[1] if match else ""),
+                direction=pl.lit(metric.metric.rpartition(" ")[2]),
             ).pipe(conform, NETWORK_WINDOWS)
         )
     return pl.concat(parts)
@@ -140,10 +139,8 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
                 pl.Series(name, clock.to_report_times(frame[name].to_numpy()))
                 for name in ("start_ns", "end_ns")
             )
-    reports = [path for path in wanted if not is_part(path)]
-    work = partial(_sum_report, nsys=run.batch.nsys)
-    read = run.batch.map("reading network metrics", reports, work, wanted)
-    read |= {path: _sum_part(path, steps) for path, steps in wanted.items() if is_part(path)}
+    work = partial(_sum_path, nsys=run.batch.nsys)
+    read = run.batch.map("reading network metrics", list(wanted), work, wanted)
     parts = [NETWORK_SUMS.to_frame()]
     for machine in sorted(of_machine):
         sums = [
@@ -155,48 +152,34 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
     return pl.concat(parts).sort("step", "machine", "source")
 
 
-def _sum_report(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> _Sums:
-    report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
-    windows = list_windows(report.sampled_metrics, most=None)
-    return _sum_windows(windows, list_collectives(report, find_links(report)), steps)
-
-
-def _sum_part(path: Path, steps: pl.DataFrame) -> _Sums:
-    frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
-    if "network_windows" not in frames:
-        return _Sums(_DEVICE_BYTES.to_frame(), _COLLECTIVES.to_frame())
-    return _sum_windows(frames["network_windows"], frames["network_collectives"], steps)
-
-
-def _sum_windows(windows: pl.DataFrame, collectives: pl.DataFrame, steps: pl.DataFrame) -> _Sums:
-    """Sum windows of bytes, and collectives, by step."""
-    parts = [_DEVICE_BYTES.to_frame()]
+def _sum_path(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> _Sums:
+    """Sum the bytes of cards and switches, and of collectives whose kernels start in a step, by step."""
+    if is_part(path):
+        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
+        windows = frames.get("network_windows", NETWORK_WINDOWS.to_frame())
+        collectives = frames.get("network_collectives", NETWORK_COLLECTIVES.to_frame())
+    else:
+        report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
+        windows = list_windows(report.sampled_metrics, most=None)
+        collectives = list_collectives(report, find_links(report))
+    devices = [_DEVICE_BYTES.to_frame()]
     keys = ["source", "owner", "port", "direction"]
-    for (source, owner, _, direction), rates in windows.partition_by(
-        keys, as_dict=True, maintain_order=True
-    ).items():
+    by_port = windows.partition_by(keys, as_dict=True, maintain_order=True)
+    for (source, owner, _, direction), rates in by_port.items():
         sums = sum_bytes(conform(rates, NETWORK_RATES), steps).with_columns(
             source=pl.lit(_CARDS if source == _CARD else owner),
             owner=pl.lit(owner),
             direction=pl.lit(direction),
         )
-        parts.append(conform(sums, _DEVICE_BYTES))
-    return _Sums(pl.concat(parts), _sum_collectives(collectives, steps))
-
-
-def _sum_collectives(collectives: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Sum the data of the collectives of a report by step, in which their kernels start."""
-    if collectives.is_empty() or steps.is_empty():
-        return _COLLECTIVES.to_frame()
-    return (
-        collectives.sort("start_ns")
-        .rename({"start_ns": "at"})
+        devices.append(conform(sums, _DEVICE_BYTES))
+    in_steps = (
+        collectives.select(at="start_ns", size="size_bytes")
+        .sort("at")
         .join_asof(steps.sort("start_ns"), left_on="at", right_on="start_ns")
         .filter(pl.col("at") < pl.col("end_ns"))
-        .group_by("step")
-        .agg(collective_bytes=pl.col("size_bytes").sum())
-        .pipe(conform, _COLLECTIVES)
     )
+    of_step = in_steps.group_by("step").agg(collective_bytes=pl.col("size").sum())
+    return _Sums(pl.concat(devices), conform(of_step, _COLLECTIVES))
 
 
 def _join(machine: str, sums: Iterable[_Sums]) -> pl.DataFrame:
