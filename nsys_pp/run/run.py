@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -31,9 +32,9 @@ from nsys_pp.run.options import (
     report_progress,
 )
 from nsys_pp.run.row_counts import collect_parts
-from nsys_pp.run.run_training import Captures, NumberedSteps, find_run_captures, find_training, number_run
+from nsys_pp.run.run_training import Captures, NumberedSteps, find_captures, find_training, number_run
 
-JointStage = Literal["inputs", "clocks", "numbered_steps", "training"]
+JointStage = Literal["clocks", "numbered_steps", "training"]
 
 
 class Run:
@@ -74,17 +75,39 @@ class Run:
 
     def __repr__(self) -> str:
         """Return the number of inputs, if they are read."""
-        joint = self.__dict__.get("_joint")
-        return f"Run({len(self.batch.inputs if joint is None else joint.inputs)} inputs)"
+        return f"Run({len(self.__dict__.get('inputs', self.batch.inputs))} inputs)"
 
-    @property
+    @cached_property
     def inputs(self) -> list[Input]:
         """Inputs in order, one for each recording; warns of reports with reasons to doubt their events.
+
+        With `keep_going`, those that show a defect in a later stage are left out.
 
         Raises:
             ReportError: An input cannot be read, or two are the same recording.
         """
-        return self._joint.inputs
+        read = self._read(self)
+        _warn_of_data(read)
+        report_progress(self.batch.progress, "aligning reports", 1)
+        inputs = drop_repeated(read, self.batch)
+        if not self.batch.keeps_going:
+            return inputs
+        tried = self
+
+        def work(some: Sequence[Input]) -> None:
+            nonlocal tried
+            tried = copy(self)
+            tried.__dict__["inputs"] = list(some)
+            getattr(tried, self._last_stage)
+
+        def skip(odd: Input, error: Exception) -> None:
+            unforeseen = unforeseen_error(odd.path, error)
+            unforeseen.__cause__ = error
+            self.batch.skip(odd.path, unforeseen)
+
+        kept = leave_out_odd(inputs, work, skip)
+        self.__dict__.update(tried.__dict__)  # its stages are computed already
+        return kept
 
     @cached_property
     def row_counts(self) -> pl.DataFrame:
@@ -94,66 +117,51 @@ class Run:
         )
 
     @cached_property
-    def _joint(self) -> _Joint:
-        read = self._read(self)
-        _warn_of_data(read)
-        report_progress(self.batch.progress, "aligning reports", 1)
-        joint = self._join(drop_repeated(read, self.batch))
-        if not self.batch.keeps_going:
-            return joint
-
-        def work(inputs: Sequence[Input]) -> None:
-            nonlocal joint
-            joint = self._join(inputs)
-            getattr(joint, self._last_stage)
-
-        def skip(odd: Input, error: Exception) -> None:
-            unforeseen = unforeseen_error(odd.path, error)
-            unforeseen.__cause__ = error
-            self.batch.skip(odd.path, unforeseen)
-
-        leave_out_odd(joint.inputs, work, skip)
-        return joint
-
-    def _join(self, inputs: Sequence[Input]) -> _Joint:
-        return _Joint(inputs, self)
-
-    @property
     def roster(self) -> pl.DataFrame:
         """Machines, GPUs, ranks and stages of all reports (`ROSTER`); warns of inconsistencies.
 
         Raises:
             NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
         """
-        return self._joint.roster
+        identities = [recorded.identity for recorded in self.inputs]
+        return build_run_roster(identities, layout=self._layout, rank_from=self._rank_from)
 
-    @property
+    @cached_property
     def clocks(self) -> Clocks:
         """Clocks of all reports, aligned; warns of clocks that cannot be compared with others.
 
         Raises:
             ClockError: An offset is of an unknown machine, or of years.
         """
-        return self._joint.clocks
+        return align_inputs(self.inputs, self.roster, mode=self._clock, offsets_ns=self._offsets_ns)
 
-    @property
+    @cached_property
+    def captures(self) -> Captures:
+        """Reports that are captures of one nsys session: their processes have a lane each, with the first report."""
+        machines = dict(self.roster.select("report", "machine").iter_rows())
+        return find_captures(self.inputs, [machines.get(report, "") for report in range(len(self.inputs))])
+
+    @cached_property
+    def numbered_steps(self) -> NumberedSteps:
+        """Lanes and steps of all reports, without the rest of the training."""
+        return number_run(self.inputs, self.roster, self.clocks, self.captures, infer_jobs=self._infer_jobs)
+
+    @cached_property
     def training(self) -> Training:
         """Training of all reports.
 
         Raises:
             NsysPPError: `steps` contains none of the steps.
         """
-        return self._joint.training
-
-    @property
-    def numbered_steps(self) -> NumberedSteps:
-        """Lanes and steps of all reports, without the rest of the training."""
-        return self._joint.numbered_steps
-
-    @property
-    def captures(self) -> Captures:
-        """Reports that are captures of one nsys session: their processes have a lane each, with the first report."""
-        return self._joint.captures
+        return find_training(
+            self.inputs,
+            self.clocks,
+            self.captures,
+            self.numbered_steps,
+            schedule=self._schedule,
+            steps=self.steps,
+            infer_jobs=self._infer_jobs,
+        )
 
     @cached_property
     def capture_windows(self) -> list[tuple[int, int]]:
@@ -181,49 +189,6 @@ class Run:
     def skipped(self) -> Skipped:
         """Skipped inputs, each with its error."""
         return self.batch.skipped
-
-
-class _Joint:
-    """Stages that need all inputs of a run, each computed once, on first use.
-
-    Args:
-        inputs: Inputs of the run, or some of them.
-        run: The run, for its options.
-    """
-
-    def __init__(self, inputs: Sequence[Input], run: Run) -> None:
-        self.inputs = list(inputs)
-        self._run = run
-
-    @cached_property
-    def roster(self) -> pl.DataFrame:
-        identities = [recorded.identity for recorded in self.inputs]
-        return build_run_roster(identities, layout=self._run._layout, rank_from=self._run._rank_from)
-
-    @cached_property
-    def clocks(self) -> Clocks:
-        run = self._run
-        return align_inputs(self.inputs, self.roster, mode=run._clock, offsets_ns=run._offsets_ns)
-
-    @cached_property
-    def captures(self) -> Captures:
-        return find_run_captures(self.inputs, self.roster)
-
-    @cached_property
-    def training(self) -> Training:
-        return find_training(
-            self.inputs,
-            self.roster,
-            self.clocks,
-            self.captures,
-            schedule=self._run._schedule,
-            steps=self._run.steps,
-            infer_jobs=self._run._infer_jobs,
-        )
-
-    @cached_property
-    def numbered_steps(self) -> NumberedSteps:
-        return number_run(self.inputs, self.roster, self.clocks, self.captures)
 
 
 def _warn_of_data(inputs: Sequence[Input]) -> None:

@@ -1,7 +1,7 @@
-"""Captures of one nsys session: reports that follow each other in time, whose processes are the same lanes.
+"""Training of a run: the frames of all reports on the trace's clock, joined into one `Training`.
 
-`nsys profile --capture-range-end=repeat` writes a report per capture. Rows of later captures get the report of the
-first one, so that a process has one lane, one stage, and one list of steps.
+It begins with the captures of one nsys session (`nsys profile --capture-range-end=repeat` writes a report per capture):
+rows of later captures get the report of the first one, so that a process has one lane, one stage, and one list of steps.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import fill_null, index_rows, keep_rows, numbers, set_column, whole_numbers
+from nsys_pp.arrays.columns import index_rows, whole_numbers
 from nsys_pp.arrays.series import build_column
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import Clock, describe_groups
-from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part import pick_losses
 from nsys_pp.frames.report import Session
@@ -134,61 +133,50 @@ def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
         machines: Machine of each.
     """
     first, offset = list(range(len(inputs))), [0] * len(inputs)
-    time = [recorded.identity.session.utc_epoch_ns or 0 for recorded in inputs]
-    for session in _list_sessions(inputs, machines):
+    sessions = [recorded.identity.session for recorded in inputs]
+    time = [session.utc_epoch_ns or 0 for session in sessions]
+    processes = [
+        set(recorded.identity.devices.select("process_key", "device_id").drop_nulls().iter_rows())
+        for recorded in inputs
+    ]
+    for group in _list_sessions(sessions, machines):
         # of the captures that are joined, by the first one
         steps: dict[int, set[_Step]] = {}
         joined: dict[int, list[Session]] = {}
-        for report in sorted(session, key=lambda report: (time[report], report)):
-            keys, facts = _list_processes(inputs[report]), inputs[report].identity.session
-            own, is_numbered = _list_steps(inputs[report])
+        for report in sorted(group, key=lambda report: (time[report], report)):
+            frame = inputs[report].part.frames["steps"]
+            own = set(frame.select("process_key", "device_id", "step").drop_nulls().iter_rows())
             for earlier in steps:
                 last = max((step for *_, step in steps[earlier]), default=-_GAP)
-                added = 0 if is_numbered else last + _GAP
+                added = 0 if frame["is_numbered"].any() else last + _GAP
                 moved = {(process, device, step + added) for process, device, step in own}
-                has_all = keys and keys <= _list_processes(inputs[earlier])
-                follows = all(share_session(other, facts) for other in joined[earlier])
+                has_all = processes[report] and processes[report] <= processes[earlier]
+                follows = all(share_session(other, sessions[report]) for other in joined[earlier])
                 if has_all and follows and moved.isdisjoint(steps[earlier]):
                     first[report], offset[report] = earlier, added
                     steps[earlier] |= moved
-                    joined[earlier].append(facts)
+                    joined[earlier].append(sessions[report])
                     break
             else:
-                steps[report], joined[report] = own, [facts]
+                steps[report], joined[report] = own, [sessions[report]]
     placed = sorted(range(len(inputs)), key=lambda report: (first[report], time[report], report))
-    place = dict(zip(placed, range(len(inputs)), strict=True))
+    place = {report: at for at, report in enumerate(placed)}
     return Captures(first=first, order=[place[report] for report in range(len(inputs))], step_offset=offset)
 
 
-def _list_sessions(inputs: Sequence[Input], machines: Sequence[str]) -> list[list[int]]:
+def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list[list[int]]:
     """List the nsys sessions with several reports, each by its reports."""
-    recorded = [report for report, one in enumerate(inputs) if one.identity.session.origin_ns is not None]
-    recorded.sort(key=lambda report: (machines[report], inputs[report].identity.session.origin_ns))
+    recorded = [report for report, session in enumerate(sessions) if session.origin_ns is not None]
+    recorded.sort(key=lambda report: (machines[report], sessions[report].origin_ns))
     groups: list[list[int]] = []
     for report in recorded:
-        before = groups[-1][-1] if groups else None
-        if (
-            before is not None
-            and machines[before] == machines[report]
-            and share_origin(inputs[before].identity.session, inputs[report].identity.session)
-        ):
+        last = groups[-1][-1] if groups else report
+        is_same = machines[last] == machines[report] and share_origin(sessions[last], sessions[report])
+        if groups and is_same:
             groups[-1].append(report)
         else:
             groups.append([report])
     return [group for group in groups if len(group) > 1]
-
-
-def _list_processes(recorded: Input) -> set[tuple[int, int]]:
-    """List the GPU processes of a report: process and device."""
-    devices = recorded.identity.devices
-    return set(devices.select("process_key", "device_id").drop_nulls().iter_rows())
-
-
-def _list_steps(recorded: Input) -> tuple[set[_Step], bool]:
-    """List the steps of a report, and whether any number is from a name."""
-    steps = recorded.part.frames["steps"]
-    listed = steps.select("process_key", "device_id", "step").drop_nulls()
-    return set(listed.iter_rows()), bool(steps["is_numbered"].any())
 
 
 _SPAN = ("start_ns", "end_ns")
@@ -230,13 +218,61 @@ class NumberedSteps(Struct, frozen=True, kw_only=True):
     steps: pl.DataFrame  # RUN_STEPS
     numbers: pl.DataFrame  # STEP_NUMBERS
     notes: list[str]
+    frames: Mapping[str, pl.DataFrame]  # those of `GATHERED_FRAMES` that they are made of
+    is_inferred: bool  # some jobs are inferred
 
 
-def find_training(
+def number_run(
     inputs: Sequence[Input],
     roster: pl.DataFrame,
     clocks: Clocks,
     captures: Captures,
+    *,
+    infer_jobs: bool = False,
+) -> NumberedSteps:
+    """Find the lanes of all reports and number the steps of the run.
+
+    Args:
+        inputs: Parts with the frames of `GATHERED_FRAMES`.
+        roster: `ROSTER` of them.
+        clocks: Clocks of them.
+        captures: From `find_captures`.
+        infer_jobs: Infer jobs from messages where no range is a job.
+    """
+    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
+    # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs have them
+    is_inferred = pl.col("range_id").is_null()
+    ran = frames["jobs"].filter(pl.col("device_id").is_not_null())
+    lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
+    has_inferred = infer_jobs and lanes == inferred > 0
+    if inferred and not has_inferred:
+        frames["jobs"] = frames["jobs"].filter(~is_inferred)
+    bounds = (
+        clocks.table.with_row_index("clock")
+        .select("clock", report="reports", clock_group="group", bound_ns="bound_ns")
+        .explode("report")
+    )
+    first = [report for report, of in enumerate(captures.first) if of == report]
+    placed = roster.join(bounds, on="report", how="left", maintain_order="left")
+    placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
+    lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
+    steps = _assign_lanes("steps", frames["steps"], lanes_found)
+    numbers = number_steps(steps)
+    return NumberedSteps(
+        lanes=lanes_found,
+        steps=join_steps(steps, numbers),
+        numbers=numbers,
+        notes=notes,
+        frames=frames,
+        is_inferred=has_inferred,
+    )
+
+
+def find_training(
+    inputs: Sequence[Input],
+    clocks: Clocks,
+    captures: Captures,
+    numbered: NumberedSteps,
     *,
     schedule: str | None = None,
     steps: StepWindow | None = None,
@@ -246,9 +282,9 @@ def find_training(
 
     Args:
         inputs: Parts with the frames of `GATHERED_FRAMES`.
-        roster: `ROSTER` of them.
         clocks: Clocks of them.
-        captures: From `find_run_captures`.
+        captures: From `find_captures`.
+        numbered: From `number_run`.
         schedule: Name of the pipeline schedule; None: recognised.
         steps: Include only these steps.
         infer_jobs: Infer jobs from messages where no range is a job.
@@ -256,20 +292,22 @@ def find_training(
     Raises:
         NsysPPError: `steps` contains none of the steps.
     """
-    frames = _gather(inputs, clocks, GATHERED_FRAMES, captures)
-    frames["jobs"], is_inferred = _choose_jobs(frames["jobs"], infer_jobs=infer_jobs)
-    lanes, notes = _find_lanes(roster, clocks, frames, captures)
+    lanes, run_steps = numbered.lanes, numbered.steps
+    others = [name for name in GATHERED_FRAMES if name not in numbered.frames]
+    frames = {**numbered.frames, **_gather(inputs, clocks, others, captures)}
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
-    numbers = number_steps(by_lane["steps"])
-    notes += describe_restart(by_lane["steps"], numbers)
-    by_lane |= {name: renumber_steps(by_lane[name], numbers) for name in _BY_STEP}
-    run_steps = join_steps(by_lane["steps"], numbers)
+    restarts = describe_restart(by_lane["steps"], numbered.numbers)
+    by_lane |= {name: renumber_steps(by_lane[name], numbered.numbers) for name in _BY_STEP}
     if steps is not None:
-        run_steps, by_lane = _filter_steps(run_steps, by_lane, steps)
+        is_selected = select_steps(run_steps, steps)
+        run_steps = run_steps.filter(is_selected)
+        by_lane |= {
+            name: frame.filter(is_selected) for name, frame in by_lane.items() if "step" in frame.columns
+        }
     jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
     jobs = captures.restore_ids(jobs)
     transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
-    if is_inferred:
+    if numbered.is_inferred:
         jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
         unknown.append(_BETWEEN_RANGES)
     elif infer_jobs and not jobs["kind"].is_in(SCHEDULED_KINDS).any():
@@ -300,39 +338,28 @@ def find_training(
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
-        losses=_list_losses(inputs, captures),
+        losses=tuple(
+            Loss(report=captures.first[number], text=text)
+            for number, recorded in enumerate(inputs)
+            for text in pick_losses(recorded.part.facts.data_warnings)
+        ),
         schedule=recognised,
         preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
         zero_ns=clocks.zero_ns,
         notes=[
-            *notes,
-            *_note_steps(by_lane, lanes),
+            *numbered.notes,
+            *restarts,
+            *describe_sources(by_lane["steps"], lanes),
+            *describe_phases(by_lane["phases"], lanes),
+            *_note_groups(lanes),
             *describe_cuts(run_steps),
             *unknown,
             *unpaired,
             *uncertain,
             *impossible,
-            *_note_rules(inputs, presets),
+            *_note_rules(inputs),
         ],
     )
-
-
-def number_run(
-    inputs: Sequence[Input], roster: pl.DataFrame, clocks: Clocks, captures: Captures
-) -> NumberedSteps:
-    """Find the lanes of all reports and number the steps of the run; arguments as in `find_training`."""
-    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
-    frames["jobs"], _ = _choose_jobs(frames["jobs"], infer_jobs=False)
-    lanes, notes = _find_lanes(roster, clocks, frames, captures)
-    steps = _assign_lanes("steps", frames["steps"], lanes)
-    numbers = number_steps(steps)
-    return NumberedSteps(lanes=lanes, steps=join_steps(steps, numbers), numbers=numbers, notes=notes)
-
-
-def find_run_captures(inputs: Sequence[Input], roster: pl.DataFrame) -> Captures:
-    """Find the reports that are captures of one nsys session; arguments as in `find_training`."""
-    machines = dict(roster.select("report", "machine").iter_rows())
-    return find_captures(inputs, [machines.get(report, "") for report in range(len(inputs))])
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
@@ -361,59 +388,12 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
     return is_selected
 
 
-def _choose_jobs(jobs: pl.DataFrame, *, infer_jobs: bool) -> tuple[pl.DataFrame, bool]:
-    """Drop the jobs that reports infer between ranges of messages, unless they are requested and all GPUs have them.
-
-    Returns:
-        `GATHERED_FRAMES`: jobs; whether some are inferred.
-    """
-    if not jobs["range_id"].null_count():
-        return jobs, False
-    is_inferred = pl.col("range_id").is_null()
-    ran = jobs.filter(pl.col("device_id").is_not_null())
-    lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
-    if not inferred:
-        return jobs, False
-    if infer_jobs and lanes == inferred:
-        return jobs, True
-    return jobs.filter(~is_inferred), False
-
-
-def _find_lanes(
-    roster: pl.DataFrame, clocks: Clocks, frames: Mapping[str, pl.DataFrame], captures: Captures
-) -> tuple[pl.DataFrame, list[str]]:
-    """List the lanes (`LANES`), with notes on their stages."""
-    bounds = (
-        clocks.table.with_row_index("clock")
-        .select("clock", report="reports", clock_group="group", bound_ns="bound_ns")
-        .explode("report")
-    )
-    roster = roster.join(bounds, on="report", how="left", maintain_order="left")
-    first = [report for report, of in enumerate(captures.first) if of == report]
-    roster = roster.filter(pl.col("report").is_in(first))
-    return build_lanes(
-        conform(roster, ROSTER_WITH_BOUNDS), frames["jobs"], frames["steps"], frames["messages"]
-    )
-
-
 def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Replace report, process and device of each row by its lane; rows without a lane are dropped."""
-    report, process, device = (numbers(frame[name]) for name in LANE_KEYS)
-    lane = np.full(len(frame), -1)
-    of_lane = whole_numbers(lanes["report"])
-    firsts, stops = (np.searchsorted(report, of_lane + end).tolist() for end in (0, 1))  # by report
-    for number, own_process, own_device, first, stop in zip(
-        *(lanes[name].to_list() for name in ("lane", *LANE_KEYS[1:])), firsts, stops, strict=True
-    ):
-        is_own = (process[first:stop] == own_process) & (device[first:stop] == own_device)
-        lane[first:stop][is_own] = number
-    has_lane = lane >= 0
-    kept = select_columns(frame, [name for name in frame.columns if name not in LANE_KEYS])
-    if not has_lane.all():
-        kept = keep_rows(kept, has_lane)
+    keys = lanes.select("lane", *LANE_KEYS)
+    by_lane = frame.join(keys, on=LANE_KEYS, how="inner", maintain_order="left").drop(LANE_KEYS)
     # in one chunk: many small ones, one per report, are slow to scan repeatedly
-    by_lane = kept.rechunk().hstack([build_column("lane", lane[has_lane].astype(np.uint32))])
-    return conform(by_lane, LANE_FRAMES[name])
+    return conform(by_lane.rechunk(), LANE_FRAMES[name])
 
 
 def _gather(
@@ -423,27 +403,18 @@ def _gather(
     gathered = {}
     for name in names:
         frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
-        report = build_column("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
-        for column in _TIMES[name]:
-            frame = set_column(frame, _move(frame[column], sizes, clocks.clocks))
-        gathered[name] = conform(captures.join(frame.hstack([report])), GATHERED_FRAMES[name])
+        report = pl.Series("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
+        moved = [_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name]]
+        frame = captures.join(frame.with_columns(*moved, report))
+        gathered[name] = conform(frame, GATHERED_FRAMES[name])
     return gathered
 
 
-def _filter_steps(
-    steps: pl.DataFrame, by_lane: dict[str, pl.DataFrame], window: StepWindow
-) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """Keep the rows of the steps in a window.
-
-    Raises:
-        NsysPPError: It contains none of the steps.
-    """
-    is_selected = select_steps(steps, window)
-    kept = {
-        name: frame.filter(is_selected) if "step" in frame.columns else frame
-        for name, frame in by_lane.items()
-    }
-    return steps.filter(is_selected), kept
+def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
+    """Map times of reports, one report after the other, to the trace's clock; null stays null."""
+    by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
+    moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
+    return pl.Series(times.name, np.concatenate(moved)).set(times.is_null(), None)
 
 
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
@@ -472,12 +443,6 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     return loading.join(delayed, on=thread).select("lane", *_HOST)
 
 
-def _note_steps(by_lane: Mapping[str, pl.DataFrame], lanes: pl.DataFrame) -> list[str]:
-    """Describe inferred steps and phases, and the groups of clocks."""
-    sources = describe_sources(by_lane["steps"], lanes)
-    return [*sources, *describe_phases(by_lane["phases"], lanes), *_note_groups(lanes)]
-
-
 def _note_groups(lanes: pl.DataFrame) -> list[str]:
     """Describe the groups of clocks of a run with several."""
     groups = describe_groups(lanes["clock_group"])
@@ -485,42 +450,15 @@ def _note_groups(lanes: pl.DataFrame) -> list[str]:
     return [f"{groups}: {across}"] if groups else []
 
 
-def _note_rules(inputs: Sequence[Input], presets: Sequence[str]) -> list[str]:
-    """Describe different presets of the reports, and patterns without a range."""
-    return [*_note_presets(presets), *_note_unmatched(inputs)]
-
-
-def _note_unmatched(inputs: Sequence[Input]) -> list[str]:
-    """Describe the patterns that match no range of any report."""
-    unmatched = [recorded.part.facts.unmatched for recorded in inputs]
-    return [
-        f"`{option}` fits no range" for option in unmatched[0] if all(option in names for names in unmatched)
-    ]
-
-
-def _note_presets(presets: Sequence[str]) -> list[str]:
-    """Describe the presets of a run with several."""
-    names = sorted(set(presets) - {""})
-    if len(names) < 2:
-        return []
-    counts = ", ".join(f"`{name}` in {presets.count(name):,}" for name in names)
-    return [f"reports name their jobs by different presets ({counts}): `--preset` says which is right"]
-
-
-def _list_losses(inputs: Sequence[Input], captures: Captures) -> tuple[Loss, ...]:
-    """List the messages of nsys on lost events, by report."""
-    return tuple(
-        Loss(report=captures.first[number], text=text)
-        for number, recorded in enumerate(inputs)
-        for text in pick_losses(recorded.part.facts.data_warnings)
-    )
-
-
-def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
-    """Map times of reports, one report after the other, to the trace's clock; null stays null."""
-    if all(len(clock.offset_ns) == 1 for clock in clocks):
-        return times + build_column("", np.repeat([clock.offset_ns[0] for clock in clocks], sizes))
-    by_report = np.split(fill_null(times, 0).to_numpy(), np.cumsum(sizes)[:-1])
-    moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
-    moved_times = build_column(times.name, np.concatenate(moved))
-    return moved_times.set(times.is_null(), None) if times.null_count() else moved_times
+def _note_rules(inputs: Sequence[Input]) -> list[str]:
+    """Describe different presets of the reports, and patterns that match no range of any report."""
+    presets = [recorded.part.facts.preset for recorded in inputs]
+    names, notes = sorted(set(presets) - {""}), []
+    if len(names) > 1:
+        counts = ", ".join(f"`{name}` in {presets.count(name):,}" for name in names)
+        notes.append(
+            f"reports name their jobs by different presets ({counts}): `--preset` says which is right"
+        )
+    first, *others = (recorded.part.facts.unmatched for recorded in inputs)
+    unmatched = [option for option in first if all(option in names for names in others)]
+    return [*notes, *(f"`{option}` fits no range" for option in unmatched)]
