@@ -21,8 +21,8 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
 from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import Input
-from nsys_pp.run.report import extract_report, redraw_report, survey_report
-from nsys_pp.run.run_training import Captures, find_training
+from nsys_pp.run.report import extract_report, survey_report
+from nsys_pp.run.run_training import Captures, NumberedSteps, find_training
 
 _SIDECARS = ("-journal", "-wal", "-shm")  # of SQLite: such a report is not its file alone
 _MOST_BYTES = 8 << 20
@@ -98,7 +98,7 @@ def _key(value: Any) -> Any:
         return id(value)  # kept with the result
     if isinstance(value, Input):
         return str(value.path), _digest(value.part)
-    if isinstance(value, Clocks | Captures):
+    if isinstance(value, Clocks | Captures | NumberedSteps):
         return _digest(value)
     if isinstance(value, Mapping):
         return tuple((name, _key(one)) for name, one in value.items())
@@ -127,7 +127,6 @@ _ONCE = {
         (survey_report, 64),
         (read_part, 64),
         (extract_report, 64),
-        (redraw_report, 16),
         (align_inputs, 24),
         (find_training, 24),
     )

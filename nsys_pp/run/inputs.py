@@ -1,4 +1,4 @@
-"""Frames that are sent from process to process, and kept by their receiver."""
+"""Inputs of a run: reports and parts, their labels and identities, and the options that hold for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ from msgspec.structs import replace
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.ids import describe_path
-from nsys_pp.frames.part import SUFFIX, Part, PartOptions
+from nsys_pp.frames.part import Part, PartOptions
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.read import is_part, open_part_blocks, read_part
-from nsys_pp.read.frame_archives import DAMAGES
 from nsys_pp.read.part_damage import damaged_error
-from nsys_pp.read.parts import PackedFrames, concat_frames
+from nsys_pp.read.parts import PackedFrames
 from nsys_pp.registry import import_on_call
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
@@ -77,28 +75,7 @@ def build_identity(part: Part) -> Identity:
     Raises:
         KeyError: A frame is missing.
     """
-    return _build(part, {name: part.frames[name] for name in IDENTITY_FRAMES})
-
-
-def build_identities(parts: Sequence[Part]) -> list[Identity] | None:
-    """Build the identities of several parts, whose frames are decoded together; None if `build_identity` fails for one."""
-    if not parts:
-        return []
-    joined = []
-    try:
-        for name in IDENTITY_FRAMES:
-            frame, sizes = concat_frames([part.frames for part in parts], name)
-            ends = [0, *accumulate(sizes)]
-            joined.append([frame[first:last] for first, last in pairwise(ends)])
-    except (ReportError, *DAMAGES):
-        return None
-    return [
-        _build(part, dict(zip(IDENTITY_FRAMES, frames, strict=True)))
-        for part, *frames in zip(parts, *joined, strict=True)
-    ]
-
-
-def _build(part: Part, frames: Mapping[str, pl.DataFrame]) -> Identity:
+    frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
     facts = part.facts
     return Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
 
@@ -114,8 +91,7 @@ def label_files(paths: Sequence[Path]) -> list[str]:
     >>> label_files([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
     ['a/rank0', 'b/rank0', 'rank1']
     """
-    # a group part counts as a folder of its parts
-    parts = [(*(name.removesuffix(SUFFIX) for name in path.parent.parts), path.stem) for path in paths]
+    parts = [(*path.parent.parts, path.stem) for path in paths]
     labels = [part[-1] for part in parts]
     for length in range(2, max(map(len, parts), default=0) + 1):
         shared = {label for label, count in Counter(labels).items() if count > 1}
@@ -193,7 +169,9 @@ def read_part_input(
     Raises:
         ReportError: It cannot be read, or another version made it.
     """
-    part = _read_part(path, with_aggregates=with_aggregates)
+    names = [*IDENTITY_FRAMES, "anchors", "row_counts", *REPORT_FRAMES]
+    names += AGGREGATE_FRAMES if with_aggregates else ()
+    part = read_part(path, names, version=_own_version(), optional=[FRAME])
     if checks_frames:
         for name in part.frames:
             part.frames[name]  # raises an error where it is damaged
@@ -205,22 +183,6 @@ def read_part_input(
         identity = build_identity(part)
     except (KeyError, TypeError):
         raise damaged_error(path) from None
-    return _build_input(path, part, identity)
-
-
-def _read_part(path: Path, *, with_aggregates: bool) -> Part:
-    """Read a part with the frames of a run; arguments and errors as in `read_part_input`."""
-    frames = (
-        *IDENTITY_FRAMES,
-        "anchors",
-        "row_counts",
-        *REPORT_FRAMES,
-        *(AGGREGATE_FRAMES if with_aggregates else ()),
-    )
-    return read_part(path, frames, version=_own_version(), optional=[FRAME])
-
-
-def _build_input(path: Path, part: Part, identity: Identity) -> Input:
     return Input(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
 
 
@@ -301,22 +263,14 @@ def read_parts(
     Raises:
         ReportError: One cannot be read.
     """
-    checks, paths = batch.keeps_going, [path for path in batch.paths if is_part(path)]
-    if not checks:
-        parts = batch.map_locally("reading", paths, partial(_read_part, with_aggregates=with_aggregates))
-        identities = build_identities([*parts.values()])
-        if identities is not None:
-            return {
-                path: _build_input(path, part, identity)
-                for (path, part), identity in zip(parts.items(), identities, strict=True)
-            }
+    checks = batch.keeps_going
     read = partial(
         read_part_input,
         with_aggregates=with_aggregates,
         checks_frames=checks,
         checks_blocks=writes_blocks and checks,
     )
-    return batch.map_locally("reading", paths, read)
+    return batch.map("reading", [path for path in batch.paths if is_part(path)], read, locally=True)
 
 
 def order_inputs(batch: Batch, parts: Mapping[Path, Input], reports: Mapping[Path, Input]) -> list[Input]:
@@ -346,8 +300,11 @@ def settle_part_options(
     Raises:
         ReportError: A part was made with other options than asked for, or than another part.
     """
-    settled: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
-    usual = _find_usual(list(parts.values()), any_of_them=batch.keeps_going)
+    own = [part.part.options for part in parts.values()]
+    usual = next(iter(parts.values()), None)
+    if batch.keeps_going and usual is not None:  # the first part with the most common options
+        usual = max(parts.values(), key=lambda part: own.count(part.part.options))
+    settled: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if usual is not None:
         for name in OPTION_NAMES:
             settled.setdefault(name, getattr(usual.part.options, name))
@@ -370,14 +327,6 @@ def settle_part_options(
     if parts and not kept and len(parts) == len(batch.paths):
         raise error
     return options, kept
-
-
-def _find_usual(parts: Sequence[Input], *, any_of_them: bool) -> Input | None:
-    """Return the part whose options count: the first one, or the first with the most common options."""
-    if not parts or not any_of_them:
-        return parts[0] if parts else None
-    counts = Counter(part.part.options for part in parts)
-    return max(parts, key=lambda part: counts[part.part.options])
 
 
 def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:

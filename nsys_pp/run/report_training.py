@@ -1,4 +1,4 @@
-"""Projection of one report."""
+"""Training frames of one report, on its own clock: projections, jobs, steps, compute segments and messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers
-from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.columns import mark_categories, numbers
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
-from nsys_pp.frames.training import GAPS, JOB_KIND, JOBS, REPORT_FRAMES, SCHEDULED_KINDS
+from nsys_pp.frames.training import GAPS, JOB_KIND, REPORT_FRAMES, SCHEDULED_KINDS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.nccl_requests import match_requests
@@ -25,7 +24,7 @@ from nsys_pp.projection.ranges import Scope, count_cross_thread, project_compute
 from nsys_pp.projection.waited_calls import Waited, find_waited_calls
 from nsys_pp.read import read_report
 from nsys_pp.training.report.batches import find_batches, widen_batches
-from nsys_pp.training.report.compute_segments import Segments, build_compute_segments, find_segments
+from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
 from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.job_ranges import list_job_ranges
@@ -162,23 +161,29 @@ def describe_training(
     """
     rules, named, step_ranges = _name_ranges(report, options)
     kinds = numbers(named["kind"])
-    has_passes = bool(_IS_SCHEDULED[kinds].any())
-    ops, calls = report.gpu_ops, report.api_calls
-    launched_ops = LaunchedOps(gpu_ops=ops, api_calls=calls, launches=links.launches)
-    waited = links.waited
-    compute_of = partial(
-        project_compute, api_calls=calls, gpu_ops=ops, launches=links.launches, waited=waited
-    )
-    range_ids = [frame["range_id"].to_numpy() for frame in (named, step_ranges)]
-    selected = _select_ranges(report, np.concatenate(range_ids))
-    compute = compute_of(selected, scope=options.scope)  # type: ignore[arg-type]
-    step_compute = _project_batches(step_ranges, compute, partial(compute_of, scope=options.scope))
-    if options.scope == "auto":
-        all_ops = partial(project_ranges, api_calls=calls, gpu_ops=ops, ops=options.ops)
-        all_ops = partial(all_ops, launches=links.launches, waited=waited)
-        threaded = numbers(named["range_id"])[_IS_THREADED[kinds]]
-        projections = _widen(report, threaded, projections, all_ops)
-        compute = _widen(report, threaded, compute, compute_of)
+    known: dict[str, Any] = {
+        "api_calls": report.api_calls,
+        "gpu_ops": report.gpu_ops,
+        "launches": links.launches,
+        "waited": links.waited,
+    }
+    launched_ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=links.launches)
+    compute_of: Callable[..., pl.DataFrame] = partial(project_compute, **known)
+    all_of: Callable[..., pl.DataFrame] = partial(project_ranges, **known, ops=options.ops)
+    selected = _select_ranges(report, pl.concat([named["range_id"], step_ranges["range_id"]]))
+    scope: Any = options.scope
+    compute = step_compute = compute_of(selected, scope=scope)
+    if step_ranges["batch"].count():  # steps of inference, whose ends `widen_batches` moved
+        step_compute = compute_of(step_ranges, scope=scope)
+    if scope == "auto":  # jobs of several threads count launches of all threads, where they have no row
+        threaded = named["range_id"].filter(pl.Series(_IS_THREADED[kinds]))
+        for_process = partial(_select_ranges, report)
+        left = threaded.filter(~threaded.is_in(projections["range_id"].implode()))
+        if len(left):
+            projections = widen_projections(projections, all_of(for_process(left), scope="process"))
+        left = threaded.filter(~threaded.is_in(compute["range_id"].implode()))
+        if len(left):
+            compute = widen_projections(compute, compute_of(for_process(left), scope="process"))
     jobs = build_jobs(named, projections=projections, compute=compute, ops=launched_ops)
     halves = split_names(named, rules)
     messages = find_messages(launched_ops, requests=links.requests, jobs=jobs, halves=halves)
@@ -187,8 +192,15 @@ def describe_training(
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, launched_ops=launched_ops)
-    if not has_passes and len(inferred := _infer_jobs(report, named, halves, links, options, launched_ops)):
-        jobs = pl.concat([jobs, inferred])
+    if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
+        between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope))
+        inferred = build_jobs(
+            between,
+            projections=all_of(between, scope=scope),
+            compute=compute_of(between, scope=scope),
+            ops=launched_ops,
+        )
+        jobs = pl.concat([jobs, inferred.with_columns(range_id=pl.lit(None, pl.Int64))])
     jobs = assign_steps(jobs, steps)
     segments = find_segments(launched_ops, steps)
     waits = build_waits(
@@ -209,9 +221,16 @@ def describe_training(
         "phases": find_inferred_phases(steps, launched_ops),
         "compute_segments": build_compute_segments(segments, launched_ops.devices),
         "waits": waits,
-        "gaps": _find_gaps(report, segments, launched_ops) if with_tables else GAPS.to_frame(),
+        "gaps": find_longest_gaps(segments, ops=launched_ops, ranges=report.ranges, os_calls=report.os_calls)
+        if with_tables
+        else GAPS.to_frame(),
         "messages": assign_message_steps(messages, steps),
-        "kernels": _sum_kernels(report, jobs, steps, launched_ops),
+        "kernels": sum_kernels(
+            report.gpu_ops,
+            steps,
+            details=report.op_details,
+            job_kind=find_job_kinds(launched_ops, jobs),
+        ),
         "overheads": sum_overheads(report.overheads, steps, waits=waits, launched_ops=launched_ops),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
@@ -234,13 +253,6 @@ def _name_ranges(report: Report, options: PartOptions) -> tuple[Rules, pl.DataFr
     return rules, named, step_ranges
 
 
-def _project_batches(
-    step_ranges: pl.DataFrame, compute: pl.DataFrame, project: Callable[..., pl.DataFrame]
-) -> pl.DataFrame:
-    """Project steps of inference, whose ends `widen_batches` moved; other steps have rows in `compute`."""
-    return project(step_ranges) if step_ranges["batch"].count() else compute
-
-
 def _read_os_calls(report: Report, step_ranges: pl.DataFrame, *, nsys: str | None) -> pl.DataFrame:
     """Read the calls of the operating system (`OS_CALLS`) of a serving report: a host that waits in one may wait for requests.
 
@@ -253,61 +265,9 @@ def _read_os_calls(report: Report, step_ranges: pl.DataFrame, *, nsys: str | Non
         return build_report(read_report(report.path, need=frozenset({"os_calls"}), nsys=nsys)).os_calls
 
 
-def _find_gaps(report: Report, segments: Segments, ops: LaunchedOps) -> pl.DataFrame:
-    """Find the longest gaps of a report (`GAPS`)."""
-    return find_longest_gaps(segments, ops=ops, ranges=report.ranges, os_calls=report.os_calls)
-
-
-def _sum_kernels(
-    report: Report, jobs: pl.DataFrame, steps: pl.DataFrame, launched_ops: LaunchedOps
-) -> pl.DataFrame:
-    """Sum the kernels of a report by name, step and kind of job; with demangled names, if they were read."""
-    kinds = find_job_kinds(launched_ops, jobs)
-    return sum_kernels(report.gpu_ops, steps, details=report.op_details, job_kind=kinds)
-
-
-def _infer_jobs(
-    report: Report,
-    named: pl.DataFrame,
-    halves: pl.DataFrame,
-    links: Links,
-    options: PartOptions,
-    launched_ops: LaunchedOps,
-) -> pl.DataFrame:
-    """Infer the jobs between the ranges of messages (`JOBS`), without `range_id`; empty where ranges are jobs."""
-    gaps = list_gaps(named)
-    if gaps.is_empty():
-        return JOBS.to_frame()
-    calls, ops, launches, waited = report.api_calls, report.gpu_ops, links.launches, links.waited
-    scope: Any = options.scope
-    compute_of = partial(
-        project_compute, api_calls=calls, gpu_ops=ops, scope=scope, launches=launches, waited=waited
-    )
-    jobs = find_gap_jobs(named, halves, gaps, compute_of(gaps))
-    built = build_jobs(
-        jobs,
-        projections=project_ranges(
-            jobs, calls, ops, ops=options.ops, scope=scope, launches=launches, waited=waited
-        ),
-        compute=compute_of(jobs),
-        ops=launched_ops,
-    )
-    return built.with_columns(range_id=pl.lit(None, pl.Int64))
-
-
-def _select_ranges(report: Report, range_ids: Int64s) -> pl.DataFrame:
+def _select_ranges(report: Report, range_ids: pl.Series) -> pl.DataFrame:
     """Return the ranges with these ids (`RANGES`)."""
-    return keep_rows(report.ranges, mark_members(numbers(report.ranges["range_id"]), range_ids))
-
-
-def _widen(
-    report: Report, threaded: Int64s, narrow: pl.DataFrame, project: Callable[..., pl.DataFrame]
-) -> pl.DataFrame:
-    """Project jobs of several threads with scope "process" where they have no row; `narrow` has scope "auto"."""
-    threaded = threaded[~mark_members(threaded, numbers(narrow["range_id"]))]
-    if not len(threaded):
-        return narrow
-    return widen_projections(narrow, project(_select_ranges(report, threaded), scope="process"))
+    return report.ranges.filter(pl.col("range_id").is_in(range_ids.implode()))
 
 
 class PresetHint(Struct, frozen=True, kw_only=True):

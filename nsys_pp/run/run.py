@@ -17,7 +17,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
-from nsys_pp.run.batch import Batch, Skipped, leave_out_odd, unforeseen_error
+from nsys_pp.run.batch import Batch, Skipped, leave_out_odd
 from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import Input, drop_repeated
 from nsys_pp.run.options import (
@@ -100,12 +100,7 @@ class Run:
             tried.__dict__["inputs"] = list(some)
             getattr(tried, self._last_stage)
 
-        def skip(odd: Input, error: Exception) -> None:
-            unforeseen = unforeseen_error(odd.path, error)
-            unforeseen.__cause__ = error
-            self.batch.skip(odd.path, unforeseen)
-
-        kept = leave_out_odd(inputs, work, skip)
+        kept = leave_out_odd(inputs, work, lambda odd, error: self.batch.skip(odd.path, error))
         self.__dict__.update(tried.__dict__)  # its stages are computed already
         return kept
 

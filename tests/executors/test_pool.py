@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
 from nsys_pp.executors import limits
 from nsys_pp.executors.executor import SerialExecutor
@@ -21,7 +24,7 @@ from nsys_pp.executors.limits import list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.options import BatchOptions
-from tests.cli.calls import run
+from tests.cli.calls import environment, run
 from tests.executors import jobs
 from tests.patience import PATIENCE_S
 
@@ -192,7 +195,11 @@ def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest
 
 
 _MB = 1_000_000
+
+
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+
+
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
 
 
@@ -260,3 +267,51 @@ def test_a_limit_below_the_program_itself(tmp_path: Path) -> None:
     assert "more memory than `--memory` allows: it was stopped at" in done.stderr
     assert "Traceback" not in done.stderr
     assert not any(tmp_path.iterdir())
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def read_example() -> str:
+    page = (ROOT / "docs" / "library.md").read_text()
+    return page.split("<!-- ended scripts -->\n```python\n")[1].split("```")[0]
+
+
+def start_script(text: str, folder: Path) -> subprocess.Popen[str]:
+    (folder / "script.py").write_text(text)
+    return subprocess.Popen(
+        [sys.executable, "script.py"], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_script_that_sigterm_ends_leaves_nothing(tmp_path: Path) -> None:
+    """The program of docs/library.md."""
+    if sys.platform == "win32":
+        pytest.skip("no SIGTERM")
+    (tmp_path / "reports").mkdir()
+    for number in range(3):
+        write_bulk_report(tmp_path / "reports" / f"{number}.sqlite", kernels=20_000 + number, ranges=20_000)
+    with start_script(read_example(), tmp_path) as script:
+        until = time.monotonic() + PATIENCE_S
+        while not any(tmp_path.glob(".run.*")):
+            assert script.poll() is None, script.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        script.send_signal(signal.SIGTERM)
+        _, stderr = script.communicate(timeout=PATIENCE_S)
+    assert script.returncode == 143, stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "script.py"]
+
+
+def test_a_script_that_its_processes_run_again(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "fixtures" / "pipeline" / "node2", tmp_path / "reports")
+    text = "import nsys_pp\nnsys_pp.merge('reports', 'run.pftrace', processes=2)\n"
+    with start_script(text, tmp_path) as script:
+        _, stderr = script.communicate(timeout=PATIENCE_S)
+    assert script.returncode == 1
+    assert "if __name__ == '__main__':" in stderr  # Python's words, of the processes
+    last = stderr.strip().splitlines()[-1]
+    assert last.endswith(
+        "was gone with status 1, and so was a second one that ran alone: see its error on stderr"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "script.py"]

@@ -1,0 +1,335 @@
+"""Captures of one nsys session, found among the reports of a run."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import polars as pl
+import pytest
+
+import nsys_pp
+from fixtures import simulate
+from fixtures.recording.export import write_report
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.frames.training import GATHERED_FRAMES, LANES
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
+from nsys_pp.run.inputs import Input
+from nsys_pp.run.report_training import PresetHint, find_preset_hint
+from nsys_pp.run.run_training import Captures, _data_jobs, find_captures
+from nsys_pp.training.report.presets import list_presets
+from nsys_pp.training.report.rule_choice import choose_rules, find_preset_readings
+from tests.draws import count_draws
+from tests.training.scheduled_runs import fill_columns
+
+_S = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """A report: start and length in s, steps, and GPU processes."""
+
+    start: int
+    steps: tuple[int, ...] = (0, 1)
+    is_numbered: bool = False
+    length: int | None = 1
+    origin: int | None = 5
+    processes: tuple[int, ...] = (1,)
+    machine: str = "node1"
+
+
+def find(*reports: Recorded) -> Captures:
+    inputs = [cast(Input, _build_input(one)) for one in reports]
+    return find_captures(inputs, [one.machine for one in reports])
+
+
+def _build_input(one: Recorded) -> SimpleNamespace:
+    session = Session(
+        machine=one.machine,
+        machine_source="hostname",
+        utc_epoch_ns=one.start * _S,
+        capture_end_ns=None if one.length is None else one.length * _S,
+        origin_ns=one.origin,
+    )
+    devices = pl.DataFrame({"process_key": one.processes, "device_id": [0] * len(one.processes)})
+    steps = pl.DataFrame(
+        [(process, 0, step, one.is_numbered) for process in one.processes for step in one.steps],
+        schema={"process_key": pl.Int64, "device_id": pl.Int32, "step": pl.Int64, "is_numbered": pl.Boolean},
+        orient="row",
+    )
+    identity = SimpleNamespace(session=session, devices=devices)
+    return SimpleNamespace(identity=identity, part=SimpleNamespace(frames={"steps": steps}))
+
+
+def test_captures_follow_each_other_in_time_in_any_order_of_inputs() -> None:
+    found = find(Recorded(start=3), Recorded(start=9, origin=900_000), Recorded(start=1), Recorded(start=5))
+    assert found.first == [2, 1, 2, 2]
+    assert found.list_reports(2) == [2, 0, 3]
+    assert found.step_offset == [3, 0, 0, 6]  # one number is left out between captures
+    assert [found.list_reports(report) for report in (0, 1)] == [[], [1]]
+    windows = found.list_windows([30, 90, 10, 50])
+    assert windows[0] == (30, 50)
+    assert (windows[2][1], windows[3][0]) == (30, 50)
+    assert windows[2][0] < 0 < 90 < windows[1][1] == windows[3][1]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Recorded(start=3, origin=None),
+        Recorded(start=3, origin=2_000),  # of another session
+        Recorded(start=3, machine="node2"),
+        Recorded(start=3, processes=(1, 2)),  # a process of its own
+        Recorded(start=3, processes=()),
+        Recorded(start=3, steps=(11, 12), is_numbered=True),  # a step of both captures
+        Recorded(start=1),  # at the same time
+        Recorded(start=3, length=None),  # of unknown length
+    ],
+)
+def test_other_reports_are_no_captures_of_the_session(other: Recorded) -> None:
+    found = find(Recorded(start=1, steps=(10, 11), is_numbered=True), other)
+    assert found.first == [0, 1]
+    assert not found.has_later
+    frame = pl.DataFrame({"report": [1, 0], "step": [3, 4]}, schema_overrides={"report": pl.UInt32})
+    assert found.join(frame).equals(frame)
+
+
+def test_rows_of_captures_are_joined() -> None:
+    found = find(Recorded(start=3), Recorded(start=1, steps=(0,)), Recorded(start=2, machine="node2"))
+    frame = pl.DataFrame(
+        {
+            "report": [0, 0, 1, 2],
+            "step": [0, None, 0, 0],
+            "range_id": [7, 8, 7, 7],
+            "outer_id": [None, 7, None, None],
+            "start_ns": [30, 31, 10, 20],
+        },
+        schema_overrides={"report": pl.UInt32},
+    )
+    joined = found.join(frame)
+    assert joined["report"].to_list() == [1, 1, 1, 2]
+    assert joined["start_ns"].to_list() == [10, 30, 31, 20]
+    assert joined["step"].to_list() == [0, 2, None, 0]
+    assert joined["range_id"][:3].n_unique() == 3
+    assert joined["outer_id"].to_list() == [None, None, joined["range_id"][1], None]
+    assert found.restore_ids(joined)["range_id"].to_list() == [7, 7, 8, 7]
+
+
+# Few operations tie the machines, and many alignments are as likely: bounds are of milliseconds, or of a step.
+_RUN = (
+    "--seed 18600011 --pp 2 --dp 2 --tp 3 --order tp-pp-dp --steps 2 --micro-batches 15 --layers 1 --schedule zb-h1"
+    " --chunks 2 --names megatron --autograd fill --free-running --sharded-optimizer --init-communicators --skew-us 2.91"
+    " --stage-costs 0.76,1.3 --jitter 0.000934 --pace-us 26.5 --small-ops 3 --lead-collectives 2 --zero-grad none"
+    " --events waits --varied-hosts --machine-ranks 3,9 --capture-steps 10:11 --machines 2 --folders machine"
+    " --offsets-ms 2.43 --drift-ppm random:28.1 --utc-error-us 20.9 --schema 3.7.2 --no-truth"
+)
+
+
+_VALUES = ["machine", "group", "source", "offset_ns", "drift_ppm", "bound_ns"]
+
+
+def align(inputs: list[Path]) -> pl.DataFrame:
+    """Align reports or parts; a row per report, in order of their names."""
+    result = nsys_pp.align(inputs)
+    clocks = result.clocks.explode("reports").sort("reports")
+    firsts = result.clocks["reports"].list.first()
+    assert firsts.to_list() == firsts.sort().to_list()
+    return clocks.select(*_VALUES, name=pl.Series([path.stem for path in result.paths])).sort("name")
+
+
+def test_clocks_do_not_depend_on_the_order_of_reports(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path / "run"), *_RUN.split()])
+    reports = sorted((tmp_path / "run").rglob("*.sqlite"))
+    expected = align([tmp_path / "run"])
+    assert align(reports).equals(expected)
+    parts = [part.output for part in nsys_pp.extract(reports, tmp_path / "parts", detail="jobs").parts]
+    for seed in range(3):
+        random.Random(seed).shuffle(parts)
+        assert align(parts).equals(expected)
+
+
+_LANES = fill_columns(
+    pl.DataFrame({"lane": [0, 1, 2], "report": 0, "process_key": [5, 5, 6], "device_id": [0, 1, 0]}), LANES
+)
+
+
+def find_of_data_jobs(*rows: tuple[int, int, str, int | None, int]) -> set[tuple[int, int]]:
+    """Find the lanes and starts of loads, of jobs (process, thread, kind, device, start on the host)."""
+    columns = ["process_key", "thread_key", "kind", "device_id", "host_start_ns"]
+    jobs = pl.DataFrame(rows, schema=columns, orient="row").with_columns(
+        report=pl.lit(0), host_end_ns=pl.col("host_start_ns") + 5
+    )
+    loads = _data_jobs(fill_columns(jobs, GATHERED_FRAMES["jobs"]), _LANES)
+    assert (loads["host_end_ns"] == loads["host_start_ns"] + 5).all()
+    return {*loads.select("lane", "host_start_ns").rows()}
+
+
+def test_each_thread_delays_the_gpus_of_its_jobs() -> None:
+    assert find_of_data_jobs(
+        (5, 50, "data", None, 10),
+        (5, 50, "forward", 0, 20),
+        (5, 51, "data", None, 30),
+        (5, 51, "forward", 1, 40),
+    ) == {(0, 10), (1, 30)}
+
+
+def test_a_thread_with_jobs_on_several_gpus_delays_these() -> None:
+    found = find_of_data_jobs((5, 50, "data", None, 10), (5, 50, "forward", 0, 20), (5, 50, "forward", 1, 20))
+    assert found == {(0, 10), (1, 10)}
+
+
+def test_a_thread_whose_jobs_launched_nothing_delays_all_gpus_of_its_process() -> None:
+    assert find_of_data_jobs((5, 50, "data", None, 10), (5, 50, "other", None, 20)) == {(0, 10), (1, 10)}
+
+
+def test_a_thread_that_only_loads_delays_nothing() -> None:
+    assert find_of_data_jobs((5, 52, "data", None, 10), (5, 50, "forward", 0, 20)) == set()
+    assert find_of_data_jobs((5, 50, "forward", 0, 20)) == set()
+
+
+NAMES = (
+    *(
+        "forward_3",
+        "backward_1",
+        "optimizer",
+        "forward-2",
+        "backward1-3",
+        "recv_forward1-2",
+        "F5.1.0",
+        "W2.0.0",
+    ),
+    *(
+        "PP:2F0, op_id = 9",
+        "Forward 3",
+        "DistributedDataParallel.forward, op_id = 5",
+        "[pl][profile]run_training_batch",
+    ),
+    *(
+        "DeepSpeedEngine.forward",
+        "DeepSpeedZeroOptimizer_Stage3.step",
+        "{'name': 'forward_step'}",
+        "actor_update",
+    ),
+    *(
+        "gen",
+        "old_log_prob",
+        "update_critic",
+        "MFSDP <root> forward",
+        "megatron_policy_worker/train_microbatch",
+    ),
+    *(
+        "Forward pass",
+        "bwd",
+        "Bwd step 4",
+        "opt.step",
+        "my forward thing",
+        "Iteration 7",
+        "load batch",
+        "fprop 2",
+    ),
+    *("layer_4", "aten::mm", "ncclSend", "solve", "attention", "epoch 3", "Prefill", "total_time/token_4"),
+)
+
+
+def write_random(path: Path, random: Random) -> Path:
+    """Write ranges without nesting, each with up to three kernels of one stream."""
+    names = random.sample(NAMES, random.randint(1, 5))
+    ranges: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
+    now = done = 0
+    for _ in range(random.randint(1, 12)):
+        start = now
+        for _ in range(random.randint(0, 3)):
+            number = len(calls) + 1
+            calls.append({"start": now + 1, "end": now + 2, "correlation": number})
+            begin = max(done, now + 3)
+            done = begin + random.randint(1, 500)
+            kernels.append({"start": begin, "end": done, "correlation": number, "name": "gemm"})
+            now += 3
+        ranges.append({"name": random.choice(names), "start": start, "end": now + 4})
+        now += 5
+    return write_report(path, ranges=ranges, api_calls=calls, kernels=kernels)
+
+
+def read(path: Path) -> Report:
+    return build_report(read_report(path, need=frozenset({"ranges", "ops", "communication"})))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Match a whole name; the expressions of presets have sets in sets, which Python lacks."""
+    return bool(re.fullmatch(pattern.replace("[0-9A-Za-z_]", r"\w").replace("[0-9]", r"\d"), name))
+
+
+def count_in_loops(report: Report) -> dict[str, tuple[int, int]]:
+    """Return the GPU time and the number of ranges that each preset reads, if it reads a pass or a step of inference."""
+    begun = dict(report.api_calls.select("correlation_id", "start_ns").rows())
+    kernels = report.gpu_ops.select("correlation_id", "start_ns", "end_ns").rows()
+    ranges = report.ranges.select(pl.col("name").cast(pl.String), "start_ns", "end_ns").rows()
+    found = {}
+    for preset in list_presets():
+        is_plain = preset.name == "plain"
+        rules = choose_rules(report.ranges, preset="plain").jobs if is_plain else preset.jobs
+        if preset.is_inference:
+            rules = tuple(rule for rule in preset.steps if rule.source == preset.name)
+        gpu_ns, count, has_pass = 0, 0, preset.is_inference
+        for name, start, end in ranges:
+            rule = next((rule for rule in rules if not rule.domain and matches(rule.pattern, name)), None)
+            if rule is None:
+                continue
+            has_pass |= rule.kind in ("forward", "backward", "forward_backward")
+            count += 1
+            gpu_ns += sum(until - since for key, since, until in kernels if start <= begun[key] < end)
+        if has_pass and gpu_ns:
+            found[preset.name] = (gpu_ns, count)
+    return found
+
+
+@pytest.mark.draws
+def test_the_preset_that_reads_the_most_is_named(tmp_path: Path) -> None:
+    outcomes = set()
+    for seed in range(count_draws(60, least=5)):
+        report = read(write_random(tmp_path / f"{seed}.sqlite", Random(seed)))
+        expected = count_in_loops(report)
+        hint = find_preset_hint(report, find_preset_readings(report.ranges))
+        if hint is None:
+            assert not expected
+        else:
+            assert expected[hint.preset] == (hint.gpu_ns, hint.range_count) == max(expected.values())
+        outcomes.add(None if hint is None else hint.preset)
+    assert {None, "plain"} < outcomes
+
+
+def test_uncertain_names_by_hand_are_named_in_a_note_and_read_on_request(tmp_path: Path) -> None:
+    calls = [{"start": 10 * at + 1, "end": 10 * at + 2, "correlation": at + 1} for at in range(6)]
+    kernels = [{"start": 10 * at + 3, "end": 10 * at + 8, "correlation": at + 1} for at in range(6)]
+    names = ["Forward pass", "mystery"] * 3
+    ranges = [{"name": name, "start": 10 * at, "end": 10 * at + 9} for at, name in enumerate(names)]
+    path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
+    note = nsys_pp.pipeline(path).training.notes[0]
+    assert "`--preset plain` would read the most GPU time (15 ns in 3 ranges)" in note
+    jobs = nsys_pp.pipeline(path, preset="plain").training.jobs
+    assert jobs["kind"].to_list() == ["forward"] * 3
+    report = read(path)
+    assert find_preset_hint(report, {}) is None
+    unread = report.ranges.filter(pl.col("name").cast(pl.String) == "mystery")
+    assert find_preset_readings(unread) == {}
+    assert find_preset_hint(report, find_preset_readings(report.ranges)) == PresetHint(
+        preset="plain", range_count=3, gpu_ns=15
+    )
+
+
+def test_a_note_says_that_no_preset_would_read_a_range(tmp_path: Path) -> None:
+    path = write_report(
+        tmp_path / "r.sqlite",
+        ranges=[{"name": "solve", "start": 0, "end": 9}],
+        api_calls=[{"start": 1, "end": 2, "correlation": 1}],
+        kernels=[{"start": 3, "end": 8, "correlation": 1}],
+    )
+    assert "no preset would read one with GPU work" in nsys_pp.pipeline(path).training.notes[0]

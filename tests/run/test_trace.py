@@ -1,0 +1,251 @@
+"""Reports beside each other: what tells them apart, and what they do not blend."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import nsys_pp
+from fixtures.recording.bulk import write_bulk_report
+from fixtures.recording.export import Session, write_report
+from nsys_pp.cli import main
+from nsys_pp.errors import MissingDataError, OutputError
+from nsys_pp.frames.roster import ROSTER
+from nsys_pp.run.layout import build_titles
+from nsys_pp.run.options import Share
+from nsys_pp.stages import enter_stage, follow_stages, report_stage
+from tests.importer.importer import Importer
+from tests.importer.readback import read_tracks
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
+
+
+KERNELS: dict[str, Any] = {
+    "ranges": [{"name": "step", "start": 0, "end": 100}],
+    "api_calls": [{"start": 10, "end": 20}],
+    "kernels": [{"start": 30, "end": 50, "correlation": 1}],
+}
+
+
+def write(path: Path, *, pid: int, rank: int | None = None, **more: Any) -> Path:
+    """A report of one process and one kernel."""
+    frames: dict[str, Any] = {name: [{**row, "pid": pid} for row in rows] for name, rows in KERNELS.items()}
+    environment = {} if rank is None else {"RANK": str(rank)}
+    return write_report(path, **frames, session=Session(pid=pid, environment=environment), **more)
+
+
+def rows_of_gpus(importer: Importer, trace: Path) -> set[str]:
+    return {path[0] for path in read_tracks(importer, trace)["path"].to_list()}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([0, 1], {"rank 0", "rank 1"}),
+        ([3, 3], {"rank 3"}),
+        ([3], {"rank 3"}),
+        ([None], {"GPU 0"}),
+        ([None, None], {"rank 0", "rank 1"}),
+        ([None, 1], {"GPU 0", "rank 1"}),
+    ],
+)
+def test_reports_of_one_gpu_share_its_row_if_they_are_of_one_rank(
+    ranks: list[int | None], expected: set[str], tmp_path: Path, importer: Importer
+) -> None:
+    for number, rank in enumerate(ranks):
+        write(tmp_path / f"{'ab'[number]}.sqlite", pid=1000 + number, rank=rank)
+    trace = tmp_path / "run.pftrace"
+    claimed = [rank for rank in ranks if rank is not None]
+    doubted = len(set(claimed)) < len(claimed)
+    with pytest.warns(UserWarning, match="claim rank 3") if doubted else nullcontext():
+        assert nsys_pp.merge([tmp_path], trace).gpus == len(expected)
+    assert rows_of_gpus(importer, trace) == expected
+
+
+def test_reports_of_one_name_and_machine_get_rows_of_their_own(tmp_path: Path, importer: Importer) -> None:
+    for folder, pid in (("a", 1000), ("b", 2000)):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder / "report1.sqlite", pid=pid, omit={"TARGET_INFO_GPU"})
+    trace = tmp_path / "run.pftrace"
+    merged = nsys_pp.merge([tmp_path / "a", tmp_path / "b"], trace)
+    assert merged.gpus == 2
+    assert rows_of_gpus(importer, trace) == {"rank 0", "rank 1"}
+    assert nsys_pp.project([tmp_path]).ranges["report"].to_list() == ["a/report1", "b/report1"]
+
+
+def test_a_row_tells_which_gpu_it_is(tmp_path: Path, importer: Importer) -> None:
+    write(tmp_path / "x.sqlite", pid=1000, rank=2)
+    nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
+    tracks = read_tracks(importer, tmp_path / "run.pftrace")
+    (said,) = tracks["description"].drop_nulls().unique()
+    assert said.startswith("shows ranges; node1, GPU 0, NVIDIA H100")
+    assert said.endswith(", 0000:1b:00.0, x.sqlite, rank from RANK")
+
+
+def test_a_report_without_what_is_projected_is_named_and_left_out(tmp_path: Path) -> None:
+    shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path)
+    write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
+    with pytest.warns(UserWarning, match="cpu_only.sqlite` has no GPU operations: it has no rows"):
+        frame = nsys_pp.project([tmp_path]).ranges
+    assert frame["report"].unique().to_list() == ["rank0"]
+
+
+def test_nothing_to_project_anywhere_is_an_error(tmp_path: Path) -> None:
+    write_report(tmp_path / "cpu_only.sqlite", ranges=KERNELS["ranges"])
+    with pytest.raises(MissingDataError, match="has no GPU operations"):
+        nsys_pp.project([tmp_path])
+
+
+def test_an_output_is_never_one_of_the_inputs(tmp_path: Path) -> None:
+    report = Path(shutil.copy(FIXTURES / "node2" / "rank0.sqlite", tmp_path))
+    before = report.read_bytes()
+    with pytest.raises(OutputError, match="it is one of the reports to read"):
+        nsys_pp.merge([report], report, force=True)
+    done = CliRunner().invoke(main, ["project", str(report), "-o", str(report), "--force"])
+    assert done.exit_code == 1
+    assert "it is one of the reports to read" in done.stderr
+    assert report.read_bytes() == before
+
+
+def test_reports_of_different_days_are_doubted(tmp_path: Path) -> None:
+    for day in (1, 4):
+        session = Session(hostname=f"node{day}", utc_epoch_ns=day * 86_400_000_000_000)
+        write_report(tmp_path / f"{day}.sqlite", **KERNELS, session=session)
+    with pytest.warns(UserWarning, match="2 days before|no operation is shared") as caught:
+        nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
+    doubt, unrelated = (str(one.message) for one in caught)
+    assert "2 days before" in doubt
+    assert "are they of one run" in doubt
+    assert "`node1`, `node4`: no operation is shared" in unrelated
+
+
+def roster(*rows: tuple[int, str, str | None, int | None, int | None]) -> pl.DataFrame:
+    """Rows of report, machine, GPU, rank and stage."""
+    machines = sorted({machine for _, machine, *_ in rows})
+    filled = [
+        {
+            "report": report,
+            "machine": machine,
+            "machine_order": machines.index(machine),
+            "gpu": gpu,
+            "gpu_number": None if gpu is None else int(gpu.split()[1]),
+            "rank": rank,
+            "stage": stage,
+        }
+        for report, machine, gpu, rank, stage in rows
+    ]
+    return pl.DataFrame(filled, schema=ROSTER)
+
+
+def texts(found: pl.DataFrame) -> list[str]:
+    titles = build_titles(found).values()
+    return [title.text for title in sorted(titles, key=lambda title: title.order)]
+
+
+def test_ranks_stand_in_order_of_their_stages() -> None:
+    found = roster(
+        (0, "a", "GPU 0", 0, 1), (1, "a", "GPU 1", 1, 0), (2, "b", "GPU 0", 10, 0), (3, "b", "GPU 1", 9, 0)
+    )
+    assert texts(found) == ["rank 1 · stage 0", "rank 9 · stage 0", "rank 10 · stage 0", "rank 0 · stage 1"]
+
+
+def test_a_gpu_without_a_rank_is_named_by_its_machine_where_there_are_several() -> None:
+    assert texts(roster((0, "a", "GPU 0", None, None), (0, "a", "GPU 1", None, None))) == ["GPU 0", "GPU 1"]
+    assert texts(roster((0, "a", "GPU 0", None, None), (1, "b", "GPU 0", None, None))) == [
+        "a · GPU 0",
+        "b · GPU 0",
+    ]
+
+
+def test_what_tells_equal_titles_apart_is_added() -> None:
+    assert texts(roster((0, "a", "GPU 0", 3, None), (0, "a", "GPU 1", 3, None))) == [
+        "rank 3 · GPU 0",
+        "rank 3 · GPU 1",
+    ]
+    assert texts(roster((0, "a", "GPU 0", 3, None), (1, "b", "GPU 0", 3, None))) == [
+        "rank 3 · GPU 0 · a",
+        "rank 3 · GPU 0 · b",
+    ]
+
+
+def test_ranks_that_share_a_gpu_share_its_row() -> None:
+    found = roster((0, "a", "GPU 0", 0, 0), (0, "a", "GPU 0", 1, 0))
+    assert texts(found) == ["ranks 0, 1 · stage 0"]
+
+
+def test_several_reports_of_one_gpu_have_one_title() -> None:
+    found = roster((0, "a", "GPU 0", 0, None), (1, "a", "GPU 0", 0, None))
+    assert {title.text for title in build_titles(found).values()} == {"rank 0"}
+
+
+def test_reports_without_gpus_have_no_titles() -> None:
+    assert build_titles(roster((0, "a", None, None, None))) == {}
+
+
+def test_a_report_says_how_far_it_is(tmp_path: Path) -> None:
+    report = write_bulk_report(tmp_path / "big.sqlite", kernels=40_000, ranges=40_000)
+    calls: list[tuple[str, float]] = []
+    nsys_pp.merge(report, tmp_path / "x.pftrace", progress=lambda work, share: calls.append((work, share)))
+    drawing, writing = (
+        [float(share) for _, share in calls if isinstance(share, Share) and share.doing == phase]
+        for phase in ("drawing", "writing")
+    )
+    for shares in (drawing, writing):
+        assert shares == sorted(shares)
+        assert shares[-1] <= 1
+    assert len(set(drawing)) > 5
+    works = [work for work, share in calls if isinstance(share, Share) and share.doing == "drawing"]
+    for part in ("projecting", "finding jobs", "encoded 32,768 of"):
+        assert any(work.startswith(f"drawing big.sqlite: {part}") for work in works), part
+
+
+def test_shares_are_those_of_the_stage() -> None:
+    calls: list[tuple[str, float]] = []
+    report_stage("before", 0.5)
+    with follow_stages(lambda work, share: calls.append((work, share))):
+        report_stage("whole", 0.5)
+        enter_stage("reading", 0.2, 0.4)
+        report_stage("half of it", 0.5)
+    enter_stage("after", 0, 1)
+    assert calls == [("whole", 0.5), ("reading", 0.2), ("half of it", pytest.approx(0.3))]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_writing_reports_each_report_with_the_rows_before_it(tmp_path: Path) -> None:
+    calls: list[tuple[str, float]] = []
+    silent = nsys_pp.merge(ROOT / "fixtures" / "pipeline", output=tmp_path / "silent.pftrace")
+    loud = nsys_pp.merge(
+        ROOT / "fixtures" / "pipeline",
+        output=tmp_path / "run.pftrace",
+        progress=lambda activity, share: calls.append((activity, share)),
+    )
+    writing = [share for activity, share in calls if activity == "writing run.pftrace"]
+    assert all(isinstance(share, Share) and share.doing == "writing" for share in writing)
+    assert [share.done for share in writing if isinstance(share, Share)] == list(range(len(writing)))
+    assert len(writing) >= loud.reports
+    assert writing[0] == 0.0
+    assert writing == sorted(writing)
+    assert 0.0 < writing[-1] < 1.0
+    assert silent.output.read_bytes() == loud.output.read_bytes()
+
+
+def test_a_divided_run_counts_the_reports_of_all_traces(tmp_path: Path) -> None:
+    calls: list[tuple[str, float]] = []
+    nsys_pp.merge(
+        ROOT / "fixtures" / "pipeline",
+        output=tmp_path / "run.pftrace",
+        split="machine",
+        progress=lambda activity, share: calls.append((activity, share)),
+    )
+    writing = [share for activity, share in calls if activity == "writing run.traces"]
+    totals = {share.total for share in writing if isinstance(share, Share)}
+    assert len(totals) == 1
+    assert totals.pop() >= len(writing) > 8  # four reports in the overview and once in the folder
