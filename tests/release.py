@@ -62,9 +62,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 def check_contents(wheel: Path, sdist: Path) -> None:
     """Check that the wheel carries pages, presets and recipes, and nothing of the tests."""
     names = zipfile.ZipFile(wheel).namelist()
-    for name in (
-        "recipes/nsys_pp_merge/metadata.json",
-    ):
+    for name in ("recipes/nsys_pp_merge/metadata.json",):
         assert f"nsys_pp/{name}" in names, name
     assert {name.split("/")[0].split("-")[0] for name in names} == {"nsys_pp"}
     with tarfile.open(sdist) as archive:

@@ -49,11 +49,7 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
 }
-_COMMANDS = Registry[click.Command](
-    {
-        name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS
-    }
-)
+_COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
 
 # The allocator of polars reads this when it is loaded. By default, it never returns the pages that it freed to the
 # system while there is memory: up to a fifth of the peak.

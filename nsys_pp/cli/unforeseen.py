@@ -24,7 +24,10 @@ def is_unforeseen(error: BaseException) -> bool:
 def explain_unforeseen(error: BaseException) -> tuple[str, str]:
     """Return the message and the hint of an unforeseen error."""
     if isinstance(error, MemoryError):
-        return "there is not enough memory", "raise the memory limit of the job, or process fewer reports at once"
+        return (
+            "there is not enough memory",
+            "raise the memory limit of the job, or process fewer reports at once",
+        )
     return f"unforeseen {describe_unforeseen(error)}", REPORT_IT
 
 

@@ -22,8 +22,8 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.sqlite_file import Integrity, check_integrity
 from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
+from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_least
-from nsys_pp.run.row_counts import collect_row_counts
 from nsys_pp.write.perfetto.trace import check_packed
 
 if TYPE_CHECKING:

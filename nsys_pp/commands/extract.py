@@ -19,7 +19,9 @@ from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
+from nsys_pp.read.part_damage import is_like_part
 from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,
@@ -29,12 +31,11 @@ from nsys_pp.run.options import (
 )
 from nsys_pp.run.parts import (
     ExtractedPart,
-    check_target,
     describe_hosts,
     extract_file,
     name_outputs,
 )
-from nsys_pp.run.row_counts import collect_row_counts
+from nsys_pp.write.files import check_output
 from nsys_pp.write.spool import make_scratch
 
 if TYPE_CHECKING:
@@ -106,14 +107,18 @@ def _extract_files(
     outputs = dict(zip(paths, name_outputs(paths, output), strict=True))
     for path, target in outputs.items():
         if is_part(path):
-            raise ReportError(f"`{path}` is a part already", "extract takes reports; every other command reads parts")
-        check_target(path, target, force=force)
+            raise ReportError(
+                f"`{path}` is a part already", "extract takes reports; every other command reads parts"
+            )
+        check_output(target, force=force or is_like_part(target), inputs=[path])
     with ExitStack() as stack:
         scratch = None if batch.is_local else stack.enter_context(make_scratch(outputs[paths[0]]))
         work = partial(
             extract_file,
             outputs=outputs,
-            options=replace(PartOptions(), **{name: value for name, value in asked.items() if value is not None}),
+            options=replace(
+                PartOptions(), **{name: value for name, value in asked.items() if value is not None}
+            ),
             asked=asked,
             force=force,
             nsys=batch.nsys,

@@ -20,9 +20,8 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import label_reports, skip_repeated
+from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
 from nsys_pp.run.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
-from nsys_pp.run.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.run.run import build_run_roster
 from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
 

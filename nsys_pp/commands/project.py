@@ -27,10 +27,9 @@ from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import label_reports, skip_repeated
+from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.run.report_training import project_report
-from nsys_pp.run.row_counts import collect_row_counts, count_report_rows
 from nsys_pp.tables.projections import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:

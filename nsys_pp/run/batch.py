@@ -209,9 +209,7 @@ class Batch:
             results.close()
         if len(self._failed) == len(self.paths):
             raise next(iter(self._failed[path] for path in self.paths))
-        return {
-            path: outcomes[index].value for index, path in enumerate(todo) if path not in self._failed
-        }
+        return {path: outcomes[index].value for index, path in enumerate(todo) if path not in self._failed}
 
     def _settle(self, path: Path, outcome: Outcome) -> None:
         """Emit the warnings of an outcome, and skip an input that failed; raise its error unless that is allowed."""
@@ -284,7 +282,9 @@ def leave_out_odd(
         suspects, found = left, error
         while len(suspects) > 1:
             middle = len(suspects) // 2
-            tried = ((half, _try(work, half, is_trial=True)) for half in (suspects[:middle], suspects[middle:]))
+            tried = (
+                (half, _try(work, half, is_trial=True)) for half in (suspects[:middle], suspects[middle:])
+            )
             odd = next(((half, raised) for half, raised in tried if raised is not None), None)
             if odd is None:  # both halves succeed
                 raise error

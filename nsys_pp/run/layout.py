@@ -16,8 +16,7 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Track
 from nsys_pp.frames.roster import Identity
-from nsys_pp.run.inputs import Input, label_reports
-from nsys_pp.run.row_counts import ATTRIBUTE, describe_rows
+from nsys_pp.run.inputs import ATTRIBUTE, Input, describe_rows, label_reports
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window
 from nsys_pp.write.perfetto.trace import PlacedReport

@@ -1,4 +1,4 @@
-"""Content that is drawn of reports without GPU operations, where the user chose none."""
+"""Files of parts: their names, their checks, and their extraction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.read.part_damage import is_like_part
-from nsys_pp.run.report import extract_report, nothing_to_draw_error, redraw_report, shorten_path
+from nsys_pp.run.report import draw_part, nothing_to_draw_error, redraw_report, shorten_path
 from nsys_pp.run.view import Window
 from nsys_pp.training.report.job_ranges import list_job_ranges
-from nsys_pp.write.files import check_output, translate_errors
+from nsys_pp.write.files import translate_errors
 from nsys_pp.write.parts import write_part
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
+from nsys_pp.write.trace.drawing import SliceSubtrack
+from nsys_pp.write.trace.tree import count_rows
 
 OF_HOSTS = ("mpi", "ucx")
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
@@ -93,78 +95,36 @@ def extract_file(
         OutputError: The output is another report's part, or cannot be written.
     """
     output = outputs[path]
-    if (kept := keep_finished(path, output, options, force=force, nsys=nsys)) is not None:
-        return kept
-    is_file = output.is_file() or not output.exists()
-
-    if scratch is None or output.is_symlink() or not is_file:
-        return make_part(path, output, options, asked, nsys=nsys)
-    with translate_errors(output):
-        temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-        made = make_part(path, temporary, options, asked, nsys=nsys, named=output)
-        os.replace(temporary, output)
-    return made
-
-
-def keep_finished(
-    path: Path, output: Path, options: PartOptions, *, force: bool, nsys: str | None
-) -> ExtractedPart | None:
-    """Return the existing part of a report, as in `find_finished_part`; None where it is to be made, always with `force`."""
-    if force or not is_like_part(output):
-        return None
-    part = find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
-    return None if part is None else describe_part(path, output, part, is_new=False)
-
-
-def make_part(
-    path: Path,
-    output: Path,
-    options: PartOptions,
-    asked: Mapping[str, Any],
-    *,
-    nsys: str | None,
-    named: Path | None = None,
-) -> ExtractedPart:
-    """Extract a report into a file, which is replaced; errors, which name `named`, and other arguments as in `extract_file`.
-
-    Of a report without GPU operations the CPU ranges and calls are drawn, as `merge` draws them, where no other content is asked for.
-    """
+    if not force and is_like_part(output):
+        part = find_finished_part(path, shorten_path(path), output, options, nsys=nsys)
+        if part is not None:
+            return describe_part(path, output, part, is_new=False)
     is_host = False
 
     def make(sink: Sink) -> Part:
-        part = extract_report(path, options, sink, nsys=nsys)
-        if not part.encoded.slice_count and is_content_open(asked):
-            raise _WithoutGpusError(part)
-        return _check_drawn(part, path)
+        """Extract the report; without GPU operations and without a chosen content, its CPU ranges and calls are drawn."""
+        nonlocal is_host
+        part, drawing = draw_part(path, options, nsys=nsys)
+        is_host = is_content_open(asked) and not any(
+            isinstance(subtrack, SliceSubtrack) and count_rows(subtrack) for subtrack in drawing.subtracks
+        )
+        if is_host:
+            content = replace(options, detail="cpu", show=OF_HOSTS)
+            jobs = list_job_ranges(part.frames["jobs"])
+            drawing = next(redraw_report(path, [(content, Window())], nsys=nsys, job_ranges=jobs))
+        part = replace(part, encoded=encode_drawing(drawing, sink, is_packed=True))
+        if not part.encoded.event_count and not part.drawn_job_count:
+            raise nothing_to_draw_error(f"`{path}` has nothing to draw")
+        return part
 
-    def make_host(sink: Sink) -> Part:
-        jobs = list_job_ranges(part.frames["jobs"])
-        content = replace(options, detail="cpu", show=OF_HOSTS)
-        drawing = next(redraw_report(path, [(content, Window())], nsys=nsys, job_ranges=jobs))
-        return _check_drawn(replace(part, encoded=encode_drawing(drawing, sink, is_packed=True)), path)
-
-    try:
-        part = write_part(output, make, force=True, named=named)
-    except _WithoutGpusError as found:
-        part, is_host = found.part, True
-    if is_host:
-        part = write_part(output, make_host, force=True, named=named)
-    return replace(describe_part(path, named or output, part, is_new=True), is_host=is_host)
-
-
-class _WithoutGpusError(Exception):
-    """A drawing without slices, whose blocks are not kept."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__()
-        self.part = part
-
-
-def _check_drawn(part: Part, path: Path) -> Part:
-    """Return the part; raise an error where nothing is drawn of it."""
-    if not part.encoded.event_count and not part.drawn_job_count:
-        raise nothing_to_draw_error(f"`{path}` has nothing to draw")
-    return part
+    if scratch is None or output.is_symlink() or (output.exists() and not output.is_file()):
+        part = write_part(output, make, force=True)
+    else:
+        with translate_errors(output):
+            temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
+            part = write_part(temporary, make, force=True, named=output)
+            os.replace(temporary, output)
+    return replace(describe_part(path, output, part, is_new=True), is_host=is_host)
 
 
 def describe_part(path: Path, output: Path, part: Part, *, is_new: bool) -> ExtractedPart:
@@ -212,15 +172,6 @@ def name_outputs(paths: Sequence[Path], output: Path | None) -> list[Path]:
     return outputs
 
 
-def check_target(report: Path, target: Path, *, force: bool) -> None:
-    """Check that a part can be written, before any work is done.
-
-    Raises:
-        OutputError: It cannot be written, or an existing file is not a part.
-    """
-    check_output(target, force=force or is_like_part(target), inputs=[report])
-
-
 def find_finished_part(
     report: Path, source: Path, target: Path, options: PartOptions, *, nsys: str | None
 ) -> Part | None:
@@ -242,8 +193,10 @@ def find_finished_part(
         OutputError: It is another report's part.
         ReportError: The report cannot be read.
     """
-    part = read_complete(target)
-    if part is None:
+    try:
+        part = read_part(target, version=version("nsys-pp"))
+        check_part_blocks(target)
+    except ReportError:  # it is damaged, or of another format
         return None
     if part.encoded.report_id != compute_fingerprint(read_report(report, need=frozenset(), nsys=nsys)):
         if part.source != source:
@@ -254,20 +207,6 @@ def find_finished_part(
         return None
     if part.made_by != version("nsys-pp") or part.options != options:
         return None
-    return part if _changed_ns(target) >= _changed_ns(report) else None
-
-
-def read_complete(path: Path) -> Part | None:
-    """Read a part and check all its bytes; None where it is damaged or of another format."""
-    try:
-        part = read_part(path, version=version("nsys-pp"))
-        check_part_blocks(path)
-    except ReportError:
-        return None
-    return part
-
-
-def _changed_ns(path: Path) -> int:
-    """Return the time of the last change of a report or part; a folder of tables is as new as its newest file."""
-    files = [path, *path.iterdir()] if path.is_dir() else [path]
-    return max(file.stat().st_mtime_ns for file in files)
+    files = [report, *report.iterdir()] if report.is_dir() else [report]  # as new as its newest file
+    is_older = target.stat().st_mtime_ns < max(file.stat().st_mtime_ns for file in files)
+    return None if is_older else part

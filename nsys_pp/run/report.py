@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
@@ -11,6 +12,9 @@ from typing import Any
 import polars as pl
 from msgspec.structs import replace
 
+from nsys_pp.aggregates.range_items import MOST_NAMES
+from nsys_pp.aggregates.registry import AGGREGATES, GROUPS, AggregateSources
+from nsys_pp.aggregates.windows import find_windows
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.ids import describe_path
@@ -19,14 +23,16 @@ from nsys_pp.frames.raw import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
-from nsys_pp.read import read_report
+from nsys_pp.projection.ranges import OPS
+from nsys_pp.read import keep_last_file, read_report
 from nsys_pp.roster.identity import identify
-from nsys_pp.run.inputs import IDENTITY_FRAMES
-from nsys_pp.run.report_aggregates import aggregate, aggregate_groups, list_hosts, summarise_metrics
+from nsys_pp.run.hosts import list_bubble_hosts
+from nsys_pp.run.inputs import IDENTITY_FRAMES, count_report_rows
+from nsys_pp.run.metrics import summarise_for_part, summarise_network
 from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
-from nsys_pp.run.row_counts import count_report_rows
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
 from nsys_pp.stages import enter_stage
+from nsys_pp.training.report.operators import name_operators
 from nsys_pp.write.perfetto.trace import Sink, encode_drawing
 from nsys_pp.write.trace.drawing import Drawing
 from nsys_pp.write.trace.tracks import draw_report
@@ -38,7 +44,6 @@ _DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose 
     "kernels": SURVEY_GROUPS | {"details", "overview"},
     "cpu": SURVEY_GROUPS | {"details", "overview", "cpu"},
 }
-_HOSTS = "bubble_hosts"
 _own_version = cache(partial(version, "nsys-pp"))
 
 
@@ -57,33 +62,42 @@ def extract_report(
     Raises:
         ReportError: It cannot be read.
     """
-    part, drawing = _draw_part(path, options, nsys=nsys, with_tables=with_tables)
+    part, drawing = draw_part(path, options, nsys=nsys, with_tables=with_tables)
     enter_stage("encoding", 0.7, 1.0)  # the report's frames are free by now
     return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
 
 
-def _draw_part(
-    path: Path, options: PartOptions, *, nsys: str | None, with_tables: bool
+def draw_part(
+    path: Path, options: PartOptions, *, nsys: str | None, with_tables: bool = True
 ) -> tuple[Part, Drawing]:
-    """Build the part of a report without its blocks, and the drawing that makes them."""
+    """Build the part of a report without its blocks, and the drawing that makes them; arguments as in `extract_report`."""
     groups = _drawn_groups(options)
     if with_tables:
-        groups |= aggregate_groups() | {"metric_sums", "network_sums"}
+        groups |= GROUPS | {"metric_sums", "network_sums"}
     enter_stage("reading", 0.0, 0.3)
-    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
-    enter_stage("projecting", 0.4, 0.5)
-    links = find_links(report, options.scope)
-    projections = project(report, options, links)
-    enter_stage("finding jobs", 0.5, 0.6)
-    training = describe_training(
-        report, projections=projections, links=links, options=options, with_tables=with_tables, nsys=nsys
-    )
-    frames = {"row_counts": _count_rows(report, options, links, projections)}
-    if with_tables:
-        frames |= aggregate(report, projections, links, training, options)
-        frames |= summarise_metrics(report, links, training)
-        frames[_HOSTS] = list_hosts(report, training.frames, nsys=nsys)
-    part = _build_part(report, options, _encode_nothing(report), links, training, frames)
+    with keep_last_file():
+        report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
+        enter_stage("projecting", 0.4, 0.5)
+        links = find_links(report, options.scope)
+        projections = project(report, options, links)
+        enter_stage("finding jobs", 0.5, 0.6)
+        training = describe_training(
+            report,
+            projections=projections,
+            links=links,
+            options=options,
+            with_tables=with_tables,
+            nsys=nsys,
+        )
+        frames = {"row_counts": _count_rows(report, options, links, projections)}
+        if with_tables:
+            frames |= _aggregate(report, projections, links, training, options)
+            frames |= summarise_for_part(report, training.frames["steps"])
+            frames |= summarise_network(report, links)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the first reading has warned
+                frames["bubble_hosts"] = list_bubble_hosts(path, training.frames, nsys=nsys, report=report)
+    part = _build_part(report, options, links, training, frames)
     enter_stage("drawing", 0.6, 0.7)
     return part, draw(report, projections, options, job_ranges=training.job_ranges)
 
@@ -112,7 +126,7 @@ def survey_report(
     """
     groups = TRAINING_GROUPS if with_training else SURVEY_GROUPS
     if with_aggregates:
-        groups = aggregate_groups()
+        groups = GROUPS
     groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
@@ -121,11 +135,11 @@ def survey_report(
         projections = project(report, options, links)
         training = describe_training(report, projections=projections, links=links, options=options)
         if with_aggregates:
-            frames = aggregate(report, projections, links, training, options)
+            frames = _aggregate(report, projections, links, training, options)
         if with_density:
             frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
     frames["row_counts"] = _count_rows(report, options, links, projections)
-    return _build_part(report, options, _encode_nothing(report), links, training, frames)
+    return _build_part(report, options, links, training, frames)
 
 
 def redraw_report(
@@ -221,29 +235,34 @@ def _count_rows(
     return count_report_rows(report, links.launches, projections, scope)
 
 
-def _is_folded(report: Report) -> bool:
-    """Return whether the names of ranges are too many for their aggregates."""
-    from nsys_pp.aggregates.range_items import MOST_NAMES
-
-    return report.ranges["name"].n_unique() > MOST_NAMES
-
-
-def _encode_nothing(report: Report) -> Encoded:
-    """Return the encoded form of an empty drawing of a report."""
-    return Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[])
-
-
-def _list_shown(report: Report, options: PartOptions) -> dict[str, pl.DataFrame]:
-    """List the frames of a part with data on request that is drawn when reports are merged."""
-    if "mpi" not in options.show:
-        return {}
-    return {FRAME: list_mpi_messages(report)}
+def _aggregate(
+    report: Report, projections: pl.DataFrame, links: Links, training: ReportTraining, options: PartOptions
+) -> dict[str, pl.DataFrame]:
+    """Build the aggregates of a report for the tables of a summary, by step (`AGGREGATE_FRAMES`)."""
+    steps, jobs = training.frames["steps"], training.frames["jobs"]
+    sources = AggregateSources(
+        report=report,
+        projections=projections,
+        launches=links.launches,
+        requests=links.requests,
+        operators=name_operators(report.ranges),
+        steps=steps,
+        jobs=jobs.filter(pl.col("range_id").is_not_null()),  # inferred ones are uncertain
+        windows=find_windows(
+            steps,
+            gpu_ops=report.gpu_ops,
+            api_calls=report.api_calls,
+            os_calls=report.os_calls,
+            ranges=report.ranges,
+        ),
+        op_kinds=tuple(kind for name in options.ops for kind in OPS[name]),
+    )
+    return {name: build(sources) for name, build in AGGREGATES.items()}
 
 
 def _build_part(
     report: Report,
     options: PartOptions,
-    encoded: Encoded,
     links: Links,
     training: ReportTraining | None,
     frames: Mapping[str, pl.DataFrame],
@@ -261,7 +280,7 @@ def _build_part(
             unmatched=tuple(training.unmatched) if training else (),
             data_warnings=tuple(find_data_warnings(report, links.launches)),
             recorded=tuple(name_recorded(count_rows(report))) if training or has_aggregates else None,
-            is_folded=_is_folded(report) if has_aggregates else None,
+            is_folded=report.ranges["name"].n_unique() > MOST_NAMES if has_aggregates else None,
         ),
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
@@ -272,7 +291,7 @@ def _build_part(
             ),
             **(training.frames if training else {}),
             **frames,
-            **_list_shown(report, options),
+            **({FRAME: list_mpi_messages(report)} if "mpi" in options.show else {}),
         },
-        encoded=encoded,
+        encoded=Encoded(report_id=report.fingerprint, base_ns=0, tracks=[], subtracks=[]),
     )

@@ -13,8 +13,7 @@ from nsys_pp.frames.training import HOST_CAUSES, Training
 from nsys_pp.model.contents import name_option
 from nsys_pp.read import is_part
 from nsys_pp.run.hosts import read_host_times
-from nsys_pp.run.metrics import read_clock_sums, read_metric_sums
-from nsys_pp.run.network import read_network_sums
+from nsys_pp.run.metrics import read_clock_sums, read_metric_sums, read_network_sums
 from nsys_pp.run.run import Run
 
 _OF_HOSTS = frozenset({"os_calls", "cpu_samples", "thread_switches"})

@@ -19,7 +19,7 @@ from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
 from nsys_pp.run.batch import Batch, Skipped, leave_out_odd
 from nsys_pp.run.clocks import Clocks, align_inputs
-from nsys_pp.run.inputs import Input, drop_repeated
+from nsys_pp.run.inputs import Input, collect_parts, drop_repeated
 from nsys_pp.run.options import (
     RunOptions,
     parse_clock,
@@ -31,7 +31,6 @@ from nsys_pp.run.options import (
     parse_steps,
     report_progress,
 )
-from nsys_pp.run.row_counts import collect_parts
 from nsys_pp.run.run_training import Captures, NumberedSteps, find_captures, find_training, number_run
 
 JointStage = Literal["clocks", "numbered_steps", "training"]

@@ -15,7 +15,7 @@ import nsys_pp
 from nsys_pp.frames.part import METRIC_FRAMES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
-from nsys_pp.run import network as part_network
+from nsys_pp.run import metrics as part_network
 from tests.cli.calls import call as run_command
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
@@ -129,8 +129,8 @@ def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
 def test_parts_of_many_samples_are_bounded(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_network, "_FEWEST_WINDOWS", 50)
-    monkeypatch.setattr(part_network, "MOST_WINDOWS", 9 * 1000)
+    monkeypatch.setattr(part_network, "_FEWEST_NETWORK_WINDOWS", 50)
+    monkeypatch.setattr(part_network, "MOST_NETWORK_WINDOWS", 9 * 1000)
     report = recorded / "node2" / "rank0.sqlite"
     nsys_pp.extract(report, tmp_path / "report.nspart")
     windows = read_part(tmp_path / "report.nspart", (), version="", optional=METRIC_FRAMES).frames[
