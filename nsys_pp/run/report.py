@@ -24,7 +24,7 @@ from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
 from nsys_pp.projection.ranges import OPS
-from nsys_pp.read import keep_last_file, read_report
+from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.run.hosts import list_bubble_hosts
 from nsys_pp.run.inputs import IDENTITY_FRAMES, count_report_rows
@@ -75,28 +75,27 @@ def draw_part(
     if with_tables:
         groups |= GROUPS | {"metric_sums", "network_sums"}
     enter_stage("reading", 0.0, 0.3)
-    with keep_last_file():
-        report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
-        enter_stage("projecting", 0.4, 0.5)
-        links = find_links(report, options.scope)
-        projections = project(report, options, links)
-        enter_stage("finding jobs", 0.5, 0.6)
-        training = describe_training(
-            report,
-            projections=projections,
-            links=links,
-            options=options,
-            with_tables=with_tables,
-            nsys=nsys,
-        )
-        frames = {"row_counts": _count_rows(report, options, links, projections)}
-        if with_tables:
-            frames |= _aggregate(report, projections, links, training, options)
-            frames |= summarise_for_part(report, training.frames["steps"])
-            frames |= summarise_network(report, links)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the first reading has warned
-                frames["bubble_hosts"] = list_bubble_hosts(path, training.frames, nsys=nsys, report=report)
+    report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
+    enter_stage("projecting", 0.4, 0.5)
+    links = find_links(report, options.scope)
+    projections = project(report, options, links)
+    enter_stage("finding jobs", 0.5, 0.6)
+    training = describe_training(
+        report,
+        projections=projections,
+        links=links,
+        options=options,
+        with_tables=with_tables,
+        nsys=nsys,
+    )
+    frames = {"row_counts": _count_rows(report, options, links, projections)}
+    if with_tables:
+        frames |= _aggregate(report, projections, links, training, options)
+        frames |= summarise_for_part(report, training.frames["steps"])
+        frames |= summarise_network(report, links)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first reading has warned
+            frames["bubble_hosts"] = list_bubble_hosts(path, training.frames, nsys=nsys, report=report)
     part = _build_part(report, options, links, training, frames)
     enter_stage("drawing", 0.6, 0.7)
     return part, draw(report, projections, options, job_ranges=training.job_ranges)
