@@ -20,9 +20,9 @@ from nsys_pp.arrays.columns import (
     pack,
     whole_numbers,
 )
+from nsys_pp.arrays.intervals import intersect, unite
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_pairs
-from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.conform import conform
@@ -1009,48 +1009,13 @@ def measure_unexplained(jobs: pl.DataFrame, compute_segments: pl.DataFrame) -> f
             start_ns=pl.col("start_ns").filter(is_scheduled).min(), end_ns=pl.coalesce(updates.min(), last_ns)
         )
         .drop_nulls()
-        .sort("lane", "start_ns")
     )
-    if spans.is_empty() or compute_segments.is_empty():
-        return None
-    segments = _place_lanes(compute_segments, spans)
-    start, end = _place_lanes(spans, spans)
-    jobs_start, jobs_end = _place_lanes(ran, spans)
-    covered = running_maximum(np.zeros(len(jobs_end), dtype=np.int64), jobs_end)
-    jobs_start = np.maximum(
-        jobs_start, np.append(jobs_start[:1], covered[:-1])
-    )  # the rest of overlapping jobs
-    in_jobs = (jobs_start, np.maximum(jobs_start, jobs_end))
-    total = int((_sum_until(segments, end) - _sum_until(segments, start)).sum())
-    explained = int((_sum_common(segments, in_jobs, end) - _sum_common(segments, in_jobs, start)).sum())
-    return (total - explained) / total if total else None
+    inside = intersect(*_list_intervals(compute_segments), unite(*_list_intervals(spans)))
+    lane = whole_numbers(compute_segments["lane"])[inside.row]
+    explained = intersect(lane, inside.start, inside.end, unite(*_list_intervals(ran)))
+    total, of_jobs = (int((parts.end - parts.start).sum()) for parts in (inside, explained))
+    return (total - of_jobs) / total if total else None
 
 
-def _place_lanes(frame: pl.DataFrame, spans: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return starts and ends by lane and start on one line: lanes of `spans` follow each other."""
-    least, most = int(spans["start_ns"].min()), int(spans["end_ns"].max())  # type: ignore[arg-type]
-    inside = frame.filter(pl.col("end_ns") > least, pl.col("start_ns") < most).sort("lane", "start_ns")
-    shift = whole_numbers(inside["lane"]) * (most - least + 1) - least
-    start, end = (inside[name].to_numpy() for name in ("start_ns", "end_ns"))
-    return start.clip(least, most) + shift, end.clip(least, most) + shift
-
-
-def _sum_until(segments: tuple[Int64s, Int64s], times: Int64s) -> Int64s:
-    """Sum the lengths of segments, in order and apart, up to each time."""
-    start, end = segments
-    before = np.append(0, np.cumsum(end - start))
-    row = np.searchsorted(start, times, side="right") - 1
-    part = np.minimum(times, np.append(end, 0)[row]) - np.append(start, 0)[row]
-    sums: Int64s = np.where(row >= 0, before[row] + part, 0)
-    return sums
-
-
-def _sum_common(segments: tuple[Int64s, Int64s], jobs: tuple[Int64s, Int64s], times: Int64s) -> Int64s:
-    """Sum the lengths that segments and jobs have in common, up to each time; both are in order and apart."""
-    start, end = jobs
-    before = np.append(0, np.cumsum(_sum_until(segments, end) - _sum_until(segments, start)))
-    row = np.searchsorted(start, times, side="right") - 1
-    until = np.minimum(times, np.append(end, 0)[row])
-    part = _sum_until(segments, until) - _sum_until(segments, np.append(start, 0)[row])
-    sums: Int64s = np.where(row >= 0, before[row] + part, 0)
-    return sums
+def _list_intervals(frame: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
+    return whole_numbers(frame["lane"]), frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
