@@ -42,7 +42,7 @@ def build_lanes(
     """List the GPU processes of all reports, and find their stages.
 
     Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
-    known, they are from the peers of messages, where NCCL recorded them (`_find_stages_of_peers`); else from the order of the
+    known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from the order of the
     first forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only if one number
     of stages fits the ranks.
 
@@ -71,7 +71,7 @@ def build_lanes(
     missing = list_missing_ranks(named)
     by_peer = working.select(*_KEYS, "stage").clear()
     if named["stage"].count() == 0 and messages is not None and not missing:
-        by_peer = _find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
+        by_peer = find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
     if len(by_peer):
         named = _join(named.drop("stage"), by_peer).with_columns(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
@@ -229,7 +229,7 @@ def _find_stages_of_first_forwards(
     sizes = np.bincount(stage)
     inferred = "stages is inferred from when GPUs begin their first forwards"
     if missing:
-        grid = _find_rank_grid(staged, len(missing)) if is_known and is_clear else None
+        grid = find_rank_grid(staged, len(missing)) if is_known and is_clear else None
         reason = _describe_missing(missing)
         if grid is not None:
             count = grid["stage_count"][0]
@@ -276,7 +276,7 @@ def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[Int64s, bool]:
     return stage, is_clear
 
 
-def _find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | None:
+def find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | None:
     """Find the stages of a run with missing ranks: the one grid of ranks that agrees with the groups found.
 
     In a layout of any order, stage s has the ranks with `rank // stride % count == s`, for one stride and one count.
@@ -360,7 +360,7 @@ def _subtract_nearest(times: Int64s, reference: Int64s) -> Int64s:
     return after
 
 
-def _find_stages_of_peers(
+def find_stages_of_peers(
     lanes: pl.DataFrame, first_forwards: pl.DataFrame, messages: pl.DataFrame
 ) -> pl.DataFrame:
     """Find the stage of each lane by the lanes that its first forwards receive from.

@@ -1,3 +1,5 @@
+"""Numbers of steps that are the same on all lanes."""
+
 from __future__ import annotations
 
 import polars as pl
@@ -23,26 +25,6 @@ def steps(*rows: tuple[int, int, int, int, bool]) -> pl.DataFrame:
 
 def numbers(frame: pl.DataFrame) -> list[tuple[int, int, int]]:
     return number_steps(frame).rows()
-
-
-def test_numbers_in_names_are_kept() -> None:
-    found = steps((0, 10, 0, 9, True), (0, 12, 20, 29, True), (1, 12, 22, 31, True))
-    assert numbers(found) == [(0, 10, 10), (0, 12, 12), (1, 12, 12)]
-
-
-def test_captures_that_begin_in_different_steps_are_matched_by_time() -> None:
-    found = steps(
-        (0, 0, 100, 200, False),
-        (0, 1, 200, 300, False),
-        (1, 0, 10, 110, False),
-        (1, 1, 110, 210, False),
-        (1, 2, 210, 310, False),
-        (2, 0, 230, 330, False),
-        (2, 1, 330, 430, False),
-    )
-    assert numbers(found) == [
-        (0, 0, 1), (0, 1, 2), (1, 0, 0), (1, 1, 1), (1, 2, 2), (2, 0, 2), (2, 1, 3)
-    ]  # fmt: skip
 
 
 def test_each_capture_of_a_lane_is_matched_by_time() -> None:
@@ -145,11 +127,6 @@ def test_a_number_that_the_lane_has_already_is_given_to_no_other_step() -> None:
     )
     assert (1, 0, 10) not in numbers(found)
     assert [step for lane, step, _ in numbers(found) if lane == 1 and step != 0] == [10, 11]
-
-
-def test_lanes_that_share_no_time_stand_one_after_the_other() -> None:
-    found = steps((0, 0, 0, 10, False), (0, 1, 10, 20, False), (1, 0, 500, 510, False))
-    assert numbers(found) == [(0, 0, 0), (0, 1, 1), (1, 0, 2)]
 
 
 def test_every_frame_is_renumbered_alike_and_what_is_outside_stays_outside() -> None:

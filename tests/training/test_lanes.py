@@ -1,16 +1,26 @@
+"""Lanes and their stages, against simulated runs."""
+
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.training import JOBS, LANES, ROSTER_WITH_BOUNDS, STEPS, Training
-from nsys_pp.training.lanes import build_lanes
-from tests.training.scheduled_runs import RUNS, build_scheduled_run, fill_columns, simulate_run
+from nsys_pp.frames.training import GATHERED_FRAMES, JOBS, LANES, ROSTER_WITH_BOUNDS, STEPS, Training
+from nsys_pp.training.lanes import build_lanes, find_rank_grid, find_stages_of_peers
+from tests.training.scheduled_runs import RUNS, fill_columns, simulate_run
 
 _JOBS = build_schema({"report": pl.UInt32, **JOBS})
+
 _STEPS = build_schema({"report": pl.UInt32, **STEPS})
+
 _KEYS = ("report", "process_key", "device_id")
+
 KNOWN = ("stage", "replica", "tensor")
 
 
@@ -132,22 +142,6 @@ def test_virtual_stages_in_names_tell_stages(run: str) -> None:
     assert not notes
 
 
-def test_stages_in_names_tell_stages() -> None:
-    training = simulate_run(RUNS["gpipe"])
-    jobs = jobs_of(training).with_columns(stage=3 - pl.col("report").cast(pl.Int64))
-    lanes, _ = build_lanes(roster_of(training), jobs)
-    assert stages(lanes) == [3, 2, 1, 0]
-
-
-def test_captures_that_begin_in_different_steps_do_not_matter() -> None:
-    training = simulate_run("--schedule 1f1b --steps 4")
-    jobs = jobs_of(training).filter((pl.col("report") != 1) | (pl.col("step") > 11))
-    first = pl.col("step").min().over("report")
-    counted = jobs.with_columns(step=pl.col("step") - first)
-    lanes, _ = build_lanes(roster_of(training), counted)
-    assert stages(lanes) == true_stages(training)
-
-
 def test_steps_that_are_cut_do_not_count() -> None:
     training = simulate_run("--schedule 1f1b --steps 2")
     jobs = jobs_of(training).filter(
@@ -193,14 +187,6 @@ def test_lanes_of_one_clock_need_no_bounds() -> None:
     assert lanes.sort("rank")["stage"].to_list() == [0, 1, 2, 3]
 
 
-def test_clocks_of_different_groups_tell_no_stages() -> None:
-    training = simulate_run("--schedule 1f1b")
-    groups = roster_of(training, bound_ns=0).with_columns(clock_group=pl.col("rank").cast(pl.UInt32) // 2)
-    lanes, notes = build_lanes(groups, jobs_of(training))
-    assert lanes["stage"].null_count() == len(lanes)
-    assert "clocks are not known well enough" in notes[0]
-
-
 def delay_replica(training: Training, share: float) -> pl.DataFrame:
     """Return the jobs of a run whose second replica begins later, by a share of a forward."""
     late = training.lanes.filter(replica=1)["report"].implode()
@@ -217,14 +203,6 @@ def test_replicas_that_begin_at_different_times_are_no_stages(share: float) -> N
     lanes, notes = build_lanes(roster_of(training), delay_replica(training, share))
     assert lanes["stage"].null_count() == len(lanes)
     assert "groups of one size" in notes[0]
-
-
-@pytest.mark.parametrize("share", [0.3, 0.6])
-def test_a_stage_begins_after_a_forward_of_the_previous_stage(share: float) -> None:
-    """A replica that is late by less than a forward cannot be of a later stage."""
-    training = simulate_run("--schedule 1f1b --dp 2 --jitter 0")
-    lanes, _ = build_lanes(roster_of(training), delay_replica(training, share))
-    assert stages(lanes) == true_stages(training)
 
 
 def test_a_lane_without_jobs_has_no_stage_and_stands_last() -> None:
@@ -281,21 +259,6 @@ def test_labels_are_short_and_unique() -> None:
     ]
 
 
-def test_no_reports_no_lanes() -> None:
-    lanes, notes = build_lanes(ROSTER_WITH_BOUNDS.to_frame(), _JOBS.to_frame())
-    assert lanes.equals(LANES.to_frame())
-    assert not notes
-
-
-def test_one_lane_alone_has_no_stage() -> None:
-    training = build_scheduled_run("1f1b", stages=1, micro_batches=4)
-    found = roster([{"rank": 0}])
-    jobs = fill_columns(training.jobs.with_columns(report=0, process_key=1, device_id=0), _JOBS)
-    lanes, notes = build_lanes(found, jobs)
-    assert lanes["stage"].to_list() == [None]
-    assert not notes
-
-
 @pytest.mark.parametrize(
     ("gone", "bound_ns", "why"),
     [
@@ -337,3 +300,154 @@ def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
     found = roster_of(training).with_columns(rank=pl.when(pl.col("rank") != 1).then("rank"))
     lanes, _ = build_lanes(found, jobs_of(training))
     assert stages(lanes) == true_stages(training)
+
+
+_LANES = build_schema({**_KEYS, "rank": pl.Int64})
+
+_FIRST_FORWARDS = build_schema({**_KEYS, "step": pl.Int64, "start_ns": pl.Int64, "host_end_ns": pl.Int64})
+
+_STEP_NS, _FORWARD_NS, _PAUSE_NS = 10_000, 1_000, 100
+
+Message = tuple[int, str, int, int]  # lane, verb, peer lane, time in the step
+
+
+def list_messages(chains: list[list[int]], *, is_ring: bool) -> list[Message]:
+    """List the messages of one micro-batch: activations along each chain of lanes, gradients back; a ring also around its ends."""
+    messages: list[Message] = []
+    for chain in chains:
+        edges = list(itertools.pairwise(chain))
+        for before, (sender, receiver) in enumerate([*edges, *([(chain[-1], chain[0])] if is_ring else [])]):
+            sent = (before + 1) * _FORWARD_NS
+            messages += [(sender, "send", receiver, sent), (receiver, "receive", sender, sent)]
+            back = _STEP_NS // 2 + (len(chain) - before) * _FORWARD_NS // 2
+            messages += [(receiver, "send", sender, back), (sender, "receive", receiver, back)]
+    return messages
+
+
+def find(
+    chains: list[list[int]],
+    messages: Iterable[Message],
+    *,
+    steps: int = 3,
+    is_paired: bool = False,
+    ranks: list[int | None] | None = None,
+    starts: Callable[[int], int] = lambda stage: stage * _FORWARD_NS + 2 * _PAUSE_NS,
+) -> dict[int, int]:
+    """Return the stage found of each lane; `is_paired`: a communicator for each two lanes, else for each chain."""
+    stage_of = {lane: stage for chain in chains for stage, lane in enumerate(chain)}
+    chain_of = {lane: number for number, chain in enumerate(chains) for lane in chain}
+    ranks = ranks or list(range(len(stage_of)))
+    keys = {"process_key": 1, "device_id": 0}
+    lanes = pl.DataFrame([{**keys, "report": lane, "rank": ranks[lane]} for lane in sorted(stage_of)])
+    first_forwards = pl.DataFrame(
+        [
+            {
+                **keys,
+                "report": lane,
+                "step": step,
+                "start_ns": step * _STEP_NS + starts(stage),
+                "host_end_ns": step * _STEP_NS + starts(stage) + _FORWARD_NS,
+            }
+            for lane, stage in stage_of.items()
+            for step in range(steps)
+        ]
+    )
+    rows = []
+    for lane, verb, peer, at in messages:
+        members = sorted((lane, peer)) if is_paired else sorted(chains[chain_of[lane]])
+        if peer not in members:
+            members = sorted((lane, peer))
+        for step in range(steps):
+            rows.append(
+                {
+                    **keys,
+                    "report": lane,
+                    "step": step,
+                    "verb": verb,
+                    "communicator": hash(tuple(members)) % 2**63,
+                    "peer": members.index(peer),
+                    "launch_ns": step * _STEP_NS + at - _PAUSE_NS,
+                    "start_ns": step * _STEP_NS + at - _PAUSE_NS,
+                    "end_ns": step * _STEP_NS + at + _PAUSE_NS,
+                }
+            )
+    found = find_stages_of_peers(
+        fill_columns(lanes, _LANES),
+        fill_columns(first_forwards, _FIRST_FORWARDS),
+        fill_columns(pl.DataFrame(rows, infer_schema_length=None), GATHERED_FRAMES["messages"]),
+    )
+    return dict(found.select("report", "stage").iter_rows())
+
+
+@given(
+    pp=st.integers(2, 6), replicas=st.integers(1, 4), is_ring=st.booleans(), is_paired=st.booleans(),
+    is_spread=st.booleans(),
+)  # fmt: skip
+def test_stages_of_pipelines_are_found(
+    pp: int, replicas: int, is_ring: bool, is_paired: bool, is_spread: bool
+) -> None:
+    """Interleaved pipelines are rings; ranks are laid out along the pipeline, or across it."""
+    numbers = range(pp * replicas)
+    chains = [list(numbers[first::replicas]) if is_spread else list(numbers[first * pp : (first + 1) * pp])
+              for first in range(replicas)]  # fmt: skip
+    is_ring = is_ring and pp > 2  # of two stages, a message around the ends is one between neighbours
+    found = find(chains, list_messages(chains, is_ring=is_ring), is_paired=is_paired)
+    assert found == {lane: stage for chain in chains for stage, lane in enumerate(chain)}
+
+
+PAIR = [[0, 1], [2, 3]]
+
+
+def test_an_exchange_within_a_stage_is_no_pipeline() -> None:
+    """As of ring attention: both lanes begin their forward, then each receives from the other."""
+    ring = [
+        (lane, verb, peer, 2 * _FORWARD_NS)
+        for pair in PAIR
+        for lane, peer in (pair, pair[::-1])
+        for verb in ("send", "receive")
+    ]
+    assert find(PAIR, ring) == {}
+    assert find(PAIR, ring, starts=lambda _: 5 * _FORWARD_NS) == {}  # both before their forward
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        (0, "send", 2, 4_000),  # between pipelines
+        (0, "receive", 2, 4_000),
+    ],
+)
+def test_messages_between_pipelines_leave_stages_unknown(extra: Message) -> None:
+    lane, verb, peer, at = extra
+    opposite = (peer, "receive" if verb == "send" else "send", lane, at)
+    assert find(PAIR, list_messages(PAIR, is_ring=False))
+    assert find(PAIR, [*list_messages(PAIR, is_ring=False), extra, opposite]) == {}
+
+
+def test_unknown_ranks_and_missing_messages_leave_stages_unknown() -> None:
+    messages = list_messages(PAIR, is_ring=False)
+    assert find(PAIR, messages, ranks=[0, None, 2, 3]) == {}
+    assert find(PAIR, messages[:4]) == {}  # the second pipeline has none
+    assert find(PAIR, [message for message in messages if message[:2] != (1, "receive")]) == {}
+
+
+@given(
+    stride=st.integers(1, 4),
+    count=st.integers(1, 6),
+    outer=st.integers(1, 4),
+    data=st.data(),
+)
+def test_a_grid_of_ranks_has_the_true_stages_or_none(
+    stride: int, count: int, outer: int, data: st.DataObject
+) -> None:
+    size = stride * count * outer
+    gone = data.draw(st.sets(st.integers(0, size - 1), max_size=size - 1))
+    ranks = [rank for rank in range(size) if rank not in gone]
+    true = [rank // stride % count for rank in ranks]
+    groups = [sorted(set(true)).index(stage) for stage in true]
+    grid = find_rank_grid(pl.DataFrame({"rank": ranks, "stage": groups}), len(gone))
+    if grid is not None:
+        assert grid["stage"].to_list() == true
+        assert grid["stage_count"].unique().to_list() == [count]
+    else:
+        assert len(gone) > 1 or size < 3  # one missing rank leaves no doubt

@@ -1,4 +1,4 @@
-"""Jobs made of the cadence of messages, against the jobs that the simulator ran."""
+"""Jobs that messages imply, against the simulator's."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Ideal steps, against formulas and their definition in plain loops."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -45,14 +47,6 @@ def test_equal_jobs_have_the_bubble_of_the_formula(
     expected = (stages - 1) / (chunks * micro_batches + stages - 1)
     assert bubbles["bubble_fraction"].to_list() == pytest.approx([expected] * len(training.steps))
     assert bubbles["busy_ns"].to_list() == [2 * 900 * chunks * micro_batches] * len(training.steps)
-
-
-def test_halved_backwards_have_the_smaller_bubble_of_zb_h1() -> None:
-    """(p-1)(F+B-W) of 1F1B's (p-1)(F+B+W), with F = B = W: a third."""
-    stages, micro_batches = 4, 12
-    training = resolved(build_scheduled_run("zb-h1", stages=stages, micro_batches=micro_batches))
-    bubbles = ideal_bubbles(ideal_of(training)[0])
-    assert bubbles["bubble_ns"].to_list() == [(stages - 1) * 900] * len(training.steps)
 
 
 def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]:
@@ -120,19 +114,6 @@ def test_jobs_run_again_as_defined(run: str) -> None:
     assert ideal.equals(ideal.sort("lane", "start_ns"))
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_the_ideal_bubble_is_smaller_than_the_true_one(run: str) -> None:
-    training = resolved(simulate_run(RUNS[run]))
-    ideal = ideal_bubbles(ideal_of(training)[0])
-    length = pl.col("end_ns") - pl.col("start_ns")
-    true = training.lane_states.group_by("lane", "step").agg(
-        true_ns=length.filter(~pl.col("cause").is_in(["compute", "pause"])).sum()
-    )
-    both = ideal.join(true, on=["lane", "step"])
-    assert len(both) == len(ideal) == len(training.steps)
-    assert (both["bubble_ns"] < both["true_ns"]).all()
-
-
 def test_the_optimizer_comes_last() -> None:
     training = build_scheduled_run("1f1b", stages=2, micro_batches=2, steps=1)
     first = training.jobs.filter((pl.col("micro_batch") == 0) & (pl.col("kind") == "forward"))
@@ -151,14 +132,6 @@ def test_the_optimizer_comes_last() -> None:
         updates["end_ns"].to_list()
         == ideal.group_by("lane").agg(pl.col("end_ns").max()).sort("lane")["end_ns"].to_list()
     )
-
-
-def test_steps_that_are_cut_are_left_out() -> None:
-    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
-    steps = training.steps.with_columns(is_partial=(pl.col("step") == 1) & (pl.col("lane") == 0))
-    ideal, notes = ideal_of(replace(training, steps=steps))
-    assert ideal["step"].unique().to_list() == [0]
-    assert not notes
 
 
 def test_steps_of_which_a_job_is_missing_or_unknown_have_no_ideal() -> None:
@@ -205,12 +178,6 @@ def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:
     assert notes == [
         "the ideal of 1 step is of 1 of 2 pipelines: some forwards and backwards of the others are unknown or missing"
     ]
-
-
-def test_lanes_of_unknown_replicas_work_together_in_order() -> None:
-    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4, replicas=2))
-    unknown = training.lanes.with_columns(replica=pl.lit(None, pl.Int64))
-    assert ideal_of(replace(training, lanes=unknown))[0].equals(ideal_of(training)[0])
 
 
 def test_the_ideal_of_nothing_is_nothing() -> None:
