@@ -88,9 +88,10 @@ def build_lane_states(
 ) -> pl.DataFrame:
     """Build the states of each lane at every moment of every step.
 
-    While a message or collective runs, the cause is that its peers have not begun theirs, until the start of the last
-    peer, and then its transfer; where that start is not known, or the error of the clocks leaves most of the operation
-    open, or another peer may begin later, it is either of the two. `nsys_pp.frames.training` defines all causes.
+    While a message or collective runs, the cause is that its peers have not begun theirs, until the start of
+    the last peer, and then its transfer; where that start is not known, or the error of the clocks leaves
+    most of the operation open, or another peer may begin later, it is either of the two.
+    `nsys_pp.frames.training` defines all causes.
 
     Args:
         lanes: `LANES`.
@@ -218,7 +219,7 @@ def _find_steps(steps: pl.DataFrame, rows: pl.DataFrame) -> Int64s:
 
 
 def _split_waits(waits: pl.DataFrame) -> pl.DataFrame:
-    """Split the waits for messages and collectives at the start of the peer's kernel, where it is known well enough."""
+    """Split the waits for messages and collectives at the start of the peer's kernel, if it is well known."""
     start, end = pl.col("need_start_ns"), pl.col("need_end_ns")
     first, last = (pl.col("peer_start_ns") + sign * pl.col("bound_ns") for sign in (-1, 1))
     open_ns = last.clip(start, end) - first.clip(start, end)
@@ -273,7 +274,8 @@ def _find_position_changes(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> tup
     """Find the changes of position inside each state: first backward and end of the last forward of its step.
 
     Returns:
-        Start of the steady position, start of the cool-down, and mask of states in steps with forwards or backwards.
+        Start of the steady position, start of the cool-down, and mask of states in steps with forwards or
+        backwards.
     """
     is_backward = pl.col("kind").is_in(["backward", "forward_backward"])
     is_forward = pl.col("kind").is_in(["forward", "forward_backward"])

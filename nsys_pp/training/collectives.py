@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, numbers
-from nsys_pp.arrays.order import combine_keys, order_rows
-from nsys_pp.arrays.records import join_rows, select_rows
+from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
+from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import CLOCK, SKEW_NS, number_comparable, relative_bound
+from nsys_pp.frames.clock import SKEW_NS, number_comparable, relative_bound
 from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.conform import build_schema, conform
 
 MAX_BOUND_NS = 250_000
 """Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
@@ -51,14 +49,18 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         least = most.group_by("stream").agg(pl.col(name).min(), pl.col("sampled").first())
         # Few collectives may be close together by chance; other streams show the usual distance.
         usual_ns = least.filter(pl.col("sampled") >= _ENOUGH)[name].median()
-        of_few = SKEW_NS / pl.col("sampled") if usual_ns is None else pl.lit(4 * usual_ns)  # type: ignore[operator]
+        # type: ignore[operator]
+        of_few = SKEW_NS / pl.col("sampled") if usual_ns is None else pl.lit(4 * usual_ns)
         margin = pl.when(pl.col("sampled") < _ENOUGH).then(of_few).otherwise(0)
         most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS + margin)
     return pl.concat([same_communicator, most.select("stream", "other")])
 
 
 def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
-    """List the streams that may have further members, on clocks that are not known well enough: stream, is_hidden."""
+    """List the streams that may have further members, on clocks that are not known well enough.
+
+    Stream, is_hidden.
+    """
     streams = (
         _list_streams(events).filter(pl.col("communicator").is_null()).select("stream", "name", *_CLOCKS)
     )
@@ -86,7 +88,8 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         captured: As in `pair_members`.
 
     Returns:
-        stream, other, of streams whose collectives mostly end together: apart_ns (usual distance of the ends, without the error of
+        stream, other, of streams whose collectives mostly end together: apart_ns (usual distance of the ends,
+            without the error of
         the clocks), spread_ns (of these distances), sampled (number of compared collectives).
     """
     _, name = find_distinct(numbers(events["name"]))
@@ -188,13 +191,16 @@ def _compare(
 
 
 def _sum_middles(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
-    """Return the sum of the two middle values of each group, twice its median; no group is empty, and values are small."""
+    """Return the sum of the two middle values of each group, twice its median.
+
+    No group is empty, and values are small.
+    """
     if not len(values):
         return np.zeros(len(count), np.int64)
     first = np.cumsum(count) - count
     least, span = int(values.min()), int(values.max()) - int(values.min()) + 1
-    # distances are small: one number of group and distance sorts several times as fast as rows; these are mostly by group,
-    # which a stable sort recognises
+    # distances are small: one number of group and distance sorts several times as fast as rows; these are
+    # mostly by group, which a stable sort recognises
     ordered = np.sort(group * span + (values - least), kind="stable")
     low, high = ordered[first + (count - 1) // 2], ordered[first + count // 2]
     middles: Int64s = low + high - 2 * (np.arange(len(count)) * span - least)
@@ -203,9 +209,6 @@ def _sum_middles(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
 
 _CHANNEL = ["lane", "channel", "name", "communicator"]
 _NEED = ("need_start_ns", "need_end_ns")
-_NONE = -(1 << 40)  # no shift of ordinals
-_MOST_LANES = 1 << 32
-
 LAST_MEMBERS = build_schema(
     {  # one row per collective of which a member is found
         "lane": pl.UInt32,
@@ -217,6 +220,23 @@ LAST_MEMBERS = build_schema(
         "is_complete": pl.Boolean,  # no further member is in the reports
     },
     name="LAST_MEMBERS",
+)
+
+
+_REQUESTED = (
+    *("request", "stream", "ordinal", "need_start_ns", "need_end_ns"),
+    *("clock", "bound_ns", "clock_set"),
+)
+_LAST = build_schema(
+    {  # one row per request of which a member is found
+        "request": pl.UInt32,
+        "peer_start_ns": pl.Int64,
+        "waits_for": pl.UInt32,
+        "its_clock": pl.UInt32,
+        "its_bound": pl.Int64,
+        "member_count": pl.UInt32,
+    },
+    name="_LAST",
 )
 
 
@@ -232,82 +252,38 @@ def find_last_members(
         needed: lane, need_start_ns, need_end_ns of collectives.
         lanes: `LANES`.
         anchors: `LANE_ANCHORS`.
-        kind: Kind of the anchors that are needed: an exchange of all with all ("send_receive") ends on all members
-            together, like a collective.
+        kind: Kind of the anchors that are needed: an exchange of all with all ("send_receive") ends on all
+            members together, like a collective.
     """
     of_kind = anchors.filter(pl.col("kind") == kind)
     if of_kind.is_empty() or needed.is_empty():
         return LAST_MEMBERS.to_frame()
     events = _list_events(of_kind, lanes)
     captured = anchors.group_by("lane").agg(first_ns=pl.col("start_ns").min(), last_ns=pl.col("end_ns").max())
-    members = pair_members(events, captured)
+    members = pair_members(events, captured).sort("stream", maintain_order=True)
     requested = needed.join(
         events, left_on=["lane", *_NEED], right_on=["lane", "start_ns", "end_ns"], maintain_order="left"
+    ).with_row_index("request")
+    counts = np.bincount(numbers(requested["stream"]), minlength=len(events))
+    own = numbers(members["stream"])
+    last = pl.concat(
+        [
+            _LAST.to_frame(),
+            *(
+                _find_last(members[block], requested, events)
+                for block in divide_groups(own, counts[own], _BLOCK_ROWS)
+            ),
+        ]
     )
-    stream = numbers(requested["stream"])
-    last = _find_last(
-        _Requests(
-            stream=stream,
-            ordinal=numbers(requested["ordinal"]),
-            start=numbers(requested["need_start_ns"]),
-            end=numbers(requested["need_end_ns"]),
-        ),
-        (numbers(members["stream"]), numbers(members["other"])),
-        _read_events(events, lanes),
+    known = members.group_by("stream").agg(known_count=pl.len())
+    found = requested.join(last, on="request", maintain_order="left").join(
+        known, on="stream", maintain_order="left"
     )
-    size = int(numbers(events["stream"]).max()) + 1
-    known_count = np.bincount(numbers(members["stream"]), minlength=size)
-    is_hidden = np.zeros(size, np.bool_)
-    is_hidden[numbers(list_hidden(events)["stream"])] = True
-    of_last = stream[last.request]
-    is_complete = (last.member_count == known_count[of_last]) & ~is_hidden[of_last]
-    rows = requested[["lane", *_NEED]][last.request]
-    found = {
-        "peer_start_ns": last.began,
-        "bound_ns": _relate_clocks(lanes, numbers(rows["lane"]), last.lane),
-        "waits_for": last.lane.astype(np.uint32),
-        "is_complete": is_complete,
-    }
-    return rows.hstack([pl.Series(name, values) for name, values in found.items()])
-
-
-class _Requests(Struct, frozen=True, kw_only=True):
-    """Collectives whose last member is wanted."""
-
-    stream: Int64s
-    ordinal: Int64s  # in its stream
-    start: Int64s
-    end: Int64s
-
-
-class _Events(Struct, frozen=True, kw_only=True):
-    """Collectives by stream, then ordinal, with the clocks of their lanes."""
-
-    stream: Int64s
-    lane: Int64s
-    start: Int64s
-    end: Int64s
-    clock: Int64s
-    bound: Int64s  # 0 where unknown
-    relation: Int64s  # times of lanes with the same number can be compared
-    first: Int64s  # row of the first event of each stream
-    by_end: Int64s  # rows by stream, then end
-
-
-class _Matches(Struct, frozen=True, kw_only=True):
-    """Kernels of other members."""
-
-    request: Int64s
-    event: Int64s
-
-
-class _Last(Struct, frozen=True, kw_only=True):
-    """The last member of each request that has one."""
-
-    request: Int64s
-    began: Int64s
-    lane: Int64s
-    member_count: Int64s
+    found = found.join(list_hidden(events), on="stream", how="left", maintain_order="left")
+    return found.with_columns(
+        bound_ns=_sum_bounds(),
+        is_complete=(pl.col("member_count") == pl.col("known_count")) & pl.col("is_hidden").is_null(),
+    ).pipe(conform, LAST_MEMBERS)
 
 
 def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
@@ -317,187 +293,72 @@ def _list_events(anchors: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     )
     keyed = anchors.join(clocks, on="lane", maintain_order="left")
     streams = keyed.select(_CHANNEL).unique(maintain_order=True).with_row_index("stream")
-    # by start, so that equal rows of two streams keep a fixed order
     keyed = keyed.join(streams, on=_CHANNEL, nulls_equal=True, maintain_order="left").select(
         "stream", "lane", "name", "communicator", "start_ns", "end_ns", "clock", "bound_ns", "clock_set"
     )
-    stream, start = numbers(keyed["stream"]), numbers(keyed["start_ns"])
-    order = order_rows(stream, start)
-    count = np.bincount(stream)
-    ordinal = np.empty(len(order), np.int64)
-    ordinal[order] = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
-    by_end = np.lexsort((start, numbers(keyed["end_ns"])))
-    events: pl.DataFrame = keyed.hstack([pl.Series("ordinal", ordinal)])[by_end]
-    return events
-
-
-def _read_events(events: pl.DataFrame, lanes: pl.DataFrame) -> _Events:
-    stream, ordinal = (numbers(events[name]) for name in ("stream", "ordinal"))
-    order = order_rows(stream, ordinal)
-    count = np.bincount(stream)
-    columns = {"lane": "lane", "start": "start_ns", "end": "end_ns", "clock": "clock", "bound": "bound_ns"}
-    arrays = {name: numbers(events[column])[order] for name, column in columns.items()}
-    relation = np.full(int(numbers(lanes["lane"]).max()) + 1, -1)
-    relation[numbers(lanes["lane"])] = _number_relations(lanes)
-    return _Events(
-        stream=stream[order],
-        **arrays,
-        relation=relation[arrays["lane"]],
-        first=np.cumsum(count) - count,
-        by_end=_invert(order)[np.argsort(stream, kind="stable")],
+    # by start, so that equal rows of two streams keep a fixed order
+    numbered = keyed.sort("start_ns", maintain_order=True).with_columns(
+        ordinal=pl.int_range(pl.len()).over("stream")
     )
+    return numbered.sort("end_ns", maintain_order=True)
 
 
-def _number_relations(lanes: pl.DataFrame) -> Int64s:
-    """Number the groups of clocks with known bounds, from 0; -1 for other clocks."""
-    _, group, bound = (numbers(lanes[name]) for name in CLOCK)
-    return np.where((group == NEVER) | (bound == NEVER), -1, group)
-
-
-def _relate_clocks(lanes: pl.DataFrame, own: Int64s, other: Int64s) -> Int64s:
-    """Return the errors of times of lanes on the clocks of others, which can be compared: 0 on one clock."""
-    size = int(numbers(lanes["lane"]).max()) + 1
-    clock, bound = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    clock[numbers(lanes["lane"])] = numbers(lanes["clock"])
-    bound[numbers(lanes["lane"])] = numbers(lanes["bound_ns"].fill_null(0))
-    return np.where(clock[own] == clock[other], 0, bound[own] + bound[other])
-
-
-def _invert(order: Int64s) -> Int64s:
-    """Return the position of each row in an order."""
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    return position
-
-
-def _find_last(requests: _Requests, members: tuple[Int64s, Int64s], events: _Events) -> _Last:
-    """Find the last member of each request: of members that began together, the first lane.
-
-    Args:
-        requests: The collectives.
-        members: Streams, and for each another stream with the same collectives.
-        events: All collectives.
-    """
-    asked = order_rows(requests.stream, requests.ordinal)
-    counts = np.bincount(requests.stream, minlength=len(events.first))
-    since = np.cumsum(counts) - counts
-    by_stream = np.argsort(members[0], kind="stable")
-    own, other = members[0][by_stream], members[1][by_stream]
-    parts = [
-        _match_block(requests, own[block], other[block], asked, since, counts, events)
-        for block in divide_groups(own, counts[own], _BLOCK_ROWS)
-    ]
-    nothing = np.zeros(0, np.int64)
-    return join_rows(_Last(request=nothing, began=nothing, lane=nothing, member_count=nothing), *parts)
-
-
-def _match_block(
-    requests: _Requests,
-    own: Int64s,
-    other: Int64s,
-    asked: Int64s,
-    since: Int64s,
-    counts: Int64s,
-    events: _Events,
-) -> _Last:
-    """Match the requests of some streams with all other members, and find the last one.
-
-    Args:
-        requests: The collectives.
-        own: Stream of each pair of streams.
-        other: Its other stream.
-        asked: Requests by stream and ordinal.
-        since: First of these of each stream.
-        counts: Number of these of each stream.
-        events: All collectives.
-    """
-    pair = np.repeat(np.arange(len(own)), counts[own])
-    request = asked[expand_windows(since[own], since[own] + counts[own])]
-    matches = _match_members(requests, request, pair, own, other, events)
-    mine = events.first[requests.stream[matches.request]]
-    is_same = events.clock[mine] == events.clock[matches.event]
-    relation = events.relation[matches.event]
-    matches = select_rows(matches, is_same | ((relation >= 0) & (relation == events.relation[mine])))
-    request, began, lane = matches.request, events.start[matches.event], events.lane[matches.event]
-    size = len(requests.stream)
-    member_count, latest = np.bincount(request, minlength=size), np.full(size, NEVER)
-    np.maximum.at(latest, request, began)
-    is_last, first_lane = began == latest[request], np.full(size, _MOST_LANES)
-    np.minimum.at(first_lane, request[is_last], lane[is_last])
-    found = np.flatnonzero(member_count)
-    return _Last(request=found, began=latest[found], lane=first_lane[found], member_count=member_count[found])
-
-
-def _match_members(
-    requests: _Requests, request: Int64s, pair: Int64s, own: Int64s, other: Int64s, events: _Events
-) -> _Matches:
-    """Match collectives with the kernels of other members: by their ends, else by their order in both streams.
-
-    A few members end much later than others. Such a collective is as far after (or before) the last (or next) matched
-    collective of its stream as that of the other member in the other stream.
-
-    Args:
-        requests: The collectives.
-        request: Collective of each row, by pair, then ordinal.
-        pair: Pair of streams of each row.
-        own: Stream of each pair.
-        other: Its other stream.
-        events: All collectives.
-    """
-    mine, its = events.first[own][pair], events.first[other][pair]
-    error = np.where(events.clock[mine] == events.clock[its], 0, events.bound[mine] + events.bound[its])
-    reach = SKEW_NS + error.clip(max=MAX_BOUND_NS)
-    start, end, ordinal = requests.start[request], requests.end[request], requests.ordinal[request]
-    near = _find_nearest(other[pair], end, events)
-    is_same = np.abs(end - events.end[near]) <= reach
-    shift = np.where(is_same, near - its - ordinal, _NONE)
-    before, after = _fill(pair, shift)
-    is_certain = ~is_same & ((before == after) | (before == _NONE) | (after == _NONE))
-    to = ordinal + np.where(before == _NONE, after, before)
-    limit = np.append(events.first[1:], len(events.end))[other[pair]] - its
-    rest = np.flatnonzero(is_certain & (to >= 0) & (to < limit))
-    event = (its + to)[rest]
-    overlaps = (events.start[event] - reach[rest] <= end[rest]) & (
-        events.end[event] + reach[rest] >= start[rest]
-    )
-    rest, event = rest[overlaps], event[overlaps]
-    same = np.flatnonzero(is_same)
-    rows = np.append(same, rest)
-    return _Matches(request=request[rows], event=np.append(near[same], event))
-
-
-def _find_nearest(stream: Int64s, end: Int64s, events: _Events) -> Int64s:
-    """Find the collective of a stream that ends nearest to each time: of two as near, the later one."""
-    combined = combine_keys(
-        np.append(events.stream[events.by_end], stream), np.append(events.end[events.by_end], end)
-    )
-    ends, wanted = combined[: len(events.end)], combined[len(events.end) :]
-    last = np.searchsorted(ends, wanted, side="right") - 1  # at or before
-    low = events.first[stream]
-    high = np.append(events.first[1:], len(ends))[stream] - 1
-    before, after = events.by_end[last.clip(low, high)], np.minimum(last + 1, high).clip(low)
-    # the last of those that end together
-    after = np.searchsorted(ends, ends[after], side="right") - 1
-    after = events.by_end[after]
-    is_after = np.abs(events.end[after] - end) <= np.abs(end - events.end[before])
-    nearest: Int64s = np.where(is_after, after, before)
-    return nearest
-
-
-def _fill(group: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the last known value before each row of its group, and the next one after it; `_NONE` without one.
-
-    >>> before, after = _fill(np.array([0, 0, 0, 1]), np.array([_NONE, 7, _NONE, _NONE]))
-    >>> before.tolist() == [_NONE, 7, 7, _NONE], after.tolist() == [7, 7, _NONE, _NONE]
-    (True, True)
-    """
-    index, is_known = np.arange(len(values)), values != _NONE
-    before = np.maximum.accumulate(np.where(is_known, index, -1)) if len(values) else index
-    after = (
-        np.minimum.accumulate(np.where(is_known, index, len(values))[::-1])[::-1] if len(values) else index
-    )
-    padded, groups = np.append(values, _NONE), np.append(group, -1)
+def _sum_bounds() -> pl.Expr:
+    """Return the error of times of the other member on the clock of a request: 0 on one clock."""
     return (
-        np.where(groups[before] == group, padded[before], _NONE),
-        np.where(groups[after] == group, padded[after], _NONE),
+        pl.when(pl.col("clock") == pl.col("its_clock"))
+        .then(0)
+        .otherwise(pl.col("bound_ns") + pl.col("its_bound"))
+    )
+
+
+def _find_last(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Find the last member of each request (`_LAST`): of members that began together, the first lane.
+
+    The kernel of another member ends together with the request. A few end much later than others: such a collective is as
+    far after (or before) the last (or next) matched collective of its stream as that of the other member in the other
+    stream.
+
+    Args:
+        members: stream, other: streams, and for each another stream with the same collectives.
+        requested: Collectives, with their stream and ordinal.
+        events: All collectives, by end.
+    """
+    pairs = ["stream", "other"]
+    others = events.select(
+        other="stream", at="ordinal", peer_start_ns="start_ns", peer_end_ns="end_ns", waits_for="lane",
+        its_clock="clock", its_bound="bound_ns", its_set="clock_set",
+    )  # fmt: skip
+    rows = members.join(requested.select(_REQUESTED), on="stream").sort("need_end_ns")
+    near = rows.join_asof(
+        others, left_on="need_end_ns", right_on="peer_end_ns", by="other", strategy="nearest",
+        check_sortedness=False, coalesce=False,
+    )  # fmt: skip
+    near = near.filter(pl.col("clock_set") == pl.col("its_set")).with_columns(
+        reach_ns=SKEW_NS + _sum_bounds().clip(upper_bound=MAX_BOUND_NS)
+    )
+    is_same = (pl.col("need_end_ns") - pl.col("peer_end_ns")).abs() <= pl.col("reach_ns")
+    same = near.filter(is_same)
+    # few pairs of streams have others
+    apart = near.join(near.filter(~is_same).select(pairs).unique(), on=pairs, how="semi").sort(
+        *pairs, "ordinal"
+    )
+    shifts = apart.with_columns(shift=pl.when(is_same).then(pl.col("at") - pl.col("ordinal")))
+    before, after = pl.col("shift").forward_fill().over(pairs), pl.col("shift").backward_fill().over(pairs)
+    shift = pl.when(before.is_null() | (before == after)).then(after).when(after.is_null()).then(before)
+    rest = shifts.select(*rows.columns, "reach_ns", "shift", to=pl.col("ordinal") + shift).filter(
+        pl.col("shift").is_null()
+    )
+    late = rest.join(others, left_on=["other", "to"], right_on=["other", "at"]).filter(
+        pl.col("peer_start_ns") - pl.col("reach_ns") <= pl.col("need_end_ns"),
+        pl.col("peer_end_ns") + pl.col("reach_ns") >= pl.col("need_start_ns"),
+    )
+    columns = ["request", *(name for name in _LAST if name in others.columns)]
+    matched = pl.concat([same.select(columns), late.select(columns)])
+    return (
+        matched.filter(pl.col("peer_start_ns") == pl.col("peer_start_ns").max().over("request"))
+        .sort("waits_for")
+        .unique("request", keep="first", maintain_order=True)
+        .join(matched.group_by("request").agg(member_count=pl.len()), on="request")
+        .pipe(conform, _LAST)
     )

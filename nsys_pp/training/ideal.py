@@ -28,13 +28,13 @@ def build_ideal(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Replay the jobs of every step without communication, launches or gaps between them.
 
-    Every lane runs its forwards, backwards and weight gradients in the recorded order, and its optimizer last.
-    The duration of a job is the median compute time of the jobs of its stage, kind and chunk in complete steps. A job
-    starts when the lane is free and its dependencies are done: for a forward, the forward of the previous
-    virtual stage; for a backward, the backward of the next virtual stage and its own forward; for a weight
-    gradient, its backward; for a combined job, the dependencies of both. All lanes may start when
-    the first lane starts. Lanes of one replica and tensor slice form a pipeline; where these are unknown, the n-th
-    lanes of all stages do.
+    Every lane runs its forwards, backwards and weight gradients in the recorded order, and its optimizer
+    last. The duration of a job is the median compute time of the jobs of its stage, kind and chunk in
+    complete steps. A job starts when the lane is free and its dependencies are done: for a forward, the
+    forward of the previous virtual stage; for a backward, the backward of the next virtual stage and its own
+    forward; for a weight gradient, its backward; for a combined job, the dependencies of both. All lanes may
+    start when the first lane starts. Lanes of one replica and tensor slice form a pipeline; where these are
+    unknown, the n-th lanes of all stages do.
 
     Args:
         lanes: `LANES`.
@@ -43,8 +43,8 @@ def build_ideal(
         schedule: Schedule, for the numbers of stages and chunks.
 
     Returns:
-        `IDEAL`, and notes on steps without an ideal, where a dependency is missing or unknown, or jobs wait for
-        each other. Empty without complete steps, and where the schedule is uncertain.
+        `IDEAL`, and notes on steps without an ideal, where a dependency is missing or unknown, or jobs wait
+        for each other. Empty without complete steps, and where the schedule is uncertain.
     """
     nodes = _list_nodes(lanes, steps, jobs)
     if nodes.is_empty() or schedule.source == "uncertain":  # compute without jobs would be a bubble
@@ -84,7 +84,8 @@ def _describe_absent(nodes: pl.DataFrame, is_whole: Bools) -> list[str]:
     if len(part):
         whole, pipelines = int(part["whole"].to_numpy().min()), int(part["count"].to_numpy().max())
         notes.append(
-            f"the ideal of {format_count(len(part), 'step')} is of {whole:,} of {pipelines:,} pipelines: some forwards and backwards of the"
+            f"the ideal of {format_count(len(part), 'step')} is of {whole:,} of {pipelines:,} pipelines: "
+            "some forwards and backwards of the"
             f" others are {reason}"
         )
     return notes
@@ -151,7 +152,7 @@ class _Work(Struct, frozen=True, kw_only=True):
 
 
 def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
-    """Find the dependencies of each node, at most three (`len(nodes)`: none), and the mask of nodes with all known."""
+    """Find up to three dependencies of each node (`len(nodes)`: none), and the mask of nodes with all known."""
     numbers = ["backward_micro_batch", "micro_batch"]
     virtual_stages_of = ["backward_virtual_stage", "virtual_stage"]
     ids = {name: whole_numbers(nodes[name]) for name in ("run", *numbers, *virtual_stages_of)}

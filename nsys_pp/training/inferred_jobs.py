@@ -28,10 +28,10 @@ def reconstruct_jobs(
 ) -> tuple[pl.DataFrame, str]:
     """Reconstruct jobs from the compute between the messages of each stage.
 
-    Valid for 1F1B with one chunk per stage and whole backwards; other schedules are refused. Micro-batches are
-    counted in the order of the messages. Compute after the last message of a step is a job of kind "other". On the
-    first stage, which sends no gradients, it is the last backward; earlier backwards after its last send end where
-    the next gradients are received, even if these arrive early.
+    Valid for 1F1B with one chunk per stage and whole backwards; other schedules are refused. Micro-batches
+    are counted in the order of the messages. Compute after the last message of a step is a job of kind
+    "other". On the first stage, which sends no gradients, it is the last backward; earlier backwards after
+    its last send end where the next gradients are received, even if these arrive early.
 
     Args:
         lanes: `LANES`.
@@ -40,7 +40,8 @@ def reconstruct_jobs(
         transfers: `TRANSFERS`.
 
     Returns:
-        `RUN_JOBS`, all inferred, with a `confidence`; and the reason where they cannot be reconstructed, else "".
+        `RUN_JOBS`, all inferred, with a `confidence`; and the reason where they cannot be reconstructed, else
+        "".
     """
     messages = _list_messages(lanes, steps, transfers)
     reason = _explain_refusal(lanes, steps, transfers, messages)
@@ -132,7 +133,8 @@ def _cut_steps(steps: pl.DataFrame, messages: pl.DataFrame, count: int) -> pl.Da
         ]
     ).sort("lane", "at_ns")  # fmt: skip
     before = {name: pl.col(name).shift(1).over(_STEP) for name in ("at_ns", "is_sent", "micro_batch")}
-    spans = edges.join(steps.select(*_STEP, begin_ns="start_ns"), on=_STEP).sort("lane", "at_ns").with_columns(
+    edges = edges.join(steps.select(*_STEP, begin_ns="start_ns"), on=_STEP).sort("lane", "at_ns")
+    spans = edges.with_columns(
         start_ns=before["at_ns"].fill_null(pl.col("begin_ns")), end_ns="at_ns",
         after_receive=~before["is_sent"].fill_null(value=True), received=before["micro_batch"],
     )  # fmt: skip
@@ -158,7 +160,10 @@ def _cut_steps(steps: pl.DataFrame, messages: pl.DataFrame, count: int) -> pl.Da
 
 
 def _computes_too_early(spans: pl.DataFrame, messages: pl.DataFrame, compute_segments: pl.DataFrame) -> bool:
-    """Return whether stages often compute before the message of a job: a sign of split backwards or of chunks."""
+    """Return whether stages often compute before the message of a job.
+
+    A sign of split backwards or of chunks.
+    """
     received_ends = messages.filter(~pl.col("is_sent")).select(
         *_STEP, "micro_batch", kind=pl.col("direction").cast(pl.String), received_ns="at_ns"
     )
@@ -176,7 +181,8 @@ def _sum_compute(spans: pl.DataFrame, compute_segments: pl.DataFrame, column: st
     """Sum the compute of each span's lane until a time of the span, in order of the spans.
 
     Returns:
-        covered: the sum; last_ns: end of the last segment started by that time; order: its index in the lane, or -1.
+        covered: the sum; last_ns: end of the last segment started by that time; order: its index in the lane,
+            or -1.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = compute_segments.sort("lane", "start_ns").select(

@@ -1,4 +1,7 @@
-"""Lanes of a run: its GPU processes, their pipeline stages, and which lane is a rank of an NCCL communicator."""
+"""Lanes of a run.
+
+Its GPU processes, their pipeline stages, and which lane is a rank of an NCCL communicator.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ _MOST_ERROR = 0.5
 _NOISE, _MARGIN = 0.05, 0.2
 """Limits between stages, in durations of a forward.
 
-A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to `_NOISE` before.
-It is of the same stage only if its first forward begins at least `_MARGIN` before that. Delays between these limits
-are ambiguous: replicas may begin at different times, and a slow GPU delays its replica.
+A lane is of a later stage than another one if its first forward begins after the other one's ends, or up to
+`_NOISE` before. It is of the same stage only if its first forward begins at least `_MARGIN` before that.
+Delays between these limits are ambiguous: replicas may begin at different times, and a slow GPU delays its
+replica.
 """
 _NEARLY_ALL = 0.9  # of the steps of a lane, in which it receives before its first forward, or does not
 _NONE = -1
@@ -42,9 +46,9 @@ def build_lanes(
     """List the GPU processes of all reports, and find their stages.
 
     Stages are from the roster (`--layout`, or names written with NVTX); else from job names. If no stage is
-    known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from the order of the
-    first forwards of a step, by the median over steps. Where ranks are missing, whole stages may be: then only if one number
-    of stages fits the ranks.
+    known, they are from the peers of messages, where NCCL recorded them (`find_stages_of_peers`); else from
+    the order of the first forwards of a step, by the median over steps. Where ranks are missing, whole stages
+    may be: then only if one number of stages fits the ranks.
 
     Args:
         roster: `ROSTER_WITH_BOUNDS`.
@@ -89,7 +93,9 @@ def build_lanes(
 
 
 def count_stages(lanes: pl.DataFrame) -> int:
-    """Count the stages of the run, also stages without lanes where their number is known; 0 if no stage is known.
+    """Count the stages of the run, also stages without lanes where their number is known.
+
+    0 if no stage is known.
 
     Args:
         lanes: `LANES`.
@@ -107,9 +113,9 @@ def count_located(lanes: pl.DataFrame) -> int:
 def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Find the peers of messages with an NCCL peer: row, peer_lane (null where the peer has no lane).
 
-    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else it is
-    assumed to be its stage, or its position among the lanes of the communicator, provided that this makes peers mutual:
-    if lane A has messages with lane B, then B has messages with A.
+    The rank of a lane in a communicator is recorded if the communicator was created during the capture. Else
+    it is assumed to be its stage, or its position among the lanes of the communicator, provided that this
+    makes peers mutual: if lane A has messages with lane B, then B has messages with A.
 
     Args:
         messages: row, lane, stage, and communicator, rank and peer of `MESSAGES`.
@@ -155,7 +161,7 @@ def find_nccl_peers(messages: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame
 def _check_guessed_ranks(
     lanes: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame | None
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Remove ranks and places of lanes that are only guessed, unless the first forwards confirm the stages."""
+    """Remove guessed ranks and places of lanes, unless the first forwards confirm the stages."""
     sources = set(lanes["rank_source"].drop_nulls()) & {GPU_ORDER, MACHINE_ORDER}
     if not sources:
         return lanes, []
@@ -175,7 +181,8 @@ def _check_guessed_ranks(
         return lanes, [f"no rank is recorded: ranks are numbered by {source}"]
     unknown = [pl.lit(None, lanes.schema[name]).alias(name) for name in _COORDINATES]
     return lanes.with_columns(unknown), [
-        f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as {reason}"
+        f"`--layout` is not used: no rank is recorded, and to number them by {source} is not certain, as "
+        f"{reason}"
     ]
 
 
@@ -186,8 +193,8 @@ def _join(lanes: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
 def _find_stages_of_names(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find stages from job names: stages in names, or the least virtual stage of a lane.
 
-    Virtual stages continue in a loop over the stages, or back in a V: either way, the first chunk of a stage is the
-    virtual stage of the same number.
+    Virtual stages continue in a loop over the stages, or back in a V: either way, the first chunk of a stage
+    is the virtual stage of the same number.
     """
     virtual = pl.concat(
         jobs.select(*_KEYS, virtual=name).drop_nulls("virtual")
@@ -279,15 +286,16 @@ def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[Int64s, bool]:
 def find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | None:
     """Find the stages of a run with missing ranks: the one grid of ranks that agrees with the groups found.
 
-    In a layout of any order, stage s has the ranks with `rank // stride % count == s`, for one stride and one count.
+    In a layout of any order, stage s has the ranks with `rank // stride % count == s`, for one stride and one
+    count.
 
     Args:
         staged: Lanes with rank and stage, the number of their group in the order of first forwards.
         missing_count: Ranks of the run without a lane.
 
     Returns:
-        The lanes with their stage and the number of stages; None if ranks are unknown, no grid agrees, or several with
-        different stages do.
+        The lanes with their stage and the number of stages; None if ranks are unknown, no grid agrees, or
+        several with different stages do.
     """
     if staged["rank"].null_count() or not staged["rank"].is_unique().all():
         return None
@@ -312,7 +320,10 @@ def _list_forwards(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
-    """Find start, length and end on the host of the first forward of each lane and step; of lanes with complete steps, only of these."""
+    """Find start, length and end on the host of the first forward of each lane and step.
+
+    Of lanes with complete steps, only of these.
+    """
     first = (
         forwards.drop_nulls("step")
         .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
@@ -334,7 +345,7 @@ def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> 
 
 
 def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median delay of the first forwards of each lane after the first ones of a reference lane, and their length."""
+    """Measure the median length of first forwards of each lane, and their delay after those of a reference lane."""
     times = first.group_by(_KEYS, maintain_order=True).agg(
         "start_ns", forward_ns=pl.col("length_ns").median()
     )
@@ -367,12 +378,14 @@ def find_stages_of_peers(
 
     Args:
         lanes: Lanes that ran jobs, with report, process_key, device_id and rank.
-        first_forwards: First forward of each lane and step: report, process_key, device_id, step, start_ns, host_end_ns.
+        first_forwards: First forward of each lane and step: report, process_key, device_id, step, start_ns,
+            host_end_ns.
         messages: `GATHERED_FRAMES`: messages.
 
     Returns:
-        report, process_key, device_id and stage of all lanes; empty without at least two stages of as many lanes each, or where a
-        rank is unknown, a peer has no lane, or a message connects lanes that are not neighbours in a pipeline.
+        report, process_key, device_id and stage of all lanes; empty without at least two stages of as many
+        lanes each, or where a rank is unknown, a peer has no lane, or a message connects lanes that are not
+        neighbours in a pipeline.
     """
     nothing = lanes.select(*_KEYS, pl.lit(None, pl.Int64).alias("stage")).clear()
     if len(lanes) < 2 or lanes["rank"].null_count() or messages["peer"].count() == 0:
@@ -399,7 +412,10 @@ def find_stages_of_peers(
 
 
 def _find_upstream(peers: pl.DataFrame, first_forwards: pl.DataFrame, count: int) -> Int64s | None:
-    """Find the lane that the first forwards of each lane receive from, -1 for none; None where its steps differ."""
+    """Find the lane that the first forwards of each lane receive from, -1 for none.
+
+    None where its steps differ.
+    """
     steps = np.bincount(first_forwards["lane"].to_numpy(), minlength=count)
     received = (
         first_forwards.join(
@@ -442,7 +458,10 @@ def _follow(upstream: Int64s) -> Int64s | None:
 
 
 def _connects_neighbours(peers: pl.DataFrame, stage: Int64s, upstream: Int64s) -> bool:
-    """Whether each message is between neighbours of one chain; the last stage and the first one are neighbours, too."""
+    """Whether each message is between neighbours of one chain.
+
+    The last stage and the first one are neighbours, too.
+    """
     first = np.arange(len(stage))
     for _ in range(int(stage.max())):
         first = np.where(upstream[first] == _NONE, first, upstream[first])

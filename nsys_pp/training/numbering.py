@@ -27,18 +27,19 @@ STEP_NUMBERS = build_schema(
 def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """Number the steps of each lane consistently over the run.
 
-    Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the consecutive
-    steps of each capture of a lane are matched with consecutive steps of a reference, for the greatest overlap in time. The reference
-    consists of the numbered steps of all lanes or, where no step is numbered, of the steps of the lane with the most
-    steps; then the first step of any lane is number 0. Where two lanes have numbers in another order, a counter restarted, and names
-    do not identify steps: all steps are counted.
+    Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the
+    consecutive steps of each capture of a lane are matched with consecutive steps of a reference, for the
+    greatest overlap in time. The reference consists of the numbered steps of all lanes or, where no step is
+    numbered, of the steps of the lane with the most steps; then the first step of any lane is number 0. Where
+    two lanes have numbers in another order, a counter restarted, and names do not identify steps: all steps
+    are counted.
 
     Args:
         steps: `LANE_STEPS`.
 
     Returns:
-        `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of its lane has it:
-        one with this number in its name, or an earlier one.
+        `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of
+        its lane has it: one with this number in its name, or an earlier one.
     """
     columns = ("lane", "step", "is_numbered", "start_ns", "end_ns")
     ordered = steps.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
@@ -146,7 +147,9 @@ def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
 
 
 def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
-    """Number the stretches of consecutive steps: a lane, or of a lane with several captures each, where their steps are counted.
+    """Number the stretches of consecutive steps.
+
+    A lane, or of a lane with several captures each, where their steps are counted.
 
     Steps with a number in their name follow one another, also where names do not identify steps.
 
@@ -160,7 +163,7 @@ def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
-    """Return the numbers at positions, extrapolated by 1 per position beyond both ends, and beyond all numbers.
+    """Return the numbers at positions, extrapolated beyond both ends by 1 per position from the least and largest.
 
     >>> _extrapolate(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
     array([ 9, 10, 13, 15])
@@ -180,7 +183,8 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         lanes: `LANES`.
 
     Returns:
-        A sentence per source, with the first lane if there are several; none if ranges or jobs are the source.
+        A sentence per source, with the first lane if there are several; none if ranges or jobs are the
+        source.
     """
     if not steps["reason"].count():
         return []
@@ -225,7 +229,8 @@ def describe_cuts(steps: pl.DataFrame) -> list[str]:
             "every step is cut by the capture on every rank: times of steps are those of the recorded parts"
         ]
     return [
-        f"every step is cut by the capture on some rank: means of stages and lanes are of the {whole:,} of {count:,} ranks with a whole step"
+        f"every step is cut by the capture on some rank: means of stages and lanes are of the {whole:,} of "
+        f"{count:,} ranks with a whole step"
     ]
 
 

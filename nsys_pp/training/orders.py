@@ -1,8 +1,8 @@
 """Orders of the jobs of a stage under each schedule.
 
-Every schedule keeps the order of micro-batches: the n-th forward of a chunk is micro-batch n, and so are its n-th
-backward and its n-th weight gradient. An order is therefore a sequence of tokens (kind, chunk); micro-batches are
-counted.
+Every schedule keeps the order of micro-batches: the n-th forward of a chunk is micro-batch n, and so are its
+n-th backward and its n-th weight gradient. An order is therefore a sequence of tokens (kind, chunk);
+micro-batches are counted.
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> In
 
 
 def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
-    """Return the tokens of ZB-H1: 1F1B of forwards and input gradients; weight gradients of stage s lag s micro-batches."""
+    """Return the tokens of ZB-H1: 1F1B of forwards and input gradients.
+
+    Weight gradients of stage s lag s micro-batches.
+    """
     warm_up = min(stages - stage - 1, micro_batches)
     index = np.arange(micro_batches)
     exists = np.stack([warm_up + index < micro_batches, index >= 0, index >= stage], axis=1)
@@ -161,7 +164,10 @@ def _zero_bubble_h1(stage: int, stages: int, micro_batches: int) -> Int64s:
 
 
 def _interleaved(stage: int, stages: int, chunks: int, sizes: Int64s) -> Int64s:
-    """Return the tokens of Megatron-LM's interleaved 1F1B: groups of micro-batches pass through the chunks in turn."""
+    """Return the tokens of Megatron-LM's interleaved 1F1B.
+
+    Groups of micro-batches pass through the chunks in turn.
+    """
     turns = np.repeat(np.tile(np.arange(chunks), len(sizes)), np.repeat(sizes, chunks))
     forwards, backwards = np.full((2, len(turns), 3), -1)
     forwards[:, 0], forwards[:, 1] = FORWARD, turns
@@ -186,7 +192,10 @@ def _group_sizes(stages: int, micro_batches: int, group: int | None) -> Int64s:
 
 
 def _dualpipev(stage: int, stages: int, micro_batches: int) -> Int64s:
-    """Return the tokens of DualPipeV: two chunks in a V, forwards of one combined with backwards of the other."""
+    """Return the tokens of DualPipeV.
+
+    Two chunks in a V, forwards of one combined with backwards of the other.
+    """
     if micro_batches < 2 * stages:
         raise ValueError(f"DualPipeV on {stages} stages needs {2 * stages} micro-batches or more")
     after = stages - stage - 1  # later stages

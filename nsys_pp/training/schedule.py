@@ -57,7 +57,8 @@ class Sequences(Struct, frozen=True, kw_only=True):
         row: Row of the frame of jobs.
         kind: Index of `SCHEDULED_KINDS`.
         group: Number of the group, from 0.
-        base: Least micro-batch of the step, which is subtracted from `micro_batch` and `backward_micro_batch`.
+        base: Least micro-batch of the step, which is subtracted from `micro_batch` and
+            `backward_micro_batch`.
         micro_batch: Micro-batch, from 0 in each step.
         chunk: Chunk.
         backward_micro_batch: Micro-batch of the backward of a combined job.
@@ -103,7 +104,7 @@ class Sequences(Struct, frozen=True, kw_only=True):
 
 
 def mark_top_level(jobs: pl.DataFrame, kinds: Sequence[str] = SCHEDULED_KINDS) -> Bools:
-    """Return the mask of jobs of the kinds that are neither inside a job of these kinds nor inside recomputation.
+    """Return the mask of jobs of the kinds that are not inside a job of these kinds, or recomputation.
 
     Args:
         jobs: All `RUN_JOBS`: `outer` is a row of the frame.
@@ -218,8 +219,8 @@ def _look_up(lanes: pl.DataFrame, steps: pl.DataFrame, groups: pl.DataFrame) -> 
 LEAST_AGREEMENT = 0.95
 """Least share of jobs at their positions in a schedule, and of steps with the warm-up of the schedule.
 
-One job in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer jobs, or
-differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
+One job in twenty may be out of order, as where a capture lost events. Two different schedules agree in fewer
+jobs, or differ in their warm-up (as 1F1B and interleaved 1F1B of many micro-batches).
 """
 _MOST_CHUNKS = 16  # largest number of chunks tried, where names have no chunks
 _MOST_GROUPS = 16  # number of group sizes tried
@@ -265,10 +266,10 @@ def recognise_schedule(
 ) -> Schedule:
     """Recognise the schedule of the jobs.
 
-    The jobs of every lane in every complete step are compared, position by position, with the jobs of its stage in
-    each schedule: kind, and micro-batch and chunk where they are known. The n-th weight gradient may be anywhere after
-    the n-th backward, since zero-bubble schedules move weight gradients into bubbles. Recomputation is part of its
-    backward.
+    The jobs of every lane in every complete step are compared, position by position, with the jobs of its
+    stage in each schedule: kind, and micro-batch and chunk where they are known. The n-th weight gradient may
+    be anywhere after the n-th backward, since zero-bubble schedules move weight gradients into bubbles.
+    Recomputation is part of its backward.
 
     Args:
         lanes: `LANES`.
@@ -277,9 +278,9 @@ def recognise_schedule(
         schedule_name: Name of the schedule, to compute only its agreement; None: recognised.
 
     Returns:
-        The schedule; "unknown" with a reason where no schedule or several schedules fit. The numbers of chunks and
-        micro-batches are 0 where several of them fit equally well: with 6 interleaved stages, 15 micro-batches in 4
-        chunks have the same order as 12 micro-batches in 5 chunks.
+        The schedule; "unknown" with a reason where no schedule or several schedules fit. The numbers of
+        chunks and micro-batches are 0 where several of them fit equally well: with 6 interleaved stages, 15
+        micro-batches in 4 chunks have the same order as 12 micro-batches in 5 chunks.
 
     Raises:
         ValueError: The name of the schedule is unknown.
@@ -313,7 +314,10 @@ def recognise_schedule(
 
 
 def _count_micro_batches(sequences: Sequences, chunks: int) -> int:
-    """Count the micro-batches of a complete step without a schedule: by ids, else by forwards; 0 where unknown."""
+    """Count the micro-batches of a complete step without a schedule: by ids, else by forwards.
+
+    0 where unknown.
+    """
     is_forward = (sequences.kind == FORWARD) | (sequences.kind == BOTH)
     is_forward &= sequences.is_complete[sequences.group]
     numbers, group = sequences.micro_batch[is_forward], sequences.group[is_forward]
@@ -364,8 +368,8 @@ def is_as_good(fit: Fit, best: Fit) -> bool:
 def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list[Fit]:
     """Compare the jobs with every possible schedule; the best fit first.
 
-    Interleaved schedules with groups of unusual sizes are tried only if no other schedule fits. Incomplete steps are
-    compared only if no step is complete.
+    Interleaved schedules with groups of unusual sizes are tried only if no other schedule fits. Incomplete
+    steps are compared only if no step is complete.
     """
     is_counted = sequences.is_complete
     if not is_counted.any():
@@ -384,7 +388,10 @@ def find_fits(sequences: Sequences, *, schedule_name: str | None = None) -> list
 
 
 def _count_expected_forwards(sequences: Sequences, is_counted: npt.NDArray[np.bool_]) -> Int64s:
-    """Return the expected number of forwards of each group: the most common in its step, or else in all steps."""
+    """Return the expected number of forwards of each group.
+
+    The most common in its step, or else in all steps.
+    """
     groups = pl.DataFrame({"step": sequences.step, "forwards": sequences.forwards})
     common = (
         groups.filter(pl.Series(is_counted))
@@ -427,7 +434,10 @@ def _list_candidates(
 
 
 def _list_chunk_counts(sequences: Sequences, forwards: int) -> list[int]:
-    """List the possible numbers of chunks per stage: from names, else from forwards per micro-batch, else all."""
+    """List the possible numbers of chunks per stage.
+
+    From names, else from forwards per micro-batch, else all.
+    """
     last_chunk = max(sequences.chunk.max(initial=-1), sequences.backward_chunk.max(initial=-1))
     if last_chunk >= 0:
         return [int(last_chunk) + 1]
@@ -502,8 +512,8 @@ def _compare(
     """Compare jobs with the orders of their groups.
 
     Returns:
-        Mask of the jobs at their positions; number of expected jobs of each group, without weight gradients; mask of
-        the groups with the expected warm-up.
+        Mask of the jobs at their positions; number of expected jobs of each group, without weight gradients;
+        mask of the groups with the expected warm-up.
     """
     kept = [order.kind != WEIGHT_GRADIENT for order in orders]
     lengths = np.array([int(keep.sum()) for keep in kept])
@@ -551,12 +561,13 @@ def resolve_jobs(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Find the micro-batch, chunk and virtual stage of every job that ran on a GPU.
 
-    Ids in names are kept; chunk and virtual stage are computed from each other. Other ids are inferred where the
-    jobs of a lane in a step are in the order of a schedule: the n-th forward has the chunk of the schedule's n-th
-    forward, and the next micro-batch of this chunk; likewise backwards and weight gradients. No ids are inferred in
-    a step with missing jobs or in another order, or where several schedules fit but number the jobs differently.
-    Groups of micro-batches of an interleaved schedule are assumed to have the usual size if this fits.
-    Recomputation has the ids of its backward; jobs inside forwards and backwards have the ids of the outer job.
+    Ids in names are kept; chunk and virtual stage are computed from each other. Other ids are inferred where
+    the jobs of a lane in a step are in the order of a schedule: the n-th forward has the chunk of the
+    schedule's n-th forward, and the next micro-batch of this chunk; likewise backwards and weight gradients.
+    No ids are inferred in a step with missing jobs or in another order, or where several schedules fit but
+    number the jobs differently. Groups of micro-batches of an interleaved schedule are assumed to have the
+    usual size if this fits. Recomputation has the ids of its backward; jobs inside forwards and backwards
+    have the ids of the outer job.
 
     Args:
         lanes: `LANES`.
@@ -566,7 +577,8 @@ def resolve_jobs(
 
     Returns:
         `RUN_JOBS` without labels, and notes on inferred and refused ids. `confidence` is the share of the
-        lane's jobs in the step at their positions in the schedule; equally good schedules are refused at any share.
+        lane's jobs in the step at their positions in the schedule; equally good schedules are refused at any
+        share.
     """
     listed = _list_jobs(lanes, jobs)
     sequences = build_sequences(lanes, steps, listed)
@@ -615,7 +627,10 @@ def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sort_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Sort jobs by lane, start_ns, host_start_ns and range_id; jobs of a lane are mostly sorted by the last two."""
+    """Sort jobs by lane, start_ns, host_start_ns and range_id.
+
+    Jobs of a lane are mostly sorted by the last two.
+    """
     lane, start = whole_numbers(jobs["lane"]), jobs["start_ns"].to_numpy()
     order = order_rows(lane, start)
     alike = np.flatnonzero((np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0))
@@ -637,7 +652,10 @@ def _find_outer_jobs(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
 
 
 def _needs_fit(sequences: Sequences) -> bool:
-    """Return whether a schedule is needed for ids: micro-batches or chunks are unknown, or there are several chunks."""
+    """Return whether a schedule is needed for ids.
+
+    Micro-batches or chunks are unknown, or there are several chunks.
+    """
     is_both = sequences.kind == BOTH
     unknown = min(sequences.micro_batch.min(initial=0), sequences.chunk.min(initial=0))
     of_both = min(
@@ -812,7 +830,10 @@ def _copy_backward_ids(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_virtual_stages(jobs: pl.DataFrame, shape: str) -> pl.DataFrame:
-    """Compute virtual stages from chunks; in a V (DualPipeV), the second chunks run back from the last stage."""
+    """Compute virtual stages from chunks.
+
+    In a V (DualPipeV), the second chunks run back from the last stage.
+    """
     if shape == "":
         return jobs
 
@@ -850,7 +871,8 @@ def _describe(sequences: Sequences, ids: _Ids, fits: list[Fit], *, is_unique: bo
     unknown = int(((ids.micro_batch < 0) | (ids.chunk < 0)).sum())
     if unknown:
         notes.append(
-            f"the micro-batches or chunks of {unknown:,} jobs are unknown: {_explain_refusal(fits, is_unique)}"
+            f"the micro-batches or chunks of {unknown:,} jobs are unknown: "
+            f"{_explain_refusal(fits, is_unique)}"
         )
     return notes
 
@@ -886,9 +908,9 @@ def label_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> p
     """Label the jobs, and add the phases of a DualPipeV schedule.
 
     The label of a forward or backward is its micro-batch; the halves of a split backward are `3b` and `3w`, a
-    recomputation is `3r`, a combined forward and backward `7F+13B`. DualPipeV has the labels of msprof-analyze:
-    micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are `3B`. Other
-    jobs are labelled by a word for their kind, messages by a word and their micro-batch.
+    recomputation is `3r`, a combined forward and backward `7F+13B`. DualPipeV has the labels of
+    msprof-analyze: micro-batch k of the second chunk is number m + k of m micro-batches, and backwards are
+    `3B`. Other jobs are labelled by a word for their kind, messages by a word and their micro-batch.
 
     Args:
         jobs: All `RUN_JOBS`.

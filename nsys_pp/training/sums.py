@@ -1,4 +1,7 @@
-"""Sums of sampled metrics over intervals of a lane: by step, kind of job, phase, family of kernels and cause of bubbles."""
+"""Sums of sampled metrics over intervals of a lane.
+
+By step, kind of job, phase, family of kernels and cause of bubbles.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,8 @@ def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) 
 def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, lane: int) -> pl.DataFrame:
     """Sum metrics over the intervals of a lane.
 
-    A value is valid until the next sample; that of the last one is not used. Time of several intervals of an item counts once.
+    A value is valid until the next sample; that of the last one is not used. Time of several intervals of an
+    item counts once.
 
     Args:
         measured: `MEASURED_TIMES` of the lane, on the clock of the samples.
@@ -107,7 +111,10 @@ def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, 
 
 
 def _join(start: Int64s, end: Int64s, step: pl.Series) -> tuple[Int64s, Int64s, pl.Series]:
-    """Join intervals that overlap or touch, in order of their starts; intervals with steps are apart already."""
+    """Join intervals that overlap or touch, in order of their starts.
+
+    Intervals with steps are apart already.
+    """
     if step.null_count() < len(step) or not len(start):
         return start, end, step
     reach = np.maximum.accumulate(end)
@@ -175,7 +182,9 @@ STEP_BYTES = build_schema(
 
 
 def list_machine_steps(steps: pl.DataFrame) -> pl.DataFrame:
-    """List the steps of the lanes of a machine (`MACHINE_STEPS`): each ends where the next one begins on any lane.
+    """List the steps of the lanes of a machine (`MACHINE_STEPS`).
+
+    Each ends where the next one begins on any lane.
 
     Args:
         steps: `RUN_STEPS` of its lanes.
@@ -186,7 +195,9 @@ def list_machine_steps(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def sum_bytes(rates: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Sum the bytes of a metric by step: a sample that reaches into several steps counts by its share of time.
+    """Sum the bytes of a metric by step.
+
+    A sample that reaches into several steps counts by its share of time.
 
     Args:
         rates: `NETWORK_RATES`, in any order; samples of several ports at the same time add up.

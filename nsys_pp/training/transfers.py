@@ -1,13 +1,17 @@
-"""Transfers between lanes: which receive belongs to which send, with waits and transfer times; likewise calls of MPI.
+"""Transfers between lanes: which receive belongs to which send, with waits and transfer times.
 
-A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded; else the lane of the same slice in
-the stage that the message comes from or goes to. Messages from one lane to another keep their order, so the n-th send
-belongs to the n-th receive, but for messages that one side lacks: captures begin and end at different times, or lose
-events. Micro-batches in names, positions in steps, or ends tell how many are missing.
+Likewise calls of MPI.
 
-One test checks the result: the kernels of a send and of its receive end together. Where `--layout` or NCCL name the
-peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or stages are inferred, pairs
-are kept only if their ends agree, and no other lane fits as well. A wrong pair is worse than none.
+A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded; else the lane of the
+same slice in the stage that the message comes from or goes to. Messages from one lane to another keep their
+order, so the n-th send belongs to the n-th receive, but for messages that one side lacks: captures begin and
+end at different times, or lose events. Micro-batches in names, positions in steps, or ends tell how many are
+missing.
+
+One test checks the result: the kernels of a send and of its receive end together. Where `--layout` or NCCL
+name the peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or stages
+are inferred, pairs are kept only if their ends agree, and no other lane fits as well. A wrong pair is worse
+than none.
 """
 
 from __future__ import annotations
@@ -37,7 +41,8 @@ from nsys_pp.units import format_count
 _NCCL_PEER, _ONLY, _STAGES = "peer and order", "only peer and order", "stages and order"
 _SLICE = ("replica", "tensor")
 _OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
-_MOSTLY = 0.8  # share of the pairs of a channel that end together, if it is right: a kernel of several messages does not
+# share of the pairs of a channel that end together, if it is right: a kernel of several messages does not
+_MOSTLY = 0.8
 _FEW = 5  # pairs below which ends that differ, or agree, may be chance
 _RECOGNISED = (
     0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted
@@ -60,8 +65,8 @@ class Topology(Struct, frozen=True, kw_only=True):
 
     Attributes:
         stages: Number of stages; 0 where the stage of a lane is unknown.
-        is_line: The model is surely not cut into more parts than stages: messages are between neighbours, and none
-            leaves the first or the last stage outward.
+        is_line: The model is surely not cut into more parts than stages: messages are between neighbours, and
+            none leaves the first or the last stage outward.
         is_folded: The model runs along the stages and back (DualPipeV). Neither line nor folded: it loops.
         is_sure: Chunks are known where the model is cut into more parts than stages.
     """
@@ -77,8 +82,8 @@ def pair_messages(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Pair sends and receives of all lanes.
 
-    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the transfer.
-    The send of a small message may be buffered: it ends before the receive begins, and has no wait.
+    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the
+    transfer. The send of a small message may be buffered: it ends before the receive begins, and has no wait.
 
         send       [ wait |              )
         receive           [   transfer   )
@@ -110,8 +115,9 @@ def pair_messages(
 def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> Topology:
     """Find the order of the stages: a line, a loop, or a fold.
 
-    Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the last
-    stage are from its second chunk. In a line, the last stage sends nothing forward, and the first receives nothing.
+    Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the
+    last stage are from its second chunk. In a line, the last stage sends nothing forward, and the first
+    receives nothing.
 
     Args:
         lanes: `LANES`.
@@ -150,8 +156,8 @@ def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> 
     """Find the stage of each message, its link, and the stage of its peer.
 
     Returns:
-        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`, `SLICE`,
-        link (virtual stage of the sender) and target (stage of the peer); null where unknown.
+        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`,
+        `SLICE`, link (virtual stage of the sender) and target (stage of the peer); null where unknown.
     """
     located = messages.with_row_index("row").join(
         lanes.select("lane", "stage", *CLOCK, *_SLICE), on="lane", how="left", maintain_order="left"
@@ -161,8 +167,8 @@ def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> 
         issue_ns=pl.coalesce("launch_ns", "start_ns"), is_grouped=pl.len().over("lane", "op_id") > 1
     )
     if topology.is_line and count > 1:
-        # at both ends of a line the verb implies the direction; where names have directions, messages without one are
-        # not along the pipeline
+        # at both ends of a line the verb implies the direction; where names have directions, messages without
+        # one are not along the pipeline
         is_end = (stage == 0) | (stage == count - 1)
         word = pl.when((stage == 0) == is_send).then(pl.lit("forward")).otherwise(pl.lit("backward"))
         inferred = pl.when(is_end, pl.col("direction").is_null().all().over("verb")).then(
@@ -189,10 +195,12 @@ def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> 
 def _infer_chunks(
     messages: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, lanes: pl.DataFrame, topology: Topology
 ) -> pl.DataFrame:
-    """Fill unknown chunks of messages: the n-th forward send of a step belongs to its n-th forward that sends.
+    """Fill unknown chunks of messages.
 
-    Not for steps with other numbers of messages than of jobs that send or receive so. The last forward along the model
-    sends nothing, nor does a job whose result stays on its stage.
+    The n-th forward send of a step belongs to its n-th forward that sends.
+
+    Not for steps with other numbers of messages than of jobs that send or receive so. The last forward along
+    the model sends nothing, nor does a job whose result stays on its stage.
     """
     chunks = 1 + int((jobs.select(pl.max_horizontal(pl.col("chunk", "backward_chunk").max())).item()) or 0)
     unknown = messages.select((pl.col("chunk").is_null() & pl.col("direction").is_not_null()).any()).item()
@@ -261,8 +269,8 @@ def _list_peers(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology)
         topology: Of the stages.
 
     Returns:
-        row, peer_lane, peer_source and is_sure; several rows of a message with several lanes. peer_lane is null where
-        NCCL's peer has no lane.
+        row, peer_lane, peer_source and is_sure; several rows of a message with several lanes. peer_lane is
+        null where NCCL's peer has no lane.
     """
     by_nccl = find_nccl_peers(messages, lanes).with_columns(
         peer_source=pl.lit(_NCCL_PEER), is_sure=pl.lit(value=True)
@@ -285,7 +293,10 @@ def _list_peers(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology)
 
 
 def _list_neighbours(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
-    """List the lanes of the target stage that may be of the slice of each message; columns as `_list_peers`."""
+    """List the lanes of the target stage that may be of the slice of each message.
+
+    Columns as `_list_peers`.
+    """
     ranks = lanes["rank"].drop_nulls()
     is_single = (len(ranks) == 0 or ranks.max() == len(lanes) - 1) and bool(lanes["stage"].is_unique().all())
     own = messages.select("lane", "target", *_SLICE).unique()
@@ -311,8 +322,8 @@ def _find_by_ends(
 ) -> pl.DataFrame:
     """Find the lane of each message that either neighbour may share: columns as `_list_peers`.
 
-    Neither a name nor the stage tells its direction. It is the one lane with a message that ends at the same time, if
-    that message fits no other lane, either.
+    Neither a name nor the stage tells its direction. It is the one lane with a message that ends at the same
+    time, if that message fits no other lane, either.
 
     Args:
         messages: Without a target.
@@ -357,9 +368,9 @@ def _find_by_ends(
 def _match(messages: pl.DataFrame) -> pl.DataFrame:
     """Join sends with their receives, with columns `*_of_receive`.
 
-    The messages from one lane to another form a channel, or one per direction if all have one. Its n-th send is paired
-    with receive n + shift. Pairs that are recognised define the shift, by the first way that recognises enough of the
-    channel; sends between two of them with the same shift have it, too.
+    The messages from one lane to another form a channel, or one per direction if all have one. Its n-th send
+    is paired with receive n + shift. Pairs that are recognised define the shift, by the first way that
+    recognises enough of the channel; sends between two of them with the same shift have it, too.
 
     Args:
         messages: From `_locate` and `_mark_step_edges`, with the columns of `_list_peers`.
@@ -394,7 +405,10 @@ def _match(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pair_names(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
-    """Pair messages of the same micro-batch, step and link, the nearest of several: channel, at, to, apart_ns."""
+    """Pair messages of the same micro-batch, step and link, the nearest of several.
+
+    Channel, at, to, apart_ns.
+    """
     # a link distinguishes messages of a channel where all have one
     sides = pl.concat([side.select("channel", "micro_batch", "link") for side in (sends, receives)])
     is_unlinked = pl.col("micro_batch").is_not_null() & pl.col("link").is_null()
@@ -424,8 +438,8 @@ def _pair_positions(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame
 def _join_positions(sends: pl.DataFrame, receives: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Join rows at the same position of the same step.
 
-    Positions are counted from the first row where both captures contain the begin of the step, else from the last one.
-    A step that both captures contain, with different numbers of rows, has no pairs.
+    Positions are counted from the first row where both captures contain the begin of the step, else from the
+    last one. A step that both captures contain, with different numbers of rows, has no pairs.
 
     Args:
         sends: With step, issue_ns, and has_first and has_last of `_mark_step_edges`.
@@ -464,7 +478,7 @@ def _pair_ends(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
 
 
 def _keep_agreeing(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Keep the nearest send of each receive, and the shifts that the next or the previous pair of the channel has, too."""
+    """Keep the nearest send of each receive, and the shifts that a neighbouring pair of the channel has, too."""
     nearest = pairs.sort("apart_ns", maintain_order=True).unique(
         ["channel", "to"], keep="first", maintain_order=True
     )
@@ -479,13 +493,17 @@ def _keep_agreeing(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Test the ends of each channel: those of a send and its receive are together, within the error of the clocks.
+    """Test the ends of each channel.
 
-    Not those of a buffered send, which ends before its receive begins, nor of kernels with several messages. Sends
-    that all take as long may be buffered, too: their ends are evidence for a guessed peer, but not against a known one.
+    Those of a send and its receive are together, within the error of the clocks.
+
+    Not those of a buffered send, which ends before its receive begins, nor of kernels with several messages.
+    Sends that all take as long may be buffered, too: their ends are evidence for a guessed peer, but not
+    against a known one.
 
     Returns:
-        The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more than their
+        The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more
+            than their
         bounds, as ends are a constant apart.
     """
     bound, is_tested = relative_bound(_OTHER), is_comparable(_OTHER)
@@ -507,8 +525,8 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
     is_against = ~has_few & ~agrees & pl.col("waits") & (pl.col("peer_source") != _NCCL_PEER)
     is_against |= pl.col("is_early").mean().over("channel") > 1 - _MOSTLY
     is_against = is_against.fill_null(value=False)
-    # lanes that are no neighbours exchange in both directions, and ends tell where sends wait; an error of the clocks
-    # delays messages of one direction, and advances those of the other
+    # lanes that are no neighbours exchange in both directions, and ends tell where sends wait; an error of
+    # the clocks delays messages of one direction, and advances those of the other
     lanes = [bound_of("lane", f"lane{_OTHER}") for bound_of in (pl.min_horizontal, pl.max_horizontal)]
     of_lanes = is_against.any().over(lanes)
     is_shifted = is_constant.all().over(lanes) & (pl.col("center_ns").mean().over(lanes).abs() <= SKEW_NS)
@@ -586,7 +604,8 @@ def _describe(
         (no_peer, f"sends and receives have no known peer{absent}, and are not paired{hint}"),
         (
             dropped,
-            f"sends and receives end together with no presumed peer, or with several, and are not paired{_HINT}",
+            "sends and receives end together with no presumed peer, or with several, and are not "
+            f"paired{_HINT}",
         ),
         (alone, "sends and receives have no other side, or it is not recognised, and are not paired"),
         (transfers["doubtful"].count(), f"messages are paired with doubt: {DOUBTFUL_TEXTS['clocks']}"),
@@ -640,7 +659,10 @@ def _mark_unpaired(
 
 
 def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
-    """Assign receives of any sender or tag to their channel; add `is_shared`: such a receive may belong to the channel."""
+    """Assign receives of any sender or tag to their channel.
+
+    Add `is_shared`: such a receive may belong to the channel.
+    """
     is_open = pl.col("unpaired").is_null()
     is_wild = is_open & ~pl.col("is_send") & (pl.col("sender").is_null() | pl.col("tag").is_null())
     pattern = ["communicator", "receiver", "sender", "tag"]
@@ -680,7 +702,10 @@ def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_channels(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Add to pairs `problem`: the reason that the messages of their channel are no pairs; null where they are."""
+    """Add to pairs `problem`: the reason that the messages of their channel are no pairs.
+
+    Null where they are.
+    """
     size, buffer = pl.col("size_bytes"), pl.col("size_bytes_of_receive")
     fits = pl.when(pl.col("has_size_of_receive")).then(size == buffer).otherwise(size <= buffer)
     bound = relative_bound("_of_receive")
@@ -700,7 +725,8 @@ def _collect(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
     is_open = pl.col("unpaired").is_null()
     sent = (pl.col("is_send") & is_open).sum().over(_MPI_CHANNEL)
     received = (~pl.col("is_send") & is_open).sum().over(_MPI_CHANNEL)
-    # from the first message on, a channel may have more on one side at its end; one that others may share may not
+    # from the first message on, a channel may have more on one side at its end; one that others may share may
+    # not
     is_first = pl.col("is_whole").all().over(_MPI_CHANNEL)
     counted = rows.with_columns(
         sent=sent, received=received, is_first=is_first, from_first=is_first & ~pl.col("is_shared")

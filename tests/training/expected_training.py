@@ -224,7 +224,10 @@ def measure_own_compute(training: Training) -> Training:
 
 @cache
 def simulate_training(text: str = "") -> Training:
-    """Simulate a run of four stages of two replicas and return its truth; `text`: options of the simulator."""
+    """Simulate a run of four stages of two replicas and return its truth.
+
+    `text`: options of the simulator.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         schedule = simulate_truth(folder, f"--pp 4 --dp 2 --micro-batches 4 --layers 2 --steps 4 {text}")

@@ -122,7 +122,7 @@ def build_scheduled_run(
 def list_alternatives(
     schedule: str, *, stages: int, micro_batches: int, chunks: int
 ) -> list[tuple[str, int, int]]:
-    """List the other schedules, with micro-batches and chunks, that have the kinds of all jobs in the same order."""
+    """List the other schedules, with micro-batches and chunks, that have all kinds of jobs in this order."""
 
     def list_kinds(name: str, number: int, parts: int) -> list[list[int]]:
         orders = [

@@ -77,7 +77,9 @@ RUNS = {
     "zero bubble, a slow link": "--schedule zb-h1 --slow-link 0,1=5 --grouped-messages",
     "folded, graphs": "--schedule dualpipev --graphs node",
     "buffered": "--buffered-bytes 100000000 --free-running",
-    "small operations and collectives after a message": "--pp 2 --tp 2 --small-ops 3 --lead-collectives 2 --events all",
+    "small operations and collectives after a message": (
+        "--pp 2 --tp 2 --small-ops 3 --lead-collectives 2 --events all"
+    ),
     "records of events are not traced": "--small-ops 2 --events waits --free-running --zero-grad none",
     "a deep launch queue": "--pace-us 2 --free-running --small-ops 1 --schedule gpipe",
     "slow rank, communicators told": "--pp 2 --tp 2 --slow-rank 1=1.5 --schema 3.25.0 --nccl-payload",
@@ -376,7 +378,7 @@ def test_the_error_of_a_start_is_that_of_both_clocks(last: int, error_ns: int) -
 
 
 def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
-    """Return the start of the collective of another lane that ends within the tolerance of one, else that of the shifted ordinal."""
+    """Return the start of the collective of another lane that ends with one, else of the shifted ordinal."""
     mine, its = ([event[1:] for event in events if event[0] == lane] for lane in (own, other))
 
     def shift_of(at: int) -> int | None:

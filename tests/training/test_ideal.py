@@ -50,7 +50,10 @@ def test_equal_jobs_have_the_bubble_of_the_formula(
 
 
 def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]:
-    """The definition: (lane, place in it) of each job -> when it starts and ends, from the start of its step."""
+    """The definition.
+
+    (lane, place in it) of each job -> when it starts and ends, from the start of its step.
+    """
     stages = training.schedule.stage_count
     place = {lane: key for lane, *key in training.lanes.select("lane", "stage", "replica", "tensor").rows()}
     costs: dict[tuple[object, ...], list[int]] = {}
@@ -176,7 +179,8 @@ def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:
     )
     assert ideal["lane"].unique().to_list() == [1, 3]
     assert notes == [
-        "the ideal of 1 step is of 1 of 2 pipelines: some forwards and backwards of the others are unknown or missing"
+        "the ideal of 1 step is of 1 of 2 pipelines: some forwards and backwards of the others are unknown "
+        "or missing"
     ]
 
 

@@ -291,7 +291,8 @@ def test_stages_are_found_where_one_grid_of_ranks_fits_those_that_are_there(gone
     assert stages(lanes) == [stage for stage in true_stages(training) if stage != gone]  # of one rank each
     assert lanes["stage_count"].to_list() == [4] * 3
     assert notes == [
-        f"rank {gone} is missing; that there are 4 stages is inferred from when GPUs begin their first forwards"
+        f"rank {gone} is missing; that there are 4 stages is inferred from when GPUs begin their first "
+        "forwards"
     ]
 
 
@@ -302,9 +303,12 @@ def test_a_lane_of_unknown_rank_may_be_the_missing_one() -> None:
     assert stages(lanes) == true_stages(training)
 
 
-_LANES = build_schema({**_KEYS, "rank": pl.Int64})
+_KEY_TYPES = {"report": pl.UInt32, "process_key": pl.Int64, "device_id": pl.Int32}
+_LANES = build_schema({**_KEY_TYPES, "rank": pl.Int64})
 
-_FIRST_FORWARDS = build_schema({**_KEYS, "step": pl.Int64, "start_ns": pl.Int64, "host_end_ns": pl.Int64})
+_FIRST_FORWARDS = build_schema(
+    {**_KEY_TYPES, "step": pl.Int64, "start_ns": pl.Int64, "host_end_ns": pl.Int64}
+)
 
 _STEP_NS, _FORWARD_NS, _PAUSE_NS = 10_000, 1_000, 100
 
@@ -312,7 +316,10 @@ Message = tuple[int, str, int, int]  # lane, verb, peer lane, time in the step
 
 
 def list_messages(chains: list[list[int]], *, is_ring: bool) -> list[Message]:
-    """List the messages of one micro-batch: activations along each chain of lanes, gradients back; a ring also around its ends."""
+    """List the messages of one micro-batch: activations along each chain of lanes, gradients back.
+
+    A ring also around its ends.
+    """
     messages: list[Message] = []
     for chain in chains:
         edges = list(itertools.pairwise(chain))
@@ -333,7 +340,10 @@ def find(
     ranks: list[int | None] | None = None,
     starts: Callable[[int], int] = lambda stage: stage * _FORWARD_NS + 2 * _PAUSE_NS,
 ) -> dict[int, int]:
-    """Return the stage found of each lane; `is_paired`: a communicator for each two lanes, else for each chain."""
+    """Return the stage found of each lane.
+
+    `is_paired`: a communicator for each two lanes, else for each chain.
+    """
     stage_of = {lane: stage for chain in chains for stage, lane in enumerate(chain)}
     chain_of = {lane: number for number, chain in enumerate(chains) for lane in chain}
     ranks = ranks or list(range(len(stage_of)))

@@ -95,7 +95,7 @@ def test_a_number_is_of_one_step_of_a_lane(captures: list[tuple[bool, list[int],
 
 
 def test_names_of_a_counter_that_restarts_identify_no_steps() -> None:
-    """The first lane records the steps 10, 11, 12, the second one 12 and the steps 10 and 11 after a restart."""
+    """The first lane records steps 10, 11 and 12, the second one 12, and 10 and 11 after a restart."""
     found = steps(
         *((0, 10 + at, 100 * at, 100 * at + 100, True) for at in range(3)),
         *((1, step, 100 * at + 1, 100 * at + 101, True) for at, step in [(2, 12), (3, 10), (4, 11)]),

@@ -242,7 +242,8 @@ def test_recomputation_that_stands_by_itself_is_about_the_next_backward() -> Non
     for hidden in ((), IDS):
         jobs, _ = resolve(replace(training, jobs=both), hidden=hidden)
         assert jobs.filter(lane=0).select("kind", "micro_batch").rows() == [
-            ("forward", 0), ("forward", 1), ("recompute", 0), ("backward", 0), ("recompute", 1), ("backward", 1)
+            ("forward", 0), ("forward", 1), ("recompute", 0),
+            ("backward", 0), ("recompute", 1), ("backward", 1),
         ]  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""Pairs of sends and receives, against the messages that the simulator sent; those of MPI, against its standard."""
+"""Pairs of sends and receives, against the messages that the simulator sent.
+
+Those of MPI, against its standard.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
 
 
 def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
-    """Names tell no parts of the model, and messages leave before they arrive: nothing tells whose they are."""
+    """Names tell no parts of the model, and messages leave before they arrive.
+
+    Nothing tells whose they are.
+    """
     simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
     found, notes = transfers_of(read_simulated_run(tmp_path))
     assert found.is_empty()
@@ -320,7 +326,7 @@ def pair_mpi_pairs(rows: list[dict[str, object]]) -> pl.DataFrame:
 
 
 def match(sends: list[Send], receives: list[Receive]) -> dict[int, int]:
-    """Match messages as MPI does, one after another in an order of arrival that keeps those of a pair_mpi_pairs of ranks in order."""
+    """Match messages as MPI does, in an order of arrival that keeps those of two ranks in order."""
     order = sorted(
         range(len(sends)), key=lambda at: max(one[3] for one in sends[: at + 1] if one[:2] == sends[at][:2])
     )
