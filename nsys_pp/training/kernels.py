@@ -1,0 +1,247 @@
+"""Aggregates of the kernels of one report by name, step and device, for the comparison of runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    find_distinct,
+    gather,
+    index_column,
+    index_rows,
+    is_among,
+    keep_rows,
+    list_distinct,
+    numbers,
+    pick,
+)
+from nsys_pp.arrays.names import as_texts
+from nsys_pp.arrays.order import order_by_number, sort_rows
+from nsys_pp.arrays.scratch_frames import list_blocks
+from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.series import build_column
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
+from nsys_pp.frames.training import COMPUTE_SEGMENTS, JOB_KIND, KERNEL_AGGREGATES, PAUSE_NS
+from nsys_pp.training.jobs import find_step_rows
+from nsys_pp.training.launched import LaunchedOps, number_devices, repeat_devices
+
+_LAST = -NEVER
+_DEVICE = ["process_key", "device_id"]
+_KEYS = [*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind"]
+
+
+def sum_kernels(
+    gpu_ops: pl.DataFrame,
+    steps: pl.DataFrame,
+    *,
+    details: OpDetails | None = None,
+    job_kind: pl.Series | None = None,
+) -> pl.DataFrame:
+    """Sum kernels and CUDA graphs by name and job; a kernel is in the step of its start.
+
+    Args:
+        gpu_ops: `GPU_OPS`, any order.
+        steps: `STEPS` of the same report, any order; the steps of a device do not overlap.
+        details: Of these operations, with their demangled names; None, or empty: all have the short one
+            alone.
+        job_kind: Kind of the job of each operation, null without one; None: none has one.
+
+    Returns:
+        `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
+        durations, also of concurrent kernels. Empty without kernels.
+    """
+
+    def add_up(rows: slice) -> pl.DataFrame:
+        ops = gpu_ops[rows]
+        kinds = job_kind if job_kind is None else job_kind[rows]
+        return _sum_kernels(ops, find_step_rows(ops[[*_DEVICE, "start_ns"]], steps), details, kinds)
+
+    parts = [add_up(rows) for rows in list_blocks(len(gpu_ops))]
+    sums = parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_KEYS).agg(**_join_sums())
+    step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
+    texts = [
+        as_texts(sums[name]).alias(text) for name, text in (("name", "text"), ("full_name", "full_text"))
+    ]
+    sums = sums.hstack([as_numbers("step", step), *texts])
+    return conform(index_rows(sums, _order_sums(sums)), KERNEL_AGGREGATES)
+
+
+def _order_sums(sums: pl.DataFrame) -> Int64s:
+    """Order sums by process, device, step, name and job, null last.
+
+    Of few rows, polars' sort takes several times as long.
+    """
+    words = {
+        name: _rank_texts(sums[name], sums[text])
+        for name, text in (("name", "text"), ("full_name", "full_text"))
+    }
+    columns = [*_DEVICE, "step", "name", "is_communication", "full_name", "job_kind", "kind"]
+    return sort_rows(*(words[name] if name in words else numbers(sums[name], null=_LAST) for name in columns))
+
+
+def _rank_texts(names: pl.Series, texts: pl.Series) -> Int64s:
+    """Rank texts by their characters, null last; names are equal where these are."""
+    first, number = find_distinct(numbers(names, null=-1))
+    distinct = index_column(texts, first).to_list()
+    order = sorted(range(len(distinct)), key=lambda at: (distinct[at] is None, distinct[at] or ""))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[number]
+
+
+def _sum_kernels(
+    gpu_ops: pl.DataFrame, row: Int64s, details: OpDetails | None, job_kind: pl.Series | None
+) -> pl.DataFrame:
+    """Sum the kernels among some operations, by the row of their step.
+
+    One small number, a faster key than its columns.
+    """
+    is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
+    if job_kind is None:
+        job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))
+    keys = gpu_ops[["kind", *_DEVICE, "name", "is_communication"]].hstack(
+        [build_column("row", row), job_kind.alias("job_kind")]
+    )
+    keys = keep_rows(keys, is_kernel)
+    full_names, detail = OP_DETAILS.to_frame()["full_name"], np.full(len(keys), -1)
+    if details is not None and len(details.row):
+        full_names = details.distinct["full_name"]
+        detail = details.row[gpu_ops["op_id"].to_numpy()[is_kernel]].astype(np.int64)
+    code = pick(numbers(full_names, null=-1), detail, -1)  # equal names have one code
+    first, number = number_rows([*keys.get_columns(), build_column("", code)])
+    order, before = order_by_number(number.astype(np.int64), len(first))
+    start, end = (gpu_ops[name].to_numpy()[is_kernel] for name in ("start_ns", "end_ns"))
+    duration = (end - start)[order]
+    return index_rows(keys, first).hstack(
+        [
+            gather(full_names, detail[first]),
+            build_column("count", np.diff(before)),
+            *(
+                build_column(name, reduce.reduceat(duration, before[:-1]))
+                for name, reduce in (("total_ns", np.add), ("min_ns", np.minimum), ("max_ns", np.maximum))
+            ),
+        ]
+    )
+
+
+def _join_sums() -> dict[str, pl.Expr]:
+    return {
+        "count": pl.col("count").sum(),
+        "total_ns": pl.col("total_ns").sum(),
+        "min_ns": pl.col("min_ns").min(),
+        "max_ns": pl.col("max_ns").max(),
+    }
+
+
+class Segments(Struct, frozen=True, kw_only=True):
+    """Compute segments, by group (index of the device) and start."""
+
+    group: Int64s
+    step: Int64s  # `NEVER` outside all steps
+    start: Int64s
+    end: Int64s
+    previous_end: Int64s  # of the device; `NEVER` for the first segment
+    compute_ns: Int64s
+    op_count: Int64s
+
+
+def find_segments(ops: LaunchedOps, steps: pl.DataFrame) -> Segments:
+    """Join kernels into compute segments, over gaps of at most `PAUSE_NS`; steps cut them.
+
+    Args:
+        ops: Operations of the report.
+        steps: `STEPS`.
+
+    Returns:
+        Kernels and graphs that are not communication, joined and cut. Empty in, empty out.
+    """
+    return _join_ops(*_cut_at_steps(ops, steps))
+
+
+def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.DataFrame:
+    """Build `COMPUTE_SEGMENTS`, by process_key, device_id, start_ns.
+
+    Args:
+        segments: Compute segments (`find_segments`).
+        devices: Devices of the operations.
+    """
+    columns = [
+        *repeat_devices(devices, segments.group),
+        as_numbers("step", segments.step),
+        *(build_column(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
+        *(build_column(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
+    ]
+    return conform(build_frame(columns), COMPUTE_SEGMENTS)
+
+
+def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Cut computing operations where a step of their device begins or ends.
+
+    Returns:
+        Group, start, end and step (`NEVER`: none) of each part, by group and start.
+    """
+    step_group = number_devices(steps, ops.devices)
+    step_start, step_end, step_number = (numbers(steps[name]) for name in ("start_ns", "end_ns", "step"))
+    start, end = ops.start, ops.end
+    parts = []
+    for device in range(len(ops.devices)):
+        computes = np.flatnonzero(ops.is_compute & (ops.device == device))
+        computes = computes[np.argsort(start[computes], kind="stable")]
+        own = np.flatnonzero(step_group == device)
+        own = own[np.argsort(step_start[own], kind="stable")]
+        edges = list_distinct(np.concatenate([step_start[own], step_end[own]]))
+        # an operation that contains edges[first:last] is cut into last - first + 1 parts
+        first, last = (
+            np.searchsorted(edges, start[computes], side="right"),
+            np.searchsorted(edges, end[computes]),
+        )
+        last = np.maximum(first, last)
+        op = np.repeat(computes, last - first + 1)
+        edge = expand_windows(first, last + 1)  # the part ends at this edge, or with its operation
+        bounded = np.concatenate([[NEVER], edges, [-NEVER]])
+        part_start = np.maximum(bounded[edge], start[op])
+        at = np.searchsorted(step_start[own], bounded[edge], side="right") - 1  # the last step started
+        is_in = (at >= 0) & (bounded[edge] < np.append(step_end[own], NEVER)[at])
+        step = np.where(is_in, np.append(step_number[own], NEVER)[at], NEVER)
+        order = np.argsort(part_start, kind="stable")
+        device_parts = (
+            np.full_like(op, device),
+            part_start,
+            np.minimum(bounded[edge + 1], end[op]),
+            step,
+        )
+        parts.append([column[order] for column in device_parts])
+    if not parts:
+        empty = np.zeros(0, dtype=np.int64)
+        return empty, empty, empty, empty
+    group, start, end, step = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return group, start, end, step
+
+
+def _join_ops(group: Int64s, start: Int64s, end: Int64s, step: Int64s) -> Segments:
+    """Join operations, sorted by group and start, into segments."""
+    latest_end = running_maximum(group, end)
+    previous_end = np.full(len(group), NEVER)
+    previous_end[1:] = np.where(group[1:] == group[:-1], latest_end[:-1], NEVER)
+    is_first = start - PAUSE_NS > previous_end
+    is_first[:1] = True  # also where its start is near `NEVER`
+    is_first[1:] |= (step[1:] != step[:-1]) | (group[1:] != group[:-1])
+    at = np.flatnonzero(is_first)
+    covered = np.maximum(end - np.maximum(start, previous_end), 0)
+    return Segments(
+        group=group[at],
+        step=step[at],
+        start=start[at],
+        end=np.maximum.reduceat(end, at) if len(at) else end,
+        previous_end=previous_end[at],
+        compute_ns=np.add.reduceat(covered, at) if len(at) else covered,
+        op_count=np.diff(np.append(at, len(group))),
+    )
