@@ -38,7 +38,7 @@ from nsys_pp.run.options import Progress, Share, report_progress
 from nsys_pp.run.parts import OF_HOSTS, OF_RUN, describe_hosts, is_content_open, is_usual
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window
-from nsys_pp.training.jobs import list_job_ranges
+from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.write.files import replace_file
 from nsys_pp.write.perfetto.trace import PlacedReport, Source, encode_drawing
 from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch

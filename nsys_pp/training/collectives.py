@@ -315,9 +315,9 @@ def _sum_bounds() -> pl.Expr:
 def _find_last(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Find the last member of each request (`_LAST`): of members that began together, the first lane.
 
-    The kernel of another member ends together with the request. A few end much later than others: such a
-    collective is as far after (or before) the last (or next) matched collective of its stream as that of the
-    other member in the other stream.
+    The kernel of another member ends together with the request. A few end much later than others: such a collective is as
+    far after (or before) the last (or next) matched collective of its stream as that of the other member in the other
+    stream.
 
     Args:
         members: stream, other: streams, and for each another stream with the same collectives.

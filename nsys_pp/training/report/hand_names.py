@@ -16,9 +16,10 @@ from nsys_pp.arrays.ancestors import count_below, has_marked_line
 from nsys_pp.arrays.columns import find_distinct, has_value, index_rows, list_distinct, numbers
 from nsys_pp.arrays.names import split_texts
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.training.names import RangeNames, find_parents
 from nsys_pp.training.report.hand_words import HOLE, Meaning, build_pattern, fold_name, parse_hand_name
-from nsys_pp.training.rules import Rule
+from nsys_pp.training.report.inner_jobs import find_parents
+from nsys_pp.training.report.presets import Rule
+from nsys_pp.training.report.range_names import RangeNames
 
 _HINTS = (
     "(?i)fwd|forward|fprop|bwd|backward|bprop|back.?prop|optim|opt[^a-z]|opt$|sgd|adam|update|step|iter|batch|epoch"

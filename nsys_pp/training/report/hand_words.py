@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from nsys_pp.training.rules import load_words
+from nsys_pp.training.report.presets import load_words
 
 _GRADIENTS = frozenset({"grad", "grads", "gradient", "gradients"})
 _REDUCTION = frozenset({"sync", "synchronize", "allreduce", "reduce", "scatter"})

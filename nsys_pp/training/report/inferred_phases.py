@@ -10,9 +10,10 @@ from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import PHASE_KIND, PHASES, STEP_SOURCE
-from nsys_pp.training.launched import LaunchedOps, number_devices
+from nsys_pp.training.report.devices import number_devices
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.launch_order import order_operations
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.phase_spans import IterationPhases, Spans
 
 _REPETITION = STEP_SOURCE.categories.to_list().index("repetition")

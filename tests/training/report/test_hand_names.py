@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.report import NAME
-from nsys_pp.training.names import Rules, choose_rules, name_jobs, name_steps
 from nsys_pp.training.report.hand_words import build_pattern, fold_name, parse_hand_name
-from nsys_pp.training.rules import Rule
+from nsys_pp.training.report.presets import Rule
+from nsys_pp.training.report.rule_choice import choose_rules
+from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
 from tests.training.report.hand_programs import (
     PROGRAMS,
     UNSEEN,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import PHASE_KINDS, PHASES, STEPS
-from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.iteration_phases import find_iteration_phases
 from nsys_pp.training.report.iterations import Iterations, find_iterations
 from nsys_pp.training.report.launch_order import order_operations
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.phase_spans import IterationPhases, Spans, keep_regular, number_iterations
 from nsys_pp.training.report.repetition import Launches
 from tests.training.report.phase_programs import AUTOGRAD, MAIN, PhasedProgram, draw_phased_program

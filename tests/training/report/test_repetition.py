@@ -18,13 +18,13 @@ from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.names import NAMED_STEPS
 from nsys_pp.training.report.iterations import Iterations, find_iterations
 from nsys_pp.training.report.launch_order import order_launches
+from nsys_pp.training.report.launched_ops import LaunchedOps
 from nsys_pp.training.report.repeated_steps import find_repeated_steps
 from nsys_pp.training.report.repetition import Launches, cut_at, list_candidates
-from nsys_pp.training.steps import find_steps
+from nsys_pp.training.report.steps import find_steps
+from nsys_pp.training.report.vocabulary import NAMED_STEPS
 from tests.training.analysed_reports import read_events, simulate_reports
 from tests.training.report.repeating_programs import Program, draw_program
 from tests.training.report.test_jobs import complete

@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
-from nsys_pp.training import names as vocabulary
-from nsys_pp.training.names import (
-    NAMED_JOBS,
-    NAMED_STEPS,
-    Rules,
-    choose_rules,
-    find_preset_readings,
-    name_jobs,
-    name_steps,
-)
-from nsys_pp.training.rules import list_presets, load_preset
+from nsys_pp.training.report import vocabulary
+from nsys_pp.training.report.presets import list_presets, load_preset
+from nsys_pp.training.report.rule_choice import choose_rules, find_preset_readings
+from nsys_pp.training.report.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, name_jobs, name_steps
 from tests.training.analysed_reports import APART, read_events, simulate_reports
 from tests.training.report.test_jobs import SAID, complete
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, PROJECTIONS, RANGES, OpDetails
 from nsys_pp.frames.training import JOB_RANGES, JOBS
-from nsys_pp.training.jobs import list_job_ranges
+from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.write.trace.drawing import SLICES
 from nsys_pp.write.trace.slices import (
     api_call_slices,

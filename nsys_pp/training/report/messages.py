@@ -25,8 +25,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
-from nsys_pp.training.jobs import find_step_rows
-from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.report.jobs import find_step_rows
+from nsys_pp.training.report.launched_ops import LaunchedOps
 
 _KERNEL = r"(?i)send_?recv"
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
@@ -45,9 +45,9 @@ def find_messages(
 ) -> pl.DataFrame:
     """Find the sends and receives of each point-to-point kernel.
 
-    The verb is from the NCCL request; where none is recorded, from the innermost message job around the
-    kernel's launch. Direction and micro-batch are from the name of this job. A job that both sends and
-    receives has them for each half, which are unknown for a kernel with several sends or receives.
+    The verb is from the NCCL request; where none is recorded, from the innermost message job around the kernel's
+    launch. Direction and micro-batch are from the name of this job. A job that both sends and receives has them for
+    each half, which are unknown for a kernel with several sends or receives.
 
     Args:
         launched_ops: Operations of the report.
@@ -100,8 +100,8 @@ def find_messages(
 def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign each message to the step in which its kernel was launched.
 
-    A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or
-    outside all steps, the start of the kernel counts.
+    A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or outside
+    all steps, the start of the kernel counts.
 
     Args:
         messages: `MESSAGES`.
@@ -122,9 +122,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
 def _gather_names(
     jobs: pl.DataFrame, job: Int64s, both: Int64s, verb: Int64s, halves: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """Gather direction and ids of each message.
-
-    From its job, or from its half of a job that sends and receives.
+    """Gather direction and ids of each message: from its job, or from its half of a job that sends and receives.
 
     Args:
         jobs: `JOBS`.
