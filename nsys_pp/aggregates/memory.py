@@ -12,7 +12,6 @@ import polars as pl
 
 from nsys_pp.aggregates.step_times import step_on_host
 from nsys_pp.arrays.innermost import find_innermost
-from nsys_pp.arrays.names import as_names
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.conform import conform
@@ -58,7 +57,7 @@ def sum_memory(
             step=step_on_host(events, steps, time="time_ns"),
             name=jobs["name"]
             .gather(job)
-            .zip_with(job.is_not_null(), as_names(ranges["name"].gather(opened))),
+            .zip_with(job.is_not_null(), ranges["name"].gather(opened)),
             job=jobs["kind"].gather(job),
         )
         .group_by(*_SERIES, "step", "name", "job", maintain_order=True)

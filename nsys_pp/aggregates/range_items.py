@@ -8,7 +8,7 @@ import polars as pl
 from nsys_pp.aggregates.item_sums import sum_instances
 from nsys_pp.aggregates.step_times import step_on_host
 from nsys_pp.arrays.columns import find_distinct, index_rows, numbers, subtract
-from nsys_pp.arrays.names import as_names, map_names
+from nsys_pp.arrays.names import map_names
 
 MOST_NAMES = 10_000
 """Limit of distinct names; above it, numbers in names are folded: "step 12" becomes "step #"."""
@@ -57,5 +57,5 @@ def _fold(names: pl.Series, most_names: int) -> pl.Series:
     """Replace numbers in names by "#" if there are more than `most_names` names."""
     first, _ = find_distinct(numbers(names, null=-1))
     if len(first) - bool(names.null_count()) <= most_names:
-        return as_names(names)
+        return names
     return map_names(names, lambda texts: texts.str.replace_all(_NUMBER, "#${1}"))

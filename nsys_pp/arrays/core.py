@@ -70,23 +70,6 @@ class Core:
         self.number_columns = declare(
             library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
         )
-        # of arrays that `byte_rows.py` and `frame_columns.py` check and hold
-        self.read_numbers = declare(
-            library.core_read_numbers, count, pointer, count, pointer, count, *[pointer] * 2
-        )
-        self.read_number_rows = declare(
-            library.core_read_number_rows, count, pointer, count, *[pointer] * 2, count, pointer
-        )
-        self.read_runs = declare(
-            library.core_read_runs, count, pointer, count, *[pointer] * 4, count, count, pointer
-        )
-        self.read_fields = declare(
-            library.core_read_fields, count, pointer, count, *[pointer] * 4, count, pointer, count, pointer
-        )
-        self.check_fields = declare(library.core_check_fields, count, count, *[pointer] * 3)
-        self.join_slices = declare(library.core_join_slices, *[count, pointer] * 2, pointer, count, pointer)
-        self.number_slices = declare(library.core_number_slices, *[count, pointer] * 2, *[pointer] * 4)
-        self.restore = declare(library.core_restore_columns, *[count, pointer, count] * 2, *[pointer] * 3)
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
         """Sort rows by several keys, as `nsys_pp.arrays.order.sort_rows`."""

@@ -1,4 +1,4 @@
-"""Names of rows (`NAME`, `StoredName`), whose distinct texts are decoded and matched once, few at a time.
+"""Names of rows (`NAME`), whose distinct texts are decoded and matched once, few at a time.
 
 Arrays stand for rows as in `columns.py`.
 """
@@ -14,10 +14,9 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, gather, index_column, numbers, set_column
-from nsys_pp.arrays.stored_texts import find_store
+from nsys_pp.arrays.columns import find_distinct, gather, index_column, numbers
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.names import NAME, StoredName
+from nsys_pp.frames.names import NAME
 
 WINDOW = 1 << 16
 """Texts that are decoded at once."""
@@ -26,15 +25,8 @@ _Result = TypeVar("_Result")
 
 
 def as_texts(names: pl.Series) -> pl.Series:
-    """Return the texts of a column of names (`NAME`, `StoredName`), of few rows, or of another column of texts."""
-    if isinstance(names.dtype, StoredName):
-        return find_store(names.dtype).decode(names)
+    """Return the texts of a column of names (`NAME`), of few rows, or of another column of texts."""
     return names.cast(pl.String)
-
-
-def as_names(names: pl.Series) -> pl.Series:
-    """Return a column of names (`NAME`, `StoredName`) as `NAME`: its distinct texts are then in memory."""
-    return map_names(names, lambda texts: texts) if isinstance(names.dtype, StoredName) else names
 
 
 def map_names(names: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl.Series:
@@ -45,25 +37,11 @@ def map_names(names: pl.Series, compute: Callable[[pl.Series], pl.Series]) -> pl
     return gather(pl.concat(words), row).alias(names.name) if words else pl.Series(names.name, [], NAME)
 
 
-def with_names(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with its column `name` as `NAME`, like `as_names`."""
-    is_stored = isinstance(rows.schema["name"], StoredName)
-    return set_column(rows, as_names(rows["name"])) if is_stored else rows
-
-
-def fill_names(names: pl.Series, word: str) -> pl.Series:
-    """Replace null in a column of names by a word; of `StoredName`, by a word of its store."""
-    if not isinstance(names.dtype, StoredName):
-        return names.fill_null(word)
-    code = find_store(names.dtype).find_word(word)
-    return names.to_physical().fill_null(code).ext.to(names.dtype)
-
-
 class Texts(Sequence[str | None]):
     """Texts of a column, each decoded when it is used: Python's strings take several times the memory of the column.
 
     Args:
-        column: Names (`NAME`, `StoredName`), or strings.
+        column: Names (`NAME`), or strings.
     """
 
     def __init__(self, column: pl.Series) -> None:
@@ -135,7 +113,7 @@ def list_names(names: pl.Series) -> Names:
 
 
 def list_texts(column: pl.Series) -> Sequence[str | None]:
-    """List the texts of a column of names (`NAME`, `StoredName`) or strings: a tuple, `Texts` of more than `WINDOW`."""
+    """List the texts of a column of names (`NAME`) or strings: a tuple, `Texts` of more than `WINDOW`."""
     return Texts(column) if len(column) > WINDOW else tuple(as_texts(column).to_list())
 
 

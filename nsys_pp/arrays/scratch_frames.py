@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.scratch import GrowingColumn, is_moved, is_paged, move_columns
-from nsys_pp.frames.names import StoredName
 
 _BLOCK_ROWS = 1 << 20
 _FEWEST_MOVED = 1 << 17  # rows of a frame whose columns are moved
@@ -163,13 +162,11 @@ class _Column:
 
 def _is_kept(dtype: pl.DataType) -> bool:
     """Return whether columns of a type are in a scratch."""
-    return dtype.is_numeric() or isinstance(dtype, pl.Categorical | pl.Enum | StoredName)
+    return dtype.is_numeric() or isinstance(dtype, pl.Categorical | pl.Enum)
 
 
 def as_words(codes: pl.Series, dtype: pl.DataType) -> pl.Series:
     """Return the words of codes, without a copy."""
-    if isinstance(dtype, StoredName):
-        return codes.ext.to(dtype)
     with suppress(AttributeError, pl.exceptions.PolarsError):
         return codes.cat.to(dtype)
     return codes.cast(dtype)  # polars before 2.0

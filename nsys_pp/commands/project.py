@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
-from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.conform import ShortRepr
@@ -119,7 +118,7 @@ def _project_file(
     launches = match_launches(report.api_calls, report.gpu_ops)
     projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
     counts = count_report_rows(report, launches, projections, scope)
-    return identify(report), with_names(_add_identity(report, labels[path], projections)), counts
+    return identify(report), _add_identity(report, labels[path], projections), counts
 
 
 def _join(

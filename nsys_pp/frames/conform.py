@@ -11,7 +11,6 @@ from typing import Any
 import polars as pl
 
 from nsys_pp.frames.columns import build_nulls, select_columns
-from nsys_pp.frames.names import NAME, StoredName
 
 _MOST_NAMES = 6
 _MOST_CHARACTERS = 60
@@ -147,7 +146,7 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
                 return schema.to_frame().vstack(fitted)
         # columns of one value stay without memory
         for position, (of_frame, dtype) in enumerate(zip(fitted.dtypes, schema.values(), strict=True)):
-            if of_frame != dtype and not (dtype == NAME and isinstance(of_frame, StoredName)):
+            if of_frame != dtype:
                 fitted.replace_column(position, fitted.to_series(position).cast(dtype))
     except pl.exceptions.PolarsError:
         raise ValueError(_describe_mismatch(frame, schema)) from None

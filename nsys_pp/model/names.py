@@ -17,7 +17,6 @@ from nsys_pp.arrays.columns import clear_values, index_column, numbers
 from nsys_pp.arrays.names import list_texts, strip_texts
 from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.series import build_column, gather_values
-from nsys_pp.arrays.stored_texts import build_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.raw import RawReport
@@ -35,7 +34,7 @@ def resolve(
         ids: Ids into `strings`.
         strings: The raw frame of strings.
         strip: Regular expression of text to remove from names.
-        dtype: `NAME`, `StoredName` before its texts are unified, or String for names that need no category.
+        dtype: `NAME`, or String for names that need no category.
 
     Returns:
         A column of the length of `ids`.
@@ -54,7 +53,7 @@ def resolve(
         text = strip_texts(list_texts(text), strip)
     position = np.full(count + 1, len(used), dtype=np.uint32)
     position[used] = np.arange(len(used))
-    words = build_names(text, dtype)  # in a small table of categories: no work on strings per row
+    words = text.cast(dtype)  # in a small table of categories: no work on strings per row
 
     def gather(first: int, stop: int) -> pl.DataFrame:
         index = build_column("", position[at[first:stop]])

@@ -14,31 +14,26 @@ from nsys_pp.arrays.columns import (
     fill_null,
     gather,
     has_value,
-    index_column,
     index_rows,
     is_among,
     keep_rows,
     numbers,
     pack,
     set_column,
-    whole_numbers,
 )
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.series import build_column
-from nsys_pp.arrays.stored_texts import find_store
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.names import NO_NAME, StoredName
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
 from nsys_pp.model.names import Structures, format_payloads, resolve
 
 _ALPHA = 0xFF00_0000
 _DEFAULT_DOMAIN = 0
-_FEW_NAMES = 50_000  # distinct ones that are in memory: 10 MB
 
 
 def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -172,10 +167,7 @@ def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
 
 def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Series:
     text, is_named_apart = events["text"], events["text"].null_count() < events.height
-    is_stored = is_named_apart and isinstance(text.dtype, StoredName) and dtype == NAME
-    registered = resolve(events["text_id"], raw["strings"], dtype=text.dtype if is_stored else dtype)
-    if is_stored:
-        return _unify(registered, text)
+    registered = resolve(events["text_id"], raw["strings"], dtype=dtype)
     if not is_named_apart or not registered.null_count():
         return registered
 
@@ -186,34 +178,6 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
         if names.null_count() == len(names):
             return texts.alias(names.name).to_frame()
         return names.zip_with(build_column("", has_value(names)), texts).to_frame()
-
-    return build_blocks(len(text), choose).to_series()
-
-
-def _unify(registered: pl.Series, text: pl.Series) -> pl.Series:
-    """Choose the registered name, or else the text, of each event.
-
-    Of few distinct ones as `NAME`, else as `StoredName`.
-
-    Args:
-        registered: Names of a store, any number for each of equal ones.
-        text: The same.
-    """
-    store = find_store(text.dtype)
-    store.add_word(NO_NAME)
-    first_of = store.unify()
-    distinct = np.flatnonzero(first_of == np.arange(len(first_of)))
-    named = pl.Series(first_of).ext.to(text.dtype)
-    if len(distinct) <= _FEW_NAMES:
-        position = np.zeros(len(first_of), dtype=np.uint32)
-        position[distinct] = np.arange(len(distinct))
-        words = as_texts(index_column(named, distinct)).cast(NAME)
-        named = index_column(words, position[first_of])
-
-    def choose(first: int, stop: int) -> pl.DataFrame:
-        names = registered[first:stop]
-        chosen = names.zip_with(names.is_not_null(), text[first:stop])
-        return gather(named, whole_numbers(chosen)).alias(registered.name).to_frame()
 
     return build_blocks(len(text), choose).to_series()
 

@@ -13,7 +13,7 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
 )
-from nsys_pp.arrays.names import extract_texts, is_matched, list_names, with_names
+from nsys_pp.arrays.names import extract_texts, is_matched, list_names
 from nsys_pp.arrays.search import find_first, find_last
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
@@ -98,7 +98,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     """List the ranges that NCCL pushes around requests, by start."""
     is_request = is_matched(ranges["name"], _REQUEST)
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
-    requests = with_names(keep_rows(ranges[columns], is_request))
+    requests = keep_rows(ranges[columns], is_request)
     names = list_names(requests["name"])
     call = gather(extract_texts(names.texts, _REQUEST), names.row)
     requests = requests.hstack([call.alias("call")])

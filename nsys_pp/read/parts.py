@@ -14,7 +14,6 @@ import msgspec
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.frame_columns import join_packed
 from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import (
@@ -124,13 +123,6 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
         except _DAMAGES as error:
             raise damaged_error(self._path) from error
 
-    def unpack(self, name: str) -> bytes:
-        """Decompress a frame; errors as in `__getitem__`."""
-        try:
-            return unpack_bytes(self._packed[name], most_bytes=_MOST_FRAME_BYTES)
-        except _DAMAGES as error:
-            raise damaged_error(self._path) from error
-
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""
         return iter(self._packed)
@@ -156,9 +148,6 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
     """
     packed = [part for part in parts if isinstance(part, PackedFrames)]
     if len(packed) == len(parts):
-        joined = join_packed([part.unpack(name) for part in packed], PART_FRAMES[name])
-        if joined is not None:
-            return joined
         decoded = [part.decode(name) for part in packed]
         return join_frames(decoded, PART_FRAMES[name]), [frame.rows for frame in decoded]
     frames = [part[name] for part in parts]

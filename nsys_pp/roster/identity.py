@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.arrays.columns import keep_rows
-from nsys_pp.arrays.names import has_match, is_matched, with_names
+from nsys_pp.arrays.names import has_match, is_matched
 from nsys_pp.frames.report import Report, Session
 from nsys_pp.frames.roster import COORDINATES, Identity, ProcessDevice, capture_window
 from nsys_pp.units import NS_PER_S
@@ -116,7 +116,7 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 
 def _select_likely(frame: pl.DataFrame) -> pl.DataFrame:
     """Select the processes and names of rows whose name may have coordinates."""
-    return with_names(keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS)))
+    return keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS))
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

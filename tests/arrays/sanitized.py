@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from contextlib import suppress
 
 import numpy as np
 
-from nsys_pp.arrays.byte_rows import (
-    join_slices,
-    number_slices,
-    read_fields,
-    read_number_rows,
-    read_numbers,
-    read_runs,
-)
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.write.perfetto.packets import lay_out_group
 from nsys_pp.write.trace.strings import NULL
-from tests.arrays.byte_rows import damage_rows, draw_rows
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.packet_blocks import draw_block
@@ -71,19 +61,6 @@ def main() -> None:
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
         write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
         join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
-        rows, codes, kinds, _ = draw_rows(seed)
-        changed, width = damage_rows(seed, rows), codes.shape[1]
-        for count in (1, 3):
-            read_numbers(core, changed.buffer, changed.starts, count)
-        for some in (rows, changed):
-            read_fields(core, some, width, kinds)
-            read_number_rows(core, some.buffer, some.headers, some.starts, width)
-            counts = some.kept.clip(0)
-            read_runs(core, some.buffer, some.starts, counts, counts, counts * 0, 1 << 15)
-        join_slices(core, rows.buffer, rows.starts, rows.kept)
-        number_slices(core, rows.buffer, rows.starts, rows.kept)
-        with suppress(ValueError):  # a slice that is not in the buffer
-            number_slices(core, changed.buffer, changed.starts, changed.kept)
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.number_keys(many)

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, numbers, pack
 from nsys_pp.arrays.members import mark_members
-from nsys_pp.arrays.names import as_names
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_last, find_pairs, number_keys
@@ -64,7 +63,7 @@ def _sum_names(interval: Int64s, row: Int64s, times: Int64s, names: pl.Series) -
     np.add.at(sums, number, times)
     kept = np.flatnonzero(sums > 0)
     interval, name, sums = interval[first][kept], name[first][kept], sums[kept]
-    own = as_names(names[row[first_of]])
+    own = names[row[first_of]]
     texts = own.to_list()
     rank = np.empty(len(texts), dtype=np.int64)
     rank[sorted(range(len(texts)), key=lambda at: (texts[at] is not None, texts[at]))] = np.arange(len(texts))

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import mark_categories, numbers
-from nsys_pp.arrays.names import as_texts, with_names
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import JOB_KIND, SCHEDULED_KINDS
@@ -51,7 +51,7 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
     if is_phase.sum() <= is_around.sum() and (inner := _list_inside(own, parent, is_phase)).any():
         is_phase = inner
     phases = own[np.flatnonzero(is_phase & ~np.isin(range_id, named_jobs["range_id"].to_numpy()))]
-    return conform_part(with_names(phases).with_columns(kind=pl.lit("other")), NAMED_JOBS)
+    return conform_part(phases.with_columns(kind=pl.lit("other")), NAMED_JOBS)
 
 
 def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bools:

@@ -15,7 +15,6 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import gather_rows, has_value, index_rows, is_among
-from nsys_pp.arrays.names import with_names
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import NAME, RANGES
@@ -230,11 +229,11 @@ def _match(
     keys, parsed = _parse(RangeNames(ranges) if names is None else names, rules, parser)
     others = [column for column in ranges.columns if column not in parsed.values.columns]
     if not parsed.row_of:
-        return with_names(ranges[others].clear()).hstack(parsed.values)
+        return ranges[others].clear().hstack(parsed.values)
     row_of_key = (parsed.row_of.get(key, -1) for part in keys.split() for key in part)
     row = np.fromiter(row_of_key, np.int64, len(keys))[keys.row]
     matched = np.flatnonzero(row >= 0)
-    return with_names(gather_rows(ranges, others, matched)).hstack(
+    return gather_rows(ranges, others, matched).hstack(
         gather_rows(parsed.values, parsed.values.columns, row[matched])
     )
 

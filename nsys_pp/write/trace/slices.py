@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_rows, numbers
 from nsys_pp.arrays.memory import return_freed
-from nsys_pp.arrays.names import fill_names
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.scratch import is_paged, move_array
 from nsys_pp.arrays.scratch_frames import build_blocks
@@ -235,7 +234,7 @@ def _parent_rows(frame: pl.DataFrame) -> pl.Series:
 
 def _named(names: pl.Series) -> pl.Series:
     """Return names, with a word where there is none."""
-    return fill_names(names, NO_NAME) if names.null_count() else names
+    return names.fill_null(NO_NAME) if names.null_count() else names
 
 
 def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series:

@@ -15,19 +15,18 @@ from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.names import Texts, as_texts
 from nsys_pp.arrays.row_packets import number_columns as core_number_columns
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.names import StoredName
 
 NULL = (1 << 32) - 1
 """Code of null; no string has this code."""
 _CACHE_SIZE = 256
 _FEW_WORDS = 4_096  # distinct ones of a column, kept as a list
-WORDS = (pl.Categorical, pl.Enum, pl.String, StoredName)
+WORDS = (pl.Categorical, pl.Enum, pl.String)
 Strings: TypeAlias = "Texts | list[str]"
 
 
 def number_words(column: pl.Series) -> pl.Expr:
     """Return the expression of the codes of a string column (UInt32): equal strings have equal codes."""
-    has_codes = isinstance(column.dtype, pl.Categorical | StoredName)
+    has_codes = isinstance(column.dtype, pl.Categorical)
     return _list_codes(column.name, has_codes=has_codes, has_nulls=column.null_count() > 0)
 
 
@@ -41,7 +40,7 @@ def _list_codes(name: str, *, has_codes: bool, has_nulls: bool) -> pl.Expr:
 
 
 def intern(column: pl.Series) -> tuple[pl.Series, NDArray[np.uint32]]:
-    """Number the strings of a column (Categorical, Enum, String or `StoredName`) 1, 2, ... in order of appearance.
+    """Number the strings of a column (Categorical, Enum or String) 1, 2, ... in order of appearance.
 
     The codes of polars cannot be written instead: they number all strings of the process, so they differ between runs.
 
@@ -57,7 +56,7 @@ class Words:
     """A column of strings, each with its number in order of appearance.
 
     Args:
-        column: Categorical, Enum, String or `StoredName`.
+        column: Categorical, Enum or String.
         codes: Its codes (`number_words`).
     """
 
