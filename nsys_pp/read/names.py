@@ -43,8 +43,8 @@ class Source(Struct, frozen=True):
     columns: Mapping[str, str]  # raw column -> exported column
 
 
-def _c(*names: str) -> Column:
-    return Column(names)
+def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
+    return Column(names, groups, words)
 
 
 _GPU_METRICS: tuple[Group, ...] = ("show_metrics", "overview", "metric_sums")
@@ -507,10 +507,6 @@ def is_enumeration(name: str) -> bool:
 ROW_ID = "rowid"  # not a column: the position of the row in its table
 STRINGS_TABLE = "StringIds"  # in every export
 PAYLOAD_FIELDS_TABLE = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
-
-
-def _c(*names: str, groups: tuple[Group, ...] = (), words: Mapping[int, str | int] | None = None) -> Column:
-    return Column(names, groups, words)
 
 
 def _same(*names: str) -> dict[str, Column]:
