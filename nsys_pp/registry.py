@@ -13,7 +13,7 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, each imported from its module on first use.
 
     Args:
-        sources: Module and attribute of each entry, by name, as in `nsys_pp.write.tables.csv:FORMAT`.
+        sources: Module and attribute of each entry, by name, as in `nsys_pp.output.tables.csv:FORMAT`.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:

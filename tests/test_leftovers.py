@@ -85,7 +85,7 @@ def test_files_of_a_process_end_with_it(tmp_path: Path) -> None:
 _REPLACE = """
 import os, signal, sys
 from pathlib import Path
-from nsys_pp.write.files import replace_folder
+from nsys_pp.output.files import replace_folder
 path, renamings = Path(sys.argv[1]), int(sys.argv[2])
 rename = os.rename
 def count(*names):

@@ -535,7 +535,7 @@ static int64_t nested_run(Nested *nested, int64_t count, const int64_t *order) {
     return 0;
 }
 
-/* Put slices on lanes of nested slices: see `pack_nested` in `write/trace/packing.py`.
+/* Put slices on lanes of nested slices: see `pack_nested` in `output/trace/packing.py`.
    order: all rows, by start, then end. rank: its inverse.
    above: row of the slice around each, -1 for none, without cycles; the slices that leave it get -1. */
 API int64_t core_pack_nested(

@@ -104,7 +104,7 @@ class Core:
         return first[:count], numbers
 
     def pack_flat(self, start: Int64s, end: Int64s) -> Int64s:
-        """Assign slices to the first free subtrack, as `nsys_pp.write.trace.packing.pack_flat`."""
+        """Assign slices to the first free subtrack, as `nsys_pp.output.trace.packing.pack_flat`."""
         count = _count(start, end)
         order = self.sort_rows(start, end)
         subtrack = np.empty(count, dtype=np.int64)
@@ -112,7 +112,7 @@ class Core:
         return subtrack
 
     def pack_nested(self, start: Int64s, end: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
-        """Assign nested slices to subtracks, as `nsys_pp.write.trace.packing.pack_nested`.
+        """Assign nested slices to subtracks, as `nsys_pp.output.trace.packing.pack_nested`.
 
         Args:
             start: ns.
@@ -139,7 +139,7 @@ class Core:
     def order_events(
         self, start: Int64s, end: Int64s, depth: npt.NDArray[np.int32]
     ) -> tuple[Int64s, Int64s] | None:
-        """Order the begin and end events of nested slices, as `nsys_pp.write.trace.events.order_events`.
+        """Order the begin and end events of nested slices, as `nsys_pp.output.trace.events.order_events`.
 
         Returns:
             Times of the events, number of the event that begins each slice; None where depths are invalid.

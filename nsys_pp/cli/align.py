@@ -41,7 +41,7 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], format: str, **option
     from nsys_pp.cli.screen import open_screen
     from nsys_pp.commands.align import CLOCK_TABLE
     from nsys_pp.frames.table import FilledTable
-    from nsys_pp.write.tables.terminal import print_tables
+    from nsys_pp.output.tables.terminal import print_tables
 
     with show_progress() as progress:
         aligned = nsys_pp.align(reports, progress=progress, **options)

@@ -131,7 +131,7 @@ def compare(
 
 
 def _print(compared: CompareResult, *, format: str, limit: int) -> None:
-    from nsys_pp.write.tables.output import format_tables
+    from nsys_pp.output.tables.output import format_tables
 
     tables = compared.fill_tables()
     if format == "json":

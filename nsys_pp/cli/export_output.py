@@ -1,4 +1,4 @@
-"""Output of `nsys-pp pipeline` in the formats of `nsys_pp.write.exporter_registry`."""
+"""Output of `nsys-pp pipeline` in the formats of `nsys_pp.output.exporter_registry`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nsys_pp.cli.inputs import exit_if_skipped
 from nsys_pp.cli.log import log_notes, log_output
 from nsys_pp.cli.options.output import STANDARD_OUTPUT
 from nsys_pp.cli.progress import show_progress
+from nsys_pp.output.exporter_registry import EXPORTERS
 from nsys_pp.units import format_count
-from nsys_pp.write.exporter_registry import EXPORTERS
 
 
 def check_export(format: str, output: Path, names: Sequence[str] | None) -> None:

@@ -20,8 +20,8 @@ from nsys_pp.cli.options.training import job_options
 from nsys_pp.cli.paths import cut_common_folder
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.output.tables.format_registry import SUFFIXES
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables.format_registry import SUFFIXES
 
 if TYPE_CHECKING:
     from nsys_pp.run.parts import ExtractedPart

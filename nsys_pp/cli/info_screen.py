@@ -13,8 +13,8 @@ from rich.text import Text
 from nsys_pp.cli.escapes import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
+from nsys_pp.output.tables.terminal import print_tables
 from nsys_pp.units import NS_PER_MS, NS_PER_S, format_count, format_duration
-from nsys_pp.write.tables.terminal import print_tables
 
 _LABEL_WIDTH = 14
 _MOST_ROWS = 8

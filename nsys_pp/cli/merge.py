@@ -27,9 +27,9 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.training import training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, SectionCommand, option
+from nsys_pp.output.tables.format_registry import SUFFIXES
+from nsys_pp.output.trace_format_registry import TRACE_FORMATS
 from nsys_pp.units import format_bytes, format_count
-from nsys_pp.write.tables.format_registry import SUFFIXES
-from nsys_pp.write.trace_format_registry import TRACE_FORMATS
 
 _UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}
 

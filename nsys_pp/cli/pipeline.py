@@ -23,9 +23,9 @@ from nsys_pp.cli.options.training import flops_options, training_options
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import OUTPUT, TRAINING, SectionCommand, option
 from nsys_pp.cli.table_output import list_outputs, output_tables, settle_format
+from nsys_pp.output.exporter_registry import EXPORTERS
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.tables.training.registry import REQUESTED_TABLES, WORK_TABLES
-from nsys_pp.write.exporter_registry import EXPORTERS
 
 _SHOWN = ("verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical")
 _OF_TABLES = {  # options of tables, by the names of their values
@@ -112,8 +112,8 @@ def pipeline(
     from msgspec.structs import replace as struct_replace
 
     from nsys_pp.frames.table import fill_tables
+    from nsys_pp.output.files import check_output
     from nsys_pp.run.batch import list_existing_inputs
-    from nsys_pp.write.files import check_output
 
     if explain_jobs:
         others = {"steptask": "--steptask", "in_place": "--in-place"}
@@ -176,8 +176,8 @@ def _explain_jobs(
     """Show or write the names of ranges with their rules."""
     from nsys_pp.commands.explain_jobs import NAME_TABLE
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.output.files import check_output
     from nsys_pp.run.batch import list_existing_inputs
-    from nsys_pp.write.files import check_output
 
     format = settle_format(str(output), format, (NAME_TABLE.name,), option="--table")
     for path in list_outputs(str(output), format, (NAME_TABLE.name,)):

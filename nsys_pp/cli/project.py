@@ -18,8 +18,8 @@ from nsys_pp.cli.options.result import result_options
 from nsys_pp.cli.options.tables import limit_option
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.sections import PROJECTION, SectionCommand, option
+from nsys_pp.output.tables.format_registry import FORMATS, SUFFIXES
 from nsys_pp.units import format_count
-from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES
 
 
 @click.command(cls=SectionCommand)
@@ -62,10 +62,10 @@ def project(
     from nsys_pp.cli.row_counts import describe_unprojected
     from nsys_pp.commands.project import define_projection_table
     from nsys_pp.frames.table import FilledTable
+    from nsys_pp.output.files import check_output
+    from nsys_pp.output.tables.output import format_table, write_table
     from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.run.options import parse_counted_ops
-    from nsys_pp.write.files import check_output
-    from nsys_pp.write.tables.output import format_table, write_table
 
     format = _choose_format(output, format)
     if output != STANDARD_OUTPUT:
@@ -81,7 +81,7 @@ def project(
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
         from nsys_pp.cli.screen import open_screen  # with rich, which a file does not need
-        from nsys_pp.write.tables.terminal import print_tables
+        from nsys_pp.output.tables.terminal import print_tables
 
         with open_screen() as console:
             print_tables([filled], console=console, limit=limit)

@@ -20,7 +20,7 @@ _WITHOUT_PARTS = ("extract", "info", "project")
 
 def check_result_path(path: Path, output: Any) -> None:
     """Check that `--result` is a writable .json file other than the output."""
-    from nsys_pp.write.files import check_output
+    from nsys_pp.output.files import check_output
 
     if path.suffix != ".json":
         raise click.UsageError(f"invalid `--result {path}`; expected a .json file")
@@ -56,7 +56,7 @@ def save_result(
     """Write the result file, if there is one; with `warn_only`, a failure to do so is logged as a note."""
     if result is None:
         return
-    from nsys_pp.write.result import write_result
+    from nsys_pp.output.result import write_result
 
     try:
         write_result(result, _describe(ctx, record, status, error))

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from nsys_pp.cli.escapes import escape_screen
-from nsys_pp.write.tables.terminal import open_console
+from nsys_pp.output.tables.terminal import open_console
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def sql(
     Example:
       nsys-pp sql "SELECT kind, sum(compute_ns) FROM jobs GROUP BY kind" node*/report*.sqlite
     """
-    from nsys_pp.write.files import check_output
+    from nsys_pp.output.files import check_output
 
     if not explain and (query is None or not reports):
         raise click.UsageError("expected a query and reports, or `--explain`")

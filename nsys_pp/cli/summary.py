@@ -110,8 +110,8 @@ def summary(
       nsys-pp summary node*/report*.sqlite --table kernels --by rank -o kernels.csv
     """
     from nsys_pp.frames.table import fill_tables
+    from nsys_pp.output.files import check_output
     from nsys_pp.run.batch import list_existing_inputs
-    from nsys_pp.write.files import check_output
 
     format = settle_format(str(output), format, names, option="--table")
     is_text = format in ("table", "markdown")

@@ -10,7 +10,7 @@ import click
 
 from nsys_pp.cli.log import log_output
 from nsys_pp.cli.options.output import STANDARD_OUTPUT
-from nsys_pp.write.tables.format_registry import FORMATS, SUFFIXES, files_in, is_one_file
+from nsys_pp.output.tables.format_registry import FORMATS, SUFFIXES, files_in, is_one_file
 
 if TYPE_CHECKING:
     from nsys_pp.frames.table import FilledTable, Table
@@ -48,7 +48,7 @@ def settle_format(output: str, format: str | None, names: Sequence[str] | None, 
 def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
     """Refuse a column that no table has."""
     from nsys_pp.frames.table import describe_columns
-    from nsys_pp.write.tables.rows import find_sort_column
+    from nsys_pp.output.tables.rows import find_sort_column
 
     columns = dict.fromkeys(column for table in tables.values() for column in describe_columns(table))
     if sort is not None and find_sort_column(columns, sort) is None:
@@ -79,8 +79,8 @@ def output_tables(
         force: Replace existing files.
     """
     from nsys_pp.cli.screen import open_screen
-    from nsys_pp.write.tables.output import format_tables, write_tables
-    from nsys_pp.write.tables.terminal import print_tables
+    from nsys_pp.output.tables.output import format_tables, write_tables
+    from nsys_pp.output.tables.terminal import print_tables
 
     if output != STANDARD_OUTPUT:
         for path in write_tables(

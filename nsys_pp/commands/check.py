@@ -18,13 +18,13 @@ from nsys_pp.frames.raw import ROW_COUNTS
 from nsys_pp.frames.report import FINDINGS, Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
+from nsys_pp.output.perfetto.trace import check_packed
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.sqlite_file import Integrity, check_integrity
 from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
 from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_least
-from nsys_pp.write.perfetto.trace import check_packed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

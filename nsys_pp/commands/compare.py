@@ -19,6 +19,9 @@ from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.output.compare_page.page import write_comparison
+from nsys_pp.output.compare_page.source import ComparisonSource
+from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords, split_progress
 from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
@@ -27,9 +30,6 @@ from nsys_pp.tables.compare.evidence import divide_ranks
 from nsys_pp.tables.compare.gates import check_gates, parse_gate
 from nsys_pp.tables.compare.verdict import build_comparison_verdict
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict_table
-from nsys_pp.write.compare_page.page import write_comparison
-from nsys_pp.write.compare_page.source import ComparisonSource
-from nsys_pp.write.files import check_output, open_output, replace_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +65,7 @@ class CompareResult(ShortRepr):
 
     def _repr_html_(self) -> str:
         """Return the verdict and the tables, for notebooks."""
-        from nsys_pp.write.tables.html import format_html
+        from nsys_pp.output.tables.html import format_html
 
         return format_html(
             [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS

@@ -11,10 +11,10 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.conform import ShortRepr
+from nsys_pp.output.exporter import ExportedFile, ExportOptions, ExportSource
+from nsys_pp.output.exporter_registry import EXPORTERS
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
-from nsys_pp.write.exporter import ExportedFile, ExportOptions, ExportSource
-from nsys_pp.write.exporter_registry import EXPORTERS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -49,7 +49,7 @@ def export_jobs(
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> ExportJobsResult:
-    """Write the jobs of a run in a format of `nsys_pp.write.exporter_registry`.
+    """Write the jobs of a run in a format of `nsys_pp.output.exporter_registry`.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.

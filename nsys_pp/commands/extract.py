@@ -17,6 +17,8 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.output.files import check_output
+from nsys_pp.output.spool import make_scratch
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.read.part_damage import is_like_part
@@ -35,8 +37,6 @@ from nsys_pp.run.parts import (
     extract_file,
     name_outputs,
 )
-from nsys_pp.write.files import check_output
-from nsys_pp.write.spool import make_scratch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

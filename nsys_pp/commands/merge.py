@@ -11,6 +11,9 @@ from nsys_pp.errors import OptionError
 from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.output.files import check_folder, check_output
+from nsys_pp.output.split_index import INDEX, is_split_folder, name_folder
+from nsys_pp.output.trace_format_registry import TRACE_FORMATS, TraceFormat, infer_trace_format
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch
@@ -28,9 +31,6 @@ from nsys_pp.run.options import (
 from nsys_pp.run.run import Run
 from nsys_pp.run.trace import TraceBuilder, TraceContent
 from nsys_pp.units import format_count
-from nsys_pp.write.files import check_folder, check_output
-from nsys_pp.write.split_index import INDEX, is_split_folder, name_folder
-from nsys_pp.write.trace_format_registry import TRACE_FORMATS, TraceFormat, infer_trace_format
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,12 +58,12 @@ def merge(
 
     Reports are encoded one by one, each as in its part; parts are encoded already. So the size of the trace is known
     before it is written. The traces of a divided run have the same clock and names of rows; they are in the folder
-    `nsys_pp.write.split_index.name_folder` next to the output, which is the overview.
+    `nsys_pp.output.split_index.name_folder` next to the output, which is the overview.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace.
-        format: A key of `nsys_pp.write.trace_format_registry.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
+        format: A key of `nsys_pp.output.trace_format_registry.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
         ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".

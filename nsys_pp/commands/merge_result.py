@@ -10,8 +10,8 @@ import polars as pl
 from nsys_pp.frames.choices import Split
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.output.split_index import SplitFile
 from nsys_pp.run.batch import Skipped
-from nsys_pp.write.split_index import SplitFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nsys_pp.errors import NsysNotFoundError, NsysPPError, OutputError
 from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.write.files import translate_errors
+from nsys_pp.output.files import translate_errors
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED = "nsys_pp_recipe"  # modules that recipes import, next to them

@@ -18,6 +18,10 @@ from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import list_missing_of
+from nsys_pp.output.chart.bars import describe_run
+from nsys_pp.output.files import check_output, open_output, replace_file
+from nsys_pp.output.report.page import list_tables, write_report
+from nsys_pp.output.report.source import LackingData, PageSource, TraceLinks
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
@@ -27,10 +31,6 @@ from nsys_pp.tables.report.rank_steps import build_rank_steps
 from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
 from nsys_pp.units import format_count
 from nsys_pp.viewer.perfetto_ui import SITE, build_address
-from nsys_pp.write.chart.bars import describe_run
-from nsys_pp.write.files import check_output, open_output, replace_file
-from nsys_pp.write.report.page import list_tables, write_report
-from nsys_pp.write.report.source import LackingData, PageSource, TraceLinks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

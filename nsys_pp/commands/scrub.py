@@ -12,6 +12,7 @@ from pathlib import Path
 from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
+from nsys_pp.output.files import check_output, translate_errors
 from nsys_pp.read import find_reports
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported
@@ -21,7 +22,6 @@ from nsys_pp.run.options import Inputs, parse_inputs
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
 from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_report
 from nsys_pp.units import format_count
-from nsys_pp.write.files import check_output, translate_errors
 
 _SCRUBBED_SUFFIXES = (PART_SUFFIX, ".pftrace", ".perfetto-trace", ".json", ".json.gz")
 """Of outputs of nsys-pp, which have no environment, command lines or unused texts."""

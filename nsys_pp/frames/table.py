@@ -1,6 +1,6 @@
 """Definition of tables: columns with unit, meaning and heading, and a function that builds the rows.
 
-`nsys_pp.tables` defines tables and `nsys_pp.write.tables` renders them; neither imports the other, so they
+`nsys_pp.tables` defines tables and `nsys_pp.output.tables` renders them; neither imports the other, so they
 share this module.
 """
 

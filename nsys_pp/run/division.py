@@ -17,14 +17,9 @@ from msgspec.structs import replace
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.choices import Split
 from nsys_pp.frames.training import span_steps
-from nsys_pp.run.batch import Batch
-from nsys_pp.run.layout import Drawn, count_events, list_run_gpus
-from nsys_pp.run.run import Run
-from nsys_pp.run.trace import TraceBuilder, TraceContent, watch_writing
-from nsys_pp.run.view import Window
-from nsys_pp.write.files import replace_file, replace_folder, sync_file, translate_errors
-from nsys_pp.write.perfetto.trace import PlacedReport, write_perfetto
-from nsys_pp.write.split_index import (
+from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
+from nsys_pp.output.perfetto.trace import PlacedReport, write_perfetto
+from nsys_pp.output.split_index import (
     INDEX,
     SplitFile,
     is_split_folder,
@@ -32,8 +27,13 @@ from nsys_pp.write.split_index import (
     name_folder,
     write_index,
 )
-from nsys_pp.write.trace.tracks import is_busy_track, is_range_track
-from nsys_pp.write.trace.training_rows import RUN
+from nsys_pp.output.trace.tracks import is_busy_track, is_range_track
+from nsys_pp.output.trace.training_rows import RUN
+from nsys_pp.run.batch import Batch
+from nsys_pp.run.layout import Drawn, count_events, list_run_gpus
+from nsys_pp.run.run import Run
+from nsys_pp.run.trace import TraceBuilder, TraceContent, watch_writing
+from nsys_pp.run.view import Window
 
 _FILL = 0.8  # of the largest number of events: their number is estimated before they are drawn
 

@@ -24,6 +24,9 @@ from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
+from nsys_pp.output.deflate import deflate_quickly, inflate
+from nsys_pp.output.perfetto.trace import Source, check_packed
+from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.projection.row_counts import count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
@@ -34,9 +37,6 @@ from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.view import FRAME
-from nsys_pp.write.deflate import deflate_quickly, inflate
-from nsys_pp.write.perfetto.trace import Source, check_packed
-from nsys_pp.write.trace.drawing import sequence_id
 
 
 class SentFrames(Mapping[str, pl.DataFrame]):

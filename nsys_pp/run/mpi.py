@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_MPI_MESSAGES
+from nsys_pp.output.trace.mpi_rows import draw_mpi_messages
 from nsys_pp.read import read_report
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.layout import PlacedDrawing, Shown
@@ -19,7 +20,6 @@ from nsys_pp.run.run import Run
 from nsys_pp.run.view import FRAME, Window, list_mpi_messages
 from nsys_pp.training.transfers import pair_mpi_messages
 from nsys_pp.units import format_count
-from nsys_pp.write.trace.mpi_rows import draw_mpi_messages
 
 _build_report = import_on_call("nsys_pp.model:build_report")  # parts have their messages
 

@@ -17,16 +17,16 @@ from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
+from nsys_pp.output.files import translate_errors
+from nsys_pp.output.parts import write_part
+from nsys_pp.output.perfetto.trace import Sink, encode_drawing
+from nsys_pp.output.trace.drawing import SliceSubtrack
+from nsys_pp.output.trace.tree import count_rows
 from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.read.part_damage import is_like_part
 from nsys_pp.run.report import draw_part, nothing_to_draw_error, redraw_report, shorten_path
 from nsys_pp.run.view import Window
 from nsys_pp.training.report.job_ranges import list_job_ranges
-from nsys_pp.write.files import translate_errors
-from nsys_pp.write.parts import write_part
-from nsys_pp.write.perfetto.trace import Sink, encode_drawing
-from nsys_pp.write.trace.drawing import SliceSubtrack
-from nsys_pp.write.trace.tree import count_rows
 
 OF_HOSTS = ("mpi", "ucx")
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets

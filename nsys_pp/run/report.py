@@ -23,6 +23,9 @@ from nsys_pp.frames.raw import SURVEY_GROUPS, Group, find_show_groups
 from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
+from nsys_pp.output.perfetto.trace import Sink, encode_drawing
+from nsys_pp.output.trace.drawing import Drawing
+from nsys_pp.output.trace.tracks import draw_report
 from nsys_pp.projection.ranges import OPS
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
@@ -33,9 +36,6 @@ from nsys_pp.run.report_training import Links, ReportTraining, describe_training
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
 from nsys_pp.stages import enter_stage
 from nsys_pp.training.report.operators import name_operators
-from nsys_pp.write.perfetto.trace import Sink, encode_drawing
-from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.tracks import draw_report
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose families explain slow ranks

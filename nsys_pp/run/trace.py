@@ -20,6 +20,12 @@ from msgspec.structs import replace
 
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.output.files import replace_file
+from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing
+from nsys_pp.output.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
+from nsys_pp.output.trace.drawing import Drawing
+from nsys_pp.output.trace.subtrack_columns import Source as RowSource
+from nsys_pp.output.trace_format_registry import TraceFormat
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.batch import Batch
@@ -39,12 +45,6 @@ from nsys_pp.run.parts import OF_HOSTS, OF_RUN, describe_hosts, is_content_open,
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window
 from nsys_pp.training.report.job_ranges import list_job_ranges
-from nsys_pp.write.files import replace_file
-from nsys_pp.write.perfetto.trace import PlacedReport, Source, encode_drawing
-from nsys_pp.write.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
-from nsys_pp.write.trace.drawing import Drawing
-from nsys_pp.write.trace.subtrack_columns import Source as RowSource
-from nsys_pp.write.trace_format_registry import TraceFormat
 
 # all stages of a report, which parts need not
 _extract_report, _redraw_report, _nothing_to_draw = (

@@ -18,6 +18,7 @@ from msgspec import Struct
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.ids import strip_uuid
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
+from nsys_pp.output.files import replace_file
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files
 from nsys_pp.read.names import COUNTED, ENVIRONMENT_ROWS, METRIC_TABLES, ROW_ID, TABLES, Column, Table
@@ -32,7 +33,6 @@ from nsys_pp.scrubbing.texts import (
     remove_unused,
     replace_texts,
 )
-from nsys_pp.write.files import replace_file
 
 _SESSION = ("strings", "facts", "launcher")  # tables of every export
 _SHARED = {"payloads": "nvtx"}  # frames of the rows of another frame's table

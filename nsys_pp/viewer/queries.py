@@ -1,6 +1,6 @@
 """Queries over a trace, in the SQL of Perfetto's trace processor, for tabs of its UI.
 
-Names of outermost rows may begin with spaces (`nsys_pp.write.perfetto.rows`).
+Names of outermost rows may begin with spaces (`nsys_pp.output.perfetto.rows`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_pp.write.perfetto.packets import PacketBlock, PacketGroup
-from nsys_pp.write.perfetto.wire import Column, Part, varint_column
+from nsys_pp.output.perfetto.packets import PacketBlock, PacketGroup
+from nsys_pp.output.perfetto.wire import Column, Part, varint_column
 
 
 def draw_block(seed: int) -> PacketBlock:

@@ -10,8 +10,8 @@ import numpy as np
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.write.perfetto.packets import lay_out_group
-from nsys_pp.write.trace.strings import NULL
+from nsys_pp.output.perfetto.packets import lay_out_group
+from nsys_pp.output.trace.strings import NULL
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.packet_blocks import draw_block

@@ -20,10 +20,10 @@ from nsys_pp.arrays import core as compiled
 from nsys_pp.arrays import nesting, order, search
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.output.trace import packing, strings
 from nsys_pp.projection import windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
-from nsys_pp.write.trace import packing, strings
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
 from tests.arrays.ways import use_numpy

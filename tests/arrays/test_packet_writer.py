@@ -1,4 +1,4 @@
-"""Records written by the compiled functions: their bytes are those of the numpy functions of `write/perfetto`."""
+"""Records written by the compiled functions: their bytes are those of the numpy functions of `output/perfetto`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nsys_pp.arrays.core import Core
 from nsys_pp.arrays.packet_writer import RecordColumn, RecordGroup, join_tails, write_records
-from nsys_pp.write.perfetto.packets import compress_block
-from nsys_pp.write.perfetto.wire import Column, encode_rows, encode_strings, join_records
+from nsys_pp.output.perfetto.packets import compress_block
+from nsys_pp.output.perfetto.wire import Column, encode_rows, encode_strings, join_records
 from tests.arrays.packet_blocks import draw_block
 from tests.arrays.ways import use_numpy
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.row_packets import Layout, RowColumn, RowPackets, number_columns
-from nsys_pp.write.perfetto import subtracks as perfetto_subtracks
-from nsys_pp.write.trace import strings, subtrack_columns
+from nsys_pp.output.perfetto import subtracks as perfetto_subtracks
+from nsys_pp.output.trace import strings, subtrack_columns
 from tests.arrays.ways import use_numpy
-from tests.write.drawings import PlacedDrawings, encode, random_drawing
+from tests.output.drawings import PlacedDrawings, encode, random_drawing
 
 ONES = np.ones(3, dtype=np.uint8)
 

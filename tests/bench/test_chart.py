@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.write.chart import CHARTS
+from nsys_pp.output.chart import CHARTS
 from tests.importer.parts import PartMissingError
+from tests.output.large_training import make_large_training
 from tests.ui.chart import FRAMES, visit
-from tests.write.large_training import make_large_training
 
 pytestmark = pytest.mark.bench
 

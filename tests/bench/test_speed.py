@@ -19,10 +19,10 @@ from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import Group
 from nsys_pp.model import build_report
+from nsys_pp.output.perfetto.trace import encode_drawing
 from nsys_pp.read import read_report
 from nsys_pp.run.report import draw, project
 from nsys_pp.units import BYTES_PER_MIB
-from nsys_pp.write.perfetto.trace import encode_drawing
 from tests.bench import measure
 
 T = TypeVar("T")

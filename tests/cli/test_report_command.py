@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calls import assert_refused, call
-from tests.write.report.pages import read_heat_map
+from tests.output.report.pages import read_heat_map
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 

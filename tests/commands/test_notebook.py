@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 import nsys_pp
-from nsys_pp.write.chart import notebook
+from nsys_pp.output.chart import notebook
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

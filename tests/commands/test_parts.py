@@ -34,6 +34,11 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.model import build_report
+from nsys_pp.output import spool
+from nsys_pp.output.parts import write_part
+from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
+from nsys_pp.output.perfetto.trace import Sink, encode_drawing
+from nsys_pp.output.trace.drawing import Drawing
 from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.run import report as reporting
@@ -42,11 +47,6 @@ from nsys_pp.run import trace as tracing
 from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import IDENTITY_FRAMES, Input, build_identity
 from nsys_pp.run.report import extract_report
-from nsys_pp.write import spool
-from nsys_pp.write.parts import write_part
-from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
-from nsys_pp.write.perfetto.trace import Sink, encode_drawing
-from nsys_pp.write.trace.drawing import Drawing
 from tests.draws import count_draws
 from tests.importer import Importer, assert_no_errors, slices_by_track
 

@@ -13,7 +13,7 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER
-from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, read_head
+from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, read_head
 from tests.cli.calls import call
 
 REPORTS = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:3]

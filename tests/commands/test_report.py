@@ -21,13 +21,13 @@ from nsys_pp.commands.pipeline import PIPELINE_TABLES
 from nsys_pp.commands.report import list_lacking
 from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
-from nsys_pp.write.report.fragments import MOST_ROWS
-from nsys_pp.write.report.registry import SECTIONS
-from nsys_pp.write.tables.table_text import arrange_table
+from nsys_pp.output.report.fragments import MOST_ROWS
+from nsys_pp.output.report.registry import SECTIONS
+from nsys_pp.output.tables.table_text import arrange_table
 from tests.cli.calls import call
 from tests.importer.importer import Importer
+from tests.output.report.pages import read_heat_map, read_sections, read_table, read_text
 from tests.ui.test_report import open_report
-from tests.write.report.pages import read_heat_map, read_sections, read_table, read_text
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 SLOW = "--pp 2 --dp 3 --layers 1 --micro-batches 4 --steps 6 --slow-rank 4=1.4 --slow-since 13 --machines 2 --brief-truth"

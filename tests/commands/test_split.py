@@ -18,9 +18,9 @@ import pytest
 import nsys_pp
 from fixtures.recording.export import Session, write_report
 from nsys_pp.errors import OptionError, OutputError, ReportError
+from nsys_pp.output import files
+from nsys_pp.output.split_index import is_split_folder, name_files
 from nsys_pp.run import division as trace_files
-from nsys_pp.write import files
-from nsys_pp.write.split_index import is_split_folder, name_files
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, slices_by_machine

@@ -17,8 +17,8 @@ import polars as pl
 from nsys_pp.arrays.packed_frames import unpack_frame
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER, PART_FRAMES
+from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
 from nsys_pp.read import check_part_blocks, read_part
-from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
 from tests.fuzz.values import change_bytes

@@ -17,9 +17,9 @@ import polars as pl
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
+from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, find_library
-from nsys_pp.write.perfetto.packed_blocks import HEAD_BYTES
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
 from tests.fuzz.promise import Work

@@ -23,11 +23,11 @@ from nsys_pp.frames.part import (
     list_subtracks,
     read_subtracks,
 )
+from nsys_pp.output.parts import write_part
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames
 from nsys_pp.run.report import extract_report
-from nsys_pp.write.parts import write_part
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = [PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node10" / "rank3.sqlite"]

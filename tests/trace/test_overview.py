@@ -22,8 +22,8 @@ from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.model import build_report
+from nsys_pp.output.trace.overview import MOST_WINDOWS, average, summarise_metrics
 from nsys_pp.read import read_report
-from nsys_pp.write.trace.overview import MOST_WINDOWS, average, summarise_metrics
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors
 from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns

@@ -17,10 +17,10 @@ from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
+from nsys_pp.output.trace.counters import list_metrics
+from nsys_pp.output.trace.mpi_rows import TITLE as MPI_MESSAGES
 from nsys_pp.read import read_report
 from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
-from nsys_pp.write.trace.counters import list_metrics
-from nsys_pp.write.trace.mpi_rows import TITLE as MPI_MESSAGES
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, read_flows, slices_by_track
 from tests.read.on_request import write_everything

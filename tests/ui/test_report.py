@@ -12,15 +12,15 @@ from msgspec.structs import replace as change
 
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.frames.verdict import Finding, Verdict
-from nsys_pp.write.report.page import write_report
-from nsys_pp.write.report.registry import SECTIONS
-from nsys_pp.write.report.source import PageSource
+from nsys_pp.output.report.page import write_report
+from nsys_pp.output.report.registry import SECTIONS
+from nsys_pp.output.report.source import PageSource
 from tests.importer.parts import PartMissingError
+from tests.output.large_training import make_large_training
+from tests.output.report.sources import COMMANDS, make_source
 from tests.training.expected_training import expected_training
 from tests.ui.chart import Step, Visit, visit
 from tests.ui.test_chart import NASTY
-from tests.write.large_training import make_large_training
-from tests.write.report.sources import COMMANDS, make_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 WAIT: Step = [

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.write.perfetto.trace import write_perfetto
+from nsys_pp.output.perfetto.trace import write_perfetto
 from tests.importer.parts import PartMissingError
+from tests.output.drawings import drawing, encode, mark_subtrack, slice_subtrack, slices
 from tests.ui.screenshot import Shot, perfetto_screenshot
-from tests.write.drawings import drawing, encode, mark_subtrack, slice_subtrack, slices
 
 NAMES = "app.trace.workspace.flatTracksOrdered.map((track) => track.name)"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.write.split_index import SplitFile, write_index
+from nsys_pp.output.split_index import SplitFile, write_index
 from tests.importer.parts import PartMissingError
 from tests.ui.chart import Step, visit
 

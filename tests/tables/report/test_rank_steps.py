@@ -17,8 +17,8 @@ from nsys_pp.tables.training.lane_steps import sum_lane_steps
 from nsys_pp.tables.training.stage_table import build_lane_table
 from nsys_pp.tables.training.step_table import build_step_table
 from tests.draws import count_draws
+from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
-from tests.write.large_training import make_large_training
 
 WAITS = (
     "message",

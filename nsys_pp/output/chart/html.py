@@ -1,0 +1,266 @@
+"""Interactive page of a chart: one file without network access, drawn on Bokeh's canvas.
+
+Bokeh provides the canvas, the time axis, the grid and repaints; the scripts in `page/` do the rest. Without a GPU,
+Bokeh's own glyphs draw 100,000 bars at 4 frames a second. So the bars are painted by a renderer of our own, which
+draws bars within the same pixel once.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import polars as pl
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    DIRECTION,
+    DOUBTFUL,
+    DOUBTFUL_TEXTS,
+    JOB_KINDS,
+    POSITION,
+    Training,
+)
+from nsys_pp.output.chart.bars import (
+    build_bars,
+    build_bubbles,
+    build_step_spans,
+    describe_missing,
+    describe_run,
+    name_kinds,
+    name_lanes,
+    time_span,
+    used_causes,
+    used_kinds,
+)
+from nsys_pp.output.chart.columns import pack_strings, pack_table
+from nsys_pp.output.chart.look import color_of, kind_looks, to_hex
+
+_SCRIPTS = (
+    "columns",
+    "look",
+    "lanes",
+    "lines",
+    "paint",
+    "arrows",
+    "scene",
+    "hover",
+    "input",
+    "panel",
+    "plot",
+    "main",
+)
+
+
+def write_html(
+    training: Training, output: Path | BinaryIO, *, title: str, verdict: Sequence[str] = ()
+) -> None:
+    """Write the chart of a training as one HTML page.
+
+    Args:
+        training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
+        output: A path, which is replaced, or a binary stream.
+        title: Heading of the page.
+        verdict: Findings below the heading, as sentences.
+
+    Raises:
+        NsysPPError: Bokeh is not installed.
+    """
+    before, after = split_page(title)
+    data = embed_json(describe_page(training, title=title, verdict=verdict))
+    content = f"{before}{data}{after}".encode("utf-8", "replace")
+    if isinstance(output, Path):
+        output.write_bytes(content)
+    else:
+        output.write(content)
+
+
+def split_page(title: str) -> tuple[str, str]:
+    """Return the page of a chart before and after its data, which is `embed_json(describe_page(...))`.
+
+    Raises:
+        NsysPPError: Bokeh is not installed.
+    """
+    parts = {
+        "title": html.escape(title),
+        "style": read_page_file("page.css"),
+        "library": _library(),
+        "script": wrap_scripts([read_page_file(f"{name}.js") for name in _SCRIPTS]),
+    }
+    before, after = read_page_file("page.html").split("{{data}}")
+    return fill_template(before, parts), fill_template(after, parts)
+
+
+def fill_template(template: str, parts: Mapping[str, str]) -> str:
+    """Replace each `{{name}}` of a template; it is split before, as texts may contain braces themselves."""
+    pieces = [text for piece in template.split("{{") for text in piece.split("}}", 1)]
+    return pieces[0] + "".join(
+        parts[name] + text for name, text in zip(pieces[1::2], pieces[2::2], strict=True)
+    )
+
+
+def wrap_scripts(scripts: Sequence[str]) -> str:
+    """Join scripts into a function of their own, so that their names are not global."""
+    return "(() => {\n'use strict';\n" + "\n".join(scripts) + "})();"
+
+
+def describe_page(
+    training: Training, *, title: str, verdict: Sequence[str] = (), unfolded: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Describe the data of the page, ready for JSON; times are ns since `training.zero_ns`.
+
+    Args:
+        training: The run.
+        title: Heading of the page.
+        verdict: Findings below the heading, as sentences.
+        unfolded: Stages whose ranks are all shown at first, also in a run of many ranks.
+    """
+    bars, bubbles = build_bars(training), build_bubbles(training)
+    first, last = time_span(training, bars)
+    names, name_codes = pack_strings(bars["name"])
+    labels, label_codes = pack_strings(bars["label"])
+    roles, role_codes = pack_strings(bars["role"])
+    codes = {"name": name_codes, "label": label_codes} | ({"role": role_codes} if any(roles) else {})
+    has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
+    return {
+        "title": title,
+        "facts": describe_run(training),
+        "verdict": list(verdict),
+        "notes": training.notes,
+        "missing": describe_missing(training),
+        "first": first - training.zero_ns,
+        "last": last - training.zero_ns,
+        "kinds": JOB_KINDS,
+        "causes": CAUSES,
+        "directions": DIRECTION.categories.to_list(),
+        "doubtful": [DOUBTFUL_TEXTS[reason] for reason in DOUBTFUL.categories],
+        "positions": POSITION.categories.to_list(),
+        "usedKinds": used_kinds(bars, training.transfers),
+        "kindTexts": name_kinds(training, used_kinds(bars, training.transfers)),
+        "usedCauses": used_causes(bubbles),
+        "looks": kind_looks(),
+        "kindColors": {kind: to_hex(color_of(kind)) for kind in JOB_KINDS},
+        "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
+        "hasMessages": has_messages,
+        "lanes": _lanes(training.lanes),
+        "unfolded": list(unfolded),
+        "runSteps": _step_spans(training),
+        "names": names,
+        "labels": labels,
+        "roles": roles if any(roles) else [],
+        "tables": {
+            "jobs": _jobs(bars, codes, training.zero_ns),
+            "transfers": _transfers(training.transfers, training.zero_ns),
+            "bubbles": _spans(bubbles, training.zero_ns, "step", "position", "cause", "waits_for"),
+            "ideal": _spans(training.ideal.sort("lane", "start_ns"), training.zero_ns, "job"),
+            "steps": _spans(training.steps.sort("lane", "start_ns"), training.zero_ns, "step"),
+        },
+    }
+
+
+def _lanes(lanes: pl.DataFrame) -> list[dict[str, Any]]:
+    texts = name_lanes(lanes).select("label", "gpu")
+    return pl.concat([texts, lanes.select("rank", "stage", "replica", "tensor")], how="horizontal").to_dicts()
+
+
+def _step_spans(training: Training) -> list[dict[str, Any]]:
+    return (
+        build_step_spans(training)
+        .select(
+            "step",
+            start=pl.col("start_ns") - training.zero_ns,
+            end=pl.col("end_ns") - training.zero_ns,
+            isPartial="is_partial",
+        )
+        .to_dicts()
+    )
+
+
+def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:
+    """Pack the jobs; `codes` are the indices of their strings, by column."""
+    columns = bars.select(
+        "lane",
+        "job",
+        pl.col("kind").to_physical(),
+        "shade",
+        "depth",
+        "step",
+        "micro_batch",
+        "chunk",
+        "backward_micro_batch",
+        "is_inferred",
+        "confidence",
+        start=pl.col("bar_start_ns") - zero_ns,
+        duration=pl.col("bar_end_ns") - pl.col("bar_start_ns"),
+        hull_lead=pl.col("bar_start_ns") - pl.col("start_ns"),
+        hull_duration=pl.col("end_ns") - pl.col("start_ns"),
+        busy="busy_ns",
+        compute_lead=pl.col("compute_start_ns") - pl.col("start_ns"),
+        compute_duration=pl.col("compute_end_ns") - pl.col("compute_start_ns"),
+        launch_delay="launch_delay_ns",
+    ).with_columns(**codes)
+    return pack_table(columns.to_dict())
+
+
+def _transfers(transfers: pl.DataFrame, zero_ns: int) -> dict[str, Any]:
+    columns = transfers.sort("send_start_ns", maintain_order=True).select(
+        "sender",
+        "receiver",
+        "step",
+        pl.col("direction").to_physical(),
+        "micro_batch",
+        "is_buffered",
+        pl.col("doubtful").to_physical(),
+        send_start=pl.col("send_start_ns") - zero_ns,
+        send_duration=pl.col("send_end_ns") - pl.col("send_start_ns"),
+        receive_lag=pl.col("receive_start_ns") - pl.col("send_start_ns"),
+        receive_duration=pl.col("receive_end_ns") - pl.col("receive_start_ns"),
+        send_wait="send_wait_ns",
+        receive_wait="receive_wait_ns",
+        transfer="transfer_ns",
+        size="size_bytes",
+        bound="bound_ns",
+    )
+    return pack_table(columns.to_dict())
+
+
+def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
+    codes = [pl.col(name).to_physical() for name in others]
+    columns = frame.select(
+        "lane",
+        *codes,
+        start=pl.col("start_ns") - zero_ns,
+        duration=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    return pack_table(columns.to_dict())
+
+
+def embed_json(value: Any) -> str:
+    """Encode JSON for a `<script>` element: without `<`, it can neither close the element nor open a comment."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+
+
+@cache
+def read_page_file(name: str) -> str:
+    """Read a file of the page: a style or a script."""
+    return files("nsys_pp.output.chart").joinpath("page", name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    try:
+        import bokeh
+    except ImportError as error:
+        raise NsysPPError(
+            "charts need `bokeh`, which is not installed", "pip install 'nsys-pp[chart]'"
+        ) from error
+    script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    # `</script` would close the element early; in a JavaScript string, `<\/` is the same as `</`.
+    return script.read_text(encoding="utf-8").replace("</script", "<\\/script")

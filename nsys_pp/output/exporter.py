@@ -1,0 +1,130 @@
+"""Contract of an exporter: one output format for the jobs of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+
+from msgspec import Struct, field
+
+from nsys_pp.output.files import check_output, open_output, replace_file
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.clock import Clock
+    from nsys_pp.frames.training import Training
+
+
+class ExportSource(Struct, frozen=True, kw_only=True):
+    """A report of the run, for formats that need its file or its own time.
+
+    Attributes:
+        path: The report.
+        report: Its number in `LANES.report`; of a later capture of an nsys session, that of the first one.
+        clock: Maps its times onto those of the training.
+        window_ns: Start and end of its time in the training; other captures of the session have the rest.
+    """
+
+    path: Path
+    report: int
+    clock: Clock
+    window_ns: tuple[int, int]
+
+
+class ExportOptions(Struct, frozen=True, kw_only=True):
+    """Options of an export; each format reads `force` and its `Exporter.options`.
+
+    Attributes:
+        force: Replace files that exist.
+        title: Heading of the output. Default: the name of the output without its suffix.
+        verdict: Findings on the run, as sentences.
+        devices: Include only these GPUs, in this order (index per machine, as in nvidia-smi).
+        sources: The reports of the run.
+    """
+
+    force: bool = False
+    title: str | None = None
+    verdict: tuple[str, ...] = ()
+    devices: tuple[int, ...] | None = None
+    sources: tuple[ExportSource, ...] = ()
+
+
+class ExportedFile(Struct, frozen=True, kw_only=True):
+    """A file that an export has written.
+
+    Attributes:
+        path: The file.
+        row_count: Number of jobs in it.
+        source: The report that the file belongs to; None if it belongs to the run.
+    """
+
+    path: Path
+    row_count: int
+    source: Path | None = None
+
+
+class ExportResult(Struct, frozen=True, kw_only=True):
+    """The files of an export.
+
+    Attributes:
+        files: In the order of writing.
+        notes: Missing or inferred facts, in sentences.
+        hint: One sentence about opening the files; "" if none is needed.
+    """
+
+    files: tuple[ExportedFile, ...]
+    notes: tuple[str, ...] = ()
+    hint: str = ""
+
+
+ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
+OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
+"""Function of the output, all inputs and `force`, called before any work; raises `OutputError` or `ReportError`."""
+
+
+def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Refuse a file that exists, or that is one of the inputs."""
+    check_output(path, force=force, inputs=inputs)
+
+
+def accept_folder(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Accept any folder; its files are checked when they are written."""
+
+
+class Exporter(Struct, frozen=True, kw_only=True):
+    """An output format for the jobs of a training.
+
+    Attributes:
+        name: Value of `--format`.
+        description: A phrase for `--help`.
+        write: Writes the output atomically.
+        suffixes: File suffixes that select the format; empty if only `name` selects it.
+        is_folder: The output is a folder of files.
+        options: Names of the `ExportOptions` that the format reads.
+        needs_jobs: A training without jobs is an error.
+        check: Refuses an invalid output before any work is done.
+    """
+
+    name: str
+    description: str
+    write: ExportWriter
+    suffixes: tuple[str, ...] = ()
+    is_folder: bool = False
+    options: frozenset[str] = field(default_factory=frozenset)
+    needs_jobs: bool = True
+    check: OutputCheck = check_file
+
+
+def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> ExportWriter:
+    """Build the `ExportWriter` of a single-file format.
+
+    Args:
+        write: Writes the training to a binary stream. The file appears at its path only after `write` returns.
+    """
+
+    def write_file(training: Training, path: Path, options: ExportOptions) -> ExportResult:
+        with replace_file(path, force=options.force) as target, open_output(target) as stream:
+            write(training, stream, options)
+        return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))
+
+    return write_file

@@ -1,0 +1,227 @@
+"""Tables on a terminal, and in a log: never wider than the terminal, without loss of distinguishing text.
+
+rich wraps, aligns and styles cells. This module adds three things: it drops columns that do not fit, and lists them
+below the table; it chooses between headings of one line and of several; and it shortens names where they differ least
+(`shorten_symbol`). These depend on the widths of columns, which are therefore computed here, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from nsys_pp.frames.table import FilledTable
+from nsys_pp.output.tables.columns import TextColumn
+from nsys_pp.output.tables.names import clean, shorten_symbol
+from nsys_pp.output.tables.table_text import ShownTable, arrange_table
+
+LOG_WIDTH = 160
+"""Maximum width of a log: lines that an editor, a browser or a pager shows in full."""
+
+_GAP = 2  # cells between columns
+_LEAST_TEXT, _LEAST_NAME, _FAIR_NAME = 12, 16, 40  # cells of texts, before other columns are dropped
+_MOST_WORD = 20  # cells of a word that is not broken, before other columns are dropped
+_NAME_LINES = 2  # lines of a name on a terminal, after which its arguments, or its end, are shortened
+_ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent that limit the highlighted ones
+
+
+def open_console() -> Console:
+    """Create the console of stdout, as wide as the terminal; without a terminal, as `COLUMNS`, at most `LOG_WIDTH`."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        asked = os.environ.get("COLUMNS", "")
+        console.width = min(int(asked) if asked.isdigit() and int(asked) else LOG_WIDTH, LOG_WIDTH)
+    return console
+
+
+def print_tables(
+    tables: Sequence[FilledTable],
+    *,
+    console: Console,
+    limit: int = 0,
+    sort: str | None = None,
+    unit: str | None = None,
+) -> None:
+    """Print tables, each below its title and above its caption, no wider than the console.
+
+    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are shortened on a
+    terminal, and complete in a log. If the table is too wide, headings are split into several lines; then the columns
+    of the lowest priority are dropped, and listed below the table.
+
+    Args:
+        tables: Tables with their rows.
+        console: Console to print to (`open_console`).
+        limit: Most rows of each group, and a third as many parts of each; 0: all. Totals are of all rows.
+        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
+        unit: Unit of all times: "s", "ms", "us" or "ns"; chosen for each table if None.
+    """
+    shown = [arrange_table(filled, limit=limit, sort=sort, unit=unit) for filled in tables]
+    for number, (filled, table) in enumerate(zip(tables, shown, strict=True)):
+        if number:
+            console.print()
+        console.print(Text(clean(filled.table.title), style="bold cyan"))
+        for line in table.lines:
+            console.print(Text(line))
+        left_out = print_table(table, console=console)
+        follower = shown[number + 1].caption if number + 1 < len(shown) else ""
+        lines = list(table.notes)
+        if table.hidden_count:
+            lines.append("`--limit 0` shows all rows")
+        if left_out:
+            lines.append(f"a wider output also shows: {', '.join(left_out)}")
+        if table.caption != follower:  # consecutive tables with one caption print it once
+            lines.append(table.caption)
+        for line in filter(None, lines):
+            console.print(Text(line, style="dim"))
+
+
+def print_table(table: ShownTable, *, console: Console) -> list[str]:
+    """Print the headings and rows of a table; return the headings of the columns that do not fit."""
+    if not table.columns:
+        return []
+    layout = _choose_layout(table, console.width)
+    grid = RichTable(
+        box=None, pad_edge=False, padding=(0, _GAP, 0, 0), collapse_padding=True, header_style="bold"
+    )
+    for column, heading, width in zip(layout.columns, layout.headings, layout.widths, strict=True):
+        grid.add_column(
+            Text(heading), justify="right" if column.is_number else "left", width=width, overflow="fold"
+        )
+    name_lines = _NAME_LINES if console.is_terminal else 0
+    before, of_group = -1, [""] * table.group_count
+    for row, (kind, group) in enumerate(zip(table.kinds, table.groups, strict=True)):
+        cells = [column.texts[row] for column in layout.columns]
+        if group == before:
+            cells[: len(of_group)] = [""] * len(of_group)
+        else:
+            if before >= 0:
+                grid.add_row(*(Rule(style="dim") for _ in cells))
+            cells[: len(of_group)], of_group = _blank_repeated(cells, of_group), cells[: len(of_group)]
+        before = group
+        grid.add_row(
+            *(
+                _render(cell, column, width, kind, name_lines)
+                for cell, column, width in zip(cells, layout.columns, layout.widths, strict=True)
+            )
+        )
+    console.print(grid)
+    return [column.heading for column in table.columns if column not in layout.columns]
+
+
+class _Layout(Struct, frozen=True, kw_only=True):
+    """The columns that are shown, their headings, and their widths in cells."""
+
+    columns: tuple[TextColumn, ...]
+    headings: tuple[str, ...]
+    widths: tuple[int, ...]
+    needed: int  # width of the table with texts at their minimum width
+
+
+def _choose_layout(table: ShownTable, width: int) -> _Layout:
+    """Fit columns into a width: with headings of one line, of several, or with fewer columns."""
+    columns = list(table.columns)
+    layout = _measure(columns, width, is_split=False)
+    while layout.needed > width:
+        layout = _measure(columns, width, is_split=True)
+        droppable = columns[table.group_count : -1]
+        if layout.needed <= width or not droppable:
+            break
+        least = min(column.column.priority for column in droppable)
+        columns.remove(next(column for column in reversed(droppable) if column.column.priority == least))
+    return layout
+
+
+def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _Layout:
+    """Compute the widths of columns; texts share the width left by numbers, the longest ones shrink."""
+    headings = [_split_heading(column) if is_split else column.heading for column in columns]
+    wanted, least = [], []
+    for column, heading in zip(columns, headings, strict=True):
+        heading_cells = max(map(cell_len, heading.split("\n")))
+        cells = max(heading_cells, *map(cell_len, column.texts))
+        is_name = column is columns[-1]
+        fair = (
+            max(_LEAST_NAME, min(_FAIR_NAME, 2 * width // 5))
+            if is_name
+            else max(_LEAST_TEXT, heading_cells, _measure_words(column))
+        )
+        wanted.append(cells)
+        least.append(cells if column.is_number else min(cells, fair))
+    gaps = _GAP * (len(columns) - 1)
+    room = width - gaps
+    widths = wanted
+    if sum(wanted) > room:
+        most = max(max(wanted), 1)
+        while most > 2 and sum(_cap(wanted, least, most)) > room:
+            most -= 1
+        widths = _cap(wanted, least, most)
+    if sum(widths) > room:  # no more columns can be dropped
+        widths = [*widths[:-1], max(2, room - sum(widths[:-1]))]
+    return _Layout(
+        columns=tuple(columns), headings=tuple(headings), widths=tuple(widths), needed=sum(least) + gaps
+    )
+
+
+def _measure_words(column: TextColumn) -> int:
+    """Return the width of the longest word that is to stay whole; names of functions are cut anywhere."""
+    if column.is_number or column.column.is_symbol or column.column.is_name:
+        return 0
+    words = (cell_len(word) for text in column.texts for word in text.split())
+    return max((cells for cells in words if cells <= _MOST_WORD), default=0)
+
+
+def _cap(wanted: Sequence[int], least: Sequence[int], most: int) -> list[int]:
+    return [min(cells, max(most, floor)) for cells, floor in zip(wanted, least, strict=True)]
+
+
+def _split_heading(column: TextColumn) -> str:
+    """Split a heading at words into lines that are no wider than the texts below it, if possible."""
+    words = [*column.column.heading.split(" "), *([f"({column.unit})"] if column.unit else [])]
+    most = max(map(cell_len, (*words, *column.texts)))
+    lines = [words[0]]
+    for word in words[1:]:
+        if cell_len(lines[-1]) + 1 + cell_len(word) <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
+def _blank_repeated(cells: Sequence[str], before: Sequence[str]) -> list[str]:
+    """Omit the values of a group that equal the values of the previous group, up to the first difference."""
+    differs = next((at for at, value in enumerate(before) if cells[at] != value), len(before))
+    return [*[""] * differs, *cells[differs : len(before)]]
+
+
+def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: int) -> RenderableType:
+    """Render a cell; blanks that begin a text are indentation, at most a third of the width if the text is folded."""
+    style = {"total": "bold", "rest": "dim"}.get(kind) or (_style_share(cell) if column.unit == "%" else "")
+    bare = cell if column.is_number else cell.lstrip(" ")
+    indent = len(cell) - len(bare)
+    indent = indent if cell_len(cell) <= width else min(indent, width // 3)
+    room = name_lines * (width - indent)
+    if column.column.is_symbol and kind == "row":
+        # rich folds at words: a short one like "void" would fill a line of its own
+        bare = "\n".join(chop_cells(shorten_symbol(bare, room) if room else bare, width - indent))
+    elif column.column.is_name and room and cell_len(bare) > room:
+        bare = "\n".join(chop_cells(f"{set_cell_size(bare, room - 1).rstrip()}…", width - indent))
+    text = Text(bare, style=style)
+    return Padding(text, (0, 0, 0, indent)) if indent else text
+
+
+def _style_share(cell: str) -> str:
+    """Return the style of a share: only large shares are coloured."""
+    try:
+        share = float(cell.replace(",", ""))
+    except ValueError:
+        return ""
+    if share > _ALL:
+        return ""
+    return "bold yellow" if share >= _LARGE else "yellow" if share >= _MIDDLE else ""

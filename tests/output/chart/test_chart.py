@@ -1,0 +1,344 @@
+"""Charts: what the page is told, what pictures show, and that neither is harmed by names."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import io
+import json
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.training import CAUSES, JOB_KINDS, LANES, RUN_JOBS, Training
+from nsys_pp.output.chart import CHARTS, html, write_html, write_png, write_svg
+from nsys_pp.output.chart.bars import build_bars, plural
+from nsys_pp.output.chart.canvas import LEFT, RIGHT, Canvas, format_time
+from nsys_pp.output.chart.columns import pack_column, pack_strings
+from nsys_pp.output.chart.look import SHADES, contrast, kind_looks
+from tests.output.large_training import make_large_training
+from tests.training.expected_training import expected_training
+
+SVG = "{http://www.w3.org/2000/svg}"
+NASTY = "</script><script>alert(1)</script> <b> \"'\\ \u2028 😀 \u202egnirts\nnext $x^2$ {{library}}"
+CODES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "f64": "<f8"}
+
+
+@pytest.fixture(scope="module")
+def known() -> Training:
+    return expected_training()
+
+
+def empty(training: Training, *, with_lanes: bool) -> Training:
+    frames = ("jobs", "transfers", "lane_states", "steps", "ideal", "kernels")
+    bare = replace(training, **{name: getattr(training, name).clear() for name in frames})
+    return bare if with_lanes else replace(bare, lanes=LANES.to_frame())
+
+
+def unpack(column: dict[str, Any]) -> list[Any]:
+    values = np.frombuffer(base64.b64decode(column["data"]), CODES[column["type"]]).tolist()
+    return [None if value == column.get("missing", "none") else int(value) for value in values]
+
+
+def data_of(page: bytes) -> Any:
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.decode())
+    assert len(found) == 1
+    return json.loads(found[0])
+
+
+def as_bytes(write: Any, training: Training, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    write(training, stream, **{"title": "a run", **options})
+    return stream.getvalue()
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.one_of(st.none(), st.integers(-(2**53) + 2, 2**53 - 1))))
+def test_columns_are_exact(values: list[int | None]) -> None:
+    assert unpack(pack_column(pl.Series(values, dtype=pl.Int64))) == values
+
+
+@pytest.mark.parametrize(
+    ("values", "type"),
+    [
+        ([0, 255], "u8"),
+        ([0, 256], "u16"),
+        ([-1, 5], "i8"),
+        ([2**31], "u32"),
+        ([2**32], "f64"),
+        ([None, 255], "i16"),
+    ],
+)
+def test_columns_are_small(values: list[int | None], type: str) -> None:
+    assert pack_column(pl.Series(values, dtype=pl.Int64))["type"] == type
+
+
+def test_a_number_that_a_page_cannot_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="too large"):
+        pack_column(pl.Series([2**53 + 1]))
+
+
+def test_words_are_written_once() -> None:
+    words, codes = pack_strings(pl.Series(["b", None, "a", "b"]))
+    assert [words[code] for code in codes] == ["b", "", "a", "b"]
+    assert len(words) == 3
+
+
+def test_the_page_holds_every_job_exactly(known: Training) -> None:
+    data = data_of(as_bytes(write_html, known))
+    table = {
+        name: unpack(column)
+        for name, column in data["tables"]["jobs"]["columns"].items()
+        if name != "confidence"
+    }
+    jobs = known.jobs
+    assert sorted(table["job"]) == jobs["job"].to_list()
+    by_job = jobs.select("job", "kind", "start_ns", "end_ns", "micro_batch", "lane", "label").rows_by_key(
+        "job"
+    )
+    for row, job in enumerate(table["job"]):
+        kind, start, end, micro_batch, lane, label = by_job[job][0]
+        assert data["kinds"][table["kind"][row]] == kind
+        assert table["start"][row] + known.zero_ns == start
+        assert table["duration"][row] == end - start
+        assert (table["micro_batch"][row], table["lane"][row]) == (micro_batch, lane)
+        assert data["labels"][table["label"][row]] == label
+    bubbles = known.lane_states.filter(~pl.col("cause").cast(pl.String).is_in(["compute", "pause"]))
+    assert data["tables"]["bubbles"]["length"] == bubbles.height
+    assert data["tables"]["transfers"]["length"] == known.transfers.height
+    assert [lane["label"] for lane in data["lanes"]] == known.lanes["label"].to_list()
+
+
+def test_roles_of_jobs_are_in_the_page_where_there_are_any(known: Training) -> None:
+    page = data_of(as_bytes(write_html, known))
+    assert page["roles"] == []
+    assert "role" not in page["tables"]["jobs"]["columns"]
+    role = pl.when(pl.col("micro_batch") % 2 == 0).then(pl.lit("actor"))
+    jobs = known.jobs.with_columns(role=role)
+    page = data_of(as_bytes(write_html, replace(known, jobs=jobs)))
+    columns = page["tables"]["jobs"]["columns"]
+    role_of = dict(jobs.select("job", pl.col("role").fill_null("")).rows())
+    found = [page["roles"][code] for code in unpack(columns["role"])]
+    assert found == [role_of[job] for job in unpack(columns["job"])]
+    assert set(found) == {"", "actor"}
+
+
+def test_bars_show_the_compute_interval_where_it_is_known(known: Training) -> None:
+    jobs = known.jobs.head(3).with_columns(
+        kind=pl.Series(["forward", "forward", "send"], dtype=RUN_JOBS["kind"]),
+        compute_start_ns=pl.Series([5, None, 5]) + pl.col("start_ns"),
+        compute_end_ns=pl.Series([-5, None, -5]) + pl.col("end_ns"),
+    )
+    bars = build_bars(replace(known, jobs=jobs)).sort("job")
+    assert (bars["bar_start_ns"] - bars["start_ns"]).to_list() == [5, 0, 0]
+    assert (bars["end_ns"] - bars["bar_end_ns"]).to_list() == [5, 0, 0]
+    assert bars["is_message"].to_list() == [False, False, True]
+
+
+def test_jobs_inside_others_know_how_deep_they_are(known: Training) -> None:
+    """A window of steps may have cut away the job around one."""
+    jobs = known.jobs.head(4).with_columns(
+        job=pl.Series([10, 11, 12, 13], dtype=pl.UInt32), outer=pl.Series([9, 10, 11, None], dtype=pl.UInt32)
+    )
+    bars = build_bars(replace(known, jobs=jobs)).sort("job")
+    assert bars["depth"].to_list() == [0, 1, 2, 0]
+
+
+def test_text_on_bars_can_be_read() -> None:
+    looks = kind_looks()
+    assert len(looks) == len(JOB_KINDS)
+    for look in (look for shades in looks for look in shades):
+        fill, text = (tuple(bytes.fromhex(look[part][1:])) for part in ("fill", "text"))
+        assert contrast(fill, text) >= 4.5  # type: ignore[arg-type]
+    assert all(len({look["fill"] for look in shades}) == SHADES for shades in looks)
+
+
+def test_the_page_needs_no_network(known: Training) -> None:
+    page = as_bytes(write_html, known).decode()
+    assert not re.search(r"<(script|link|img|iframe)[^>]*\s(src|href)=", page)
+    assert "default-src 'none'" in page
+
+
+def test_names_cannot_leave_their_place(known: Training) -> None:
+    jobs = known.jobs.with_columns(name=pl.lit(NASTY).cast(RUN_JOBS["name"]), label=pl.lit(NASTY))
+    lanes = known.lanes.with_columns(machine=pl.lit(NASTY))
+    nasty = replace(known, jobs=jobs, lanes=lanes, notes=[NASTY])
+    page = as_bytes(write_html, nasty, title=NASTY)
+    data = data_of(page)
+    assert data["names"] == [NASTY]
+    assert data["title"] == NASTY
+    assert data["notes"] == [NASTY]
+    plain = as_bytes(write_html, known)
+    assert page.lower().count(b"<script") == plain.lower().count(b"<script")
+    assert page.lower().count(b"</script") == plain.lower().count(b"</script")
+
+
+def test_a_title_that_is_no_unicode_is_written(known: Training) -> None:
+    assert b"<title>a?b</title>" in as_bytes(write_html, known, title="a\udcffb")
+
+
+def subpaths(picture: bytes, group: str) -> list[list[tuple[float, float]]]:
+    root = ElementTree.fromstring(picture)
+    found = []
+    for element in root.iter(f"{SVG}g"):
+        if element.get("id") == group:
+            for path in element.iter(f"{SVG}path"):
+                shapes = re.findall(r"M ([^z]*)z", (path.get("d") or "").replace("\n", " "))
+                found += [
+                    [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", shape)]
+                    for shape in shapes
+                ]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["forward", "backward"])
+def test_an_svg_has_every_job_where_it_ran(known: Training, kind: str) -> None:
+    picture = as_bytes(write_svg, known, width_px=1500)
+    scale = 72 / 96  # matplotlib writes points
+    drawn = sorted(
+        (min(x for x, _ in shape) / scale, max(x for x, _ in shape) / scale)
+        for shape in subpaths(picture, f"jobs-{kind}")
+    )
+    jobs = known.jobs.filter(pl.col("kind") == kind)
+    first, last = known.steps["start_ns"].min(), known.steps["end_ns"].max()
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    margin = (last - first) // 200
+    per_ns = (1500 - LEFT - RIGHT) / (last - first + 2 * margin)
+    wanted = sorted(
+        (LEFT + (start - first + margin) * per_ns, LEFT + (end - first + margin) * per_ns)
+        for start, end in jobs.select("start_ns", "end_ns").iter_rows()
+    )
+    assert len(drawn) == len(wanted) > 50
+    np.testing.assert_allclose(drawn, wanted, atol=0.01)
+
+
+def test_an_svg_has_bubbles_steps_and_arrows(known: Training) -> None:
+    picture = as_bytes(write_svg, known)
+    for cause in set(known.lane_states["cause"]) - {"compute", "pause"}:
+        count = known.lane_states.filter(pl.col("cause") == cause).height
+        assert len(subpaths(picture, f"bubbles-{cause}")) == count
+    assert len(subpaths(picture, "steps")) == known.steps["step"].n_unique()
+    assert picture.count(b"\nC ") >= known.transfers.height
+
+
+def test_many_arrows_are_faint(known: Training) -> None:
+    few, many = (
+        as_bytes(write_svg, replace(known, transfers=pl.concat([known.transfers] * copies)))
+        for copies in (1, 6)
+    )
+    opacities = [
+        {float(found) for found in re.findall(rb'id="arrows">.*?opacity: ([0-9.]+)', picture, re.DOTALL)}
+        for picture in (few, many)
+    ]
+    assert opacities == [{0.6}, {round(0.6 * 500 / (6 * len(known.transfers)), 6)}]
+
+
+@pytest.mark.parametrize("format", CHARTS)
+def test_equal_trainings_give_equal_bytes(known: Training, format: str) -> None:
+    assert as_bytes(CHARTS[format], known) == as_bytes(CHARTS[format], known)
+
+
+@pytest.mark.parametrize("format", CHARTS)
+@pytest.mark.parametrize("with_lanes", [False, True])
+def test_an_empty_training_says_what_is_missing(known: Training, format: str, with_lanes: bool) -> None:
+    content = as_bytes(CHARTS[format], empty(known, with_lanes=with_lanes))
+    assert content
+    if format == "html":
+        missing = data_of(content)["missing"]
+        assert ("no kernel" if with_lanes else "no GPU process") in missing
+
+
+def test_a_png_is_as_large_as_asked(known: Training, tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    write_png(known, path, title="a run", width_px=900, height_px=500, scale=1)
+    assert struct.unpack(">II", path.read_bytes()[16:24]) == (900, 500)
+    write_png(known, path, title="a run", width_px=900, height_px=500)
+    assert struct.unpack(">II", path.read_bytes()[16:24]) == (1800, 1000)
+
+
+def test_a_picture_without_room_is_refused(known: Training) -> None:
+    with pytest.raises(ValueError, match="too small"):
+        as_bytes(write_png, known, width_px=100)
+
+
+@pytest.mark.parametrize("format", ["svg", "png"])
+def test_pictures_survive_any_name(known: Training, format: str) -> None:
+    jobs = known.jobs.with_columns(label=pl.lit(NASTY))
+    lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit("x" * 900), stage=None)
+    content = as_bytes(CHARTS[format], replace(known, jobs=jobs, lanes=lanes), title=NASTY)
+    if format == "svg":
+        assert not [one for one in ElementTree.fromstring(content).iter() if one.tag.endswith("script")]
+
+
+def test_labels_fit() -> None:
+    assert Canvas.width_of("12F+13B", 11.0) > Canvas.width_of("12", 11.0) > 0
+    assert Canvas.width_of("12", 11.0) == pytest.approx(11 * Canvas.width_of("12", 1.0), rel=0.02)
+
+
+@pytest.mark.parametrize("lanes", [1, 128])
+def test_few_and_many_lanes_are_drawn(lanes: int) -> None:
+    training = make_large_training(lanes=lanes, steps=1, micro_batches=1, per_stage=1)
+    for write in CHARTS.values():
+        assert as_bytes(write, training)
+
+
+def test_100_000_jobs_stay_small() -> None:
+    training = make_large_training(lanes=80, steps=10)
+    assert training.jobs.height > 100_000
+    assert len(as_bytes(write_html, training)) < 15_000_000
+
+
+@pytest.mark.parametrize(
+    ("format", "package"), [("html", "bokeh"), ("svg", "matplotlib"), ("png", "matplotlib")]
+)
+def test_a_missing_extra_is_named(
+    known: Training, format: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] == package:
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    html._library.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(NsysPPError, match=f"charts need `{package}`") as caught:
+        as_bytes(CHARTS[format], known)
+    assert caught.value.hint == "pip install 'nsys-pp[chart]'"
+
+
+@pytest.mark.parametrize(
+    ("ns", "step", "text"),
+    [
+        (0, 5, "0"),
+        (1_500_000, 500_000, "1.5 ms"),
+        (-2_000, 1_000, "−2 µs"),
+        (3 * 10**9, 10**9, "3 s"),
+        (7, 1, "7 ns"),
+    ],
+)
+def test_times_are_said_in_their_unit(ns: int, step: int, text: str) -> None:
+    assert format_time(ns, step) == text
+
+
+def test_plurals() -> None:
+    assert [plural("stage", 1), plural("stage", 2)] == ["stage", "stages"]
+    assert [plural("micro-batch", 8), plural("chunk per stage", 2)] == ["micro-batches", "chunks per stage"]
+
+
+def test_every_cause_and_kind_has_a_colour(known: Training) -> None:
+    data = data_of(as_bytes(write_html, known))
+    assert set(data["kindColors"]) == set(JOB_KINDS)
+    assert set(data["causeColors"]) == set(CAUSES) - {"compute", "pause"}

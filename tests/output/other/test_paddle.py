@@ -1,0 +1,412 @@
+"""Paddle's two files: their structure, as Perfetto's importer reads them, and where that tool is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.errors import OutputError
+from nsys_pp.frames.training import RUN_JOBS, Training
+from nsys_pp.output.other.paddle import write_paddle
+from tests.importer import Importer, assert_no_errors
+from tests.training.expected_training import expected_training
+
+TRAINING = expected_training()
+SLICES = """
+SELECT slice.name, category, ts, dur, thread.name AS thread, tid
+FROM slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)
+"""
+
+
+def written(
+    folder: Path, training: Training = TRAINING, devices: list[int] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What both files hold; numbers of `ts` stay text, so that nothing is rounded."""
+    done = write_paddle(training, folder, devices=devices, force=True)
+    chrome, perfetto = (
+        json.loads(path.read_text(), parse_float=str) for path in (done.chrome, done.perfetto)
+    )
+    assert chrome["otherData"] == perfetto["otherData"]
+    assert chrome["otherData"]["notes"] == done.notes
+    assert_one_content(chrome, perfetto)
+    return chrome, perfetto
+
+
+def titles_of(perfetto: dict[str, Any]) -> dict[int, str]:
+    return {
+        event["tid"]: event["args"]["name"]
+        for event in perfetto["traceEvents"]
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
+
+
+def assert_one_content(chrome: dict[str, Any], perfetto: dict[str, Any]) -> None:
+    """Both files have the same events, on rows of the same names, and name no row that is not there."""
+    titles = titles_of(perfetto)
+    assert len({*titles.values()}) == len(titles)
+    of_perfetto: list[dict[str, Any]] = [event for event in perfetto["traceEvents"] if event["ph"] != "M"]
+    assert {event["tid"] for event in of_perfetto} <= {*titles}
+    renamed = [
+        {**event, "tid": titles[event["tid"]].replace("GPU:", "GPU").replace("STEP", "Step")}
+        for event in of_perfetto
+    ]
+    assert chrome["traceEvents"] == renamed
+
+
+def pairs(events: list[dict[str, Any]]) -> list[tuple[str, str, str, int, int]]:
+    """Pair begins and ends as a viewer does, by a stack per thread: tid, name, cname, start and end in ns."""
+    stacks: dict[Any, list[Any]] = {}
+    found = []
+    for event in events:
+        time_ns = round(float(event["ts"]) * 1000) if event["ph"] != "M" else 0
+        stack = stacks.setdefault(event["tid"], [])
+        if event["ph"] == "B":
+            stack.append((event, time_ns))
+        elif event["ph"] == "E":
+            begin, start_ns = stack.pop()
+            assert begin["name"] == event["name"]
+            found.append((event["tid"], event["name"], event["cname"], start_ns, time_ns))
+    assert not any(stacks.values())
+    return found
+
+
+def names_on(chrome: dict[str, Any], tid: str) -> list[str]:
+    on_row = [pair for pair in pairs(chrome["traceEvents"]) if pair[0] == tid]
+    return [pair[1] for pair in sorted(on_row, key=lambda pair: (pair[3], -pair[4]))]
+
+
+def with_lanes(**columns: Any) -> Training:
+    return replace(TRAINING, lanes=TRAINING.lanes.with_columns(**columns))
+
+
+def with_jobs(*rows: dict[str, Any], lanes: pl.DataFrame = TRAINING.lanes) -> Training:
+    """A training of few jobs; what is not said of them is null."""
+    described = [
+        {"lane": 0, "job": number, "step": 10, "name": f"{row['kind']}_7", "is_inferred": False, **row}
+        for number, row in enumerate(rows)
+    ]
+    data = {column: [row.get(column) for row in described] for column in RUN_JOBS}
+    jobs = pl.DataFrame(data, schema=RUN_JOBS).with_columns(
+        compute_start_ns=pl.coalesce("compute_start_ns", "start_ns"),
+        compute_end_ns=pl.coalesce("compute_end_ns", "end_ns"),
+    )
+    return replace(TRAINING, jobs=jobs, lanes=lanes)
+
+
+def test_the_files_have_the_structure_of_the_tool(tmp_path: Path) -> None:
+    chrome, perfetto = written(tmp_path)
+    events = chrome["traceEvents"]
+    assert [*events[0]] == ["name", "cat", "ph", "ts", "pid", "tid", "cname"]
+    assert {event["ph"] for event in events} == {"B", "E"}
+    assert {event["pid"] for event in events} == {0}
+    rows = ["GPU0(machine:0)", "GPU1(machine:0)", "GPU0(machine:1)", "GPU1(machine:1)"]
+    assert {*rows, "Step"} == {event["tid"] for event in events}
+    assert titles_of(perfetto) == {
+        2333: "STEP",
+        **{2334 + place: row.replace("GPU", "GPU:") for place, row in enumerate(rows)},
+    }
+    for event in events:
+        job = re.fullmatch(r"(forward|backward)_\d+", event["name"])
+        assert event["cat"] == (job[1] if job else "step")
+    steps = [pair[:3] for pair in pairs(events) if pair[0] == "Step"]
+    assert steps == [("Step", f"step{step}", "thread_state_unknown") for step in (10, 11, 12)]
+
+
+def test_every_job_is_there_to_the_nanosecond(tmp_path: Path) -> None:
+    chrome, _ = written(tmp_path)
+    base_ns = int(chrome["otherData"]["base_ns"])
+    rows = ["GPU0(machine:0)", "GPU1(machine:0)", "GPU0(machine:1)", "GPU1(machine:1)"]
+    expected = {
+        (rows[job["lane"]], f"{job['kind']}_{job['micro_batch']}", *times)
+        for job in TRAINING.jobs.iter_rows(named=True)
+        for times in [(job["compute_start_ns"] - base_ns, job["compute_end_ns"] - base_ns)]
+    }
+    found = [(pair[0], pair[1], *pair[3:]) for pair in pairs(chrome["traceEvents"]) if pair[0] != "Step"]
+    assert len(found) == len(expected) == 192
+    assert {*found} == expected
+
+
+def test_steps_go_from_the_first_to_the_last_job_of_all_gpus(tmp_path: Path) -> None:
+    chrome, _ = written(tmp_path)
+    base_ns = int(chrome["otherData"]["base_ns"])
+    found = [pair[3:] for pair in pairs(chrome["traceEvents"]) if pair[0] == "Step"]
+    expected = TRAINING.jobs.group_by("step").agg(
+        pl.col("compute_start_ns").min() - base_ns, pl.col("compute_end_ns").max() - base_ns
+    )
+    assert found == expected.sort("step").drop("step").rows()
+
+
+def test_a_step_begins_after_the_one_before_it(tmp_path: Path) -> None:
+    chrome, _ = written(
+        tmp_path,
+        with_jobs(
+            {"kind": "forward", "step": 1, "start_ns": 0, "end_ns": 5_000},
+            {"kind": "forward", "step": 2, "lane": 1, "start_ns": 3_000, "end_ns": 9_000},
+        ),
+    )
+    found = [pair[1:2] + pair[3:] for pair in pairs(chrome["traceEvents"]) if pair[0] == "Step"]
+    assert [times for _, *times in found] == [[0, 5_000], [5_000, 9_000]]
+
+
+@pytest.mark.parametrize("name", ["pipeline_profile.json", "pipeline_profile_perfetto.json"])
+def test_perfetto_reads_every_slice(importer: Importer, tmp_path: Path, name: str) -> None:
+    chrome, perfetto = written(tmp_path)
+    found = importer.query(tmp_path / name, SLICES)
+    assert_no_errors(importer)
+    rows = titles_of(perfetto) if "perfetto" in name else None
+    expected = [
+        (tid, name, start_ns, end_ns - start_ns)
+        for tid, name, _, start_ns, end_ns in pairs(chrome["traceEvents"])
+    ]
+    of_importer = found.select("thread", "name", "ts", "dur")
+    if rows is not None:
+        threads = of_importer["thread"].str.replace("GPU:", "GPU").str.replace("STEP", "Step")
+        of_importer = of_importer.with_columns(thread=threads)
+        assert {*of_importer.rows()} == {*expected}
+    else:  # what it calls threads without numbers is its own affair
+        assert {*of_importer.drop("thread").rows()} == {row[1:] for row in expected}
+        assert found["tid"].n_unique() == 5
+    assert len(found) == len(expected) == 195
+
+
+def test_sparse_devices_are_named_by_their_number(tmp_path: Path) -> None:
+    training = with_lanes(gpu=pl.format("GPU {}", pl.col("device_id") + 2), machine=pl.lit("a"))
+    training = replace(training, lanes=training.lanes.head(2))
+    chrome, perfetto = written(tmp_path, training, [3, 2])
+    assert titles_of(perfetto) == {2333: "STEP", 2334: "GPU:3", 2335: "GPU:2"}
+    assert {event["tid"] for event in chrome["traceEvents"]} == {"Step", "GPU2", "GPU3"}
+    chrome, perfetto = written(tmp_path, training, [3])
+    assert titles_of(perfetto) == {2333: "STEP", 2334: "GPU:3"}
+    assert len(pairs(chrome["traceEvents"])) == TRAINING.jobs.filter(lane=1).height + 3
+
+
+def test_a_number_of_a_process_is_not_that_of_its_gpu(tmp_path: Path) -> None:
+    """Where each process sees one GPU only, all of them are its device 0."""
+    training = with_lanes(device_id=pl.lit(0, pl.Int32), gpu=pl.format("GPU {}", "lane"), machine=pl.lit("a"))
+    _, perfetto = written(tmp_path, training)
+    assert [*titles_of(perfetto).values()] == ["STEP", "GPU:0", "GPU:1", "GPU:2", "GPU:3"]
+
+
+def test_machines_are_numbered_as_they_are_called(tmp_path: Path) -> None:
+    machines = pl.Series("machine", ["machine0", "machine1", "machine10", "machine2"])
+    training = with_lanes(machine=machines, gpu=pl.lit("GPU 0"))
+    chrome, perfetto = written(tmp_path, training)
+    assert titles_of(perfetto) == {
+        2333: "STEP",
+        2334: "GPU:0(machine:0)",
+        2335: "GPU:0(machine:1)",
+        2336: "GPU:0(machine:2)",
+        2337: "GPU:0(machine:10)",
+    }
+    forward = names_on(chrome, "GPU0(machine:10)")
+    assert len(forward) == TRAINING.jobs.filter(lane=2).height
+    assert chrome["otherData"]["machines"]["10"] == "machine10"
+
+
+def test_other_machines_are_numbered_in_natural_order(tmp_path: Path) -> None:
+    chrome, _ = written(tmp_path)
+    assert chrome["otherData"]["machines"] == {"0": "node2", "1": "node10"}
+
+
+def test_one_machine_of_many_has_rows_that_have_names(tmp_path: Path) -> None:
+    training = with_lanes(machine=pl.lit("machine0"), gpu=pl.format("GPU {}", "lane"))
+    chrome, perfetto = written(tmp_path, training)
+    assert titles_of(perfetto) == {2333: "STEP", **{2334 + gpu: f"GPU:{gpu}" for gpu in range(4)}}
+    assert {event["tid"] for event in chrome["traceEvents"]} == {"Step", "GPU0", "GPU1", "GPU2", "GPU3"}
+
+
+KINDS: list[dict[str, Any]] = [
+    {"kind": "forward", "micro_batch": 3, "chunk": 0, "start_ns": 0, "end_ns": 1},
+    {"kind": "forward", "micro_batch": 3, "chunk": 1, "start_ns": 1, "end_ns": 2},
+    {"kind": "backward", "micro_batch": 3, "chunk": 1, "start_ns": 2, "end_ns": 3},
+    {"kind": "weight_gradient", "micro_batch": 3, "chunk": 1, "start_ns": 3, "end_ns": 4},
+    {"kind": "backward", "micro_batch": 3, "chunk": 0, "start_ns": 4, "end_ns": 5},
+    {
+        "kind": "forward_backward",
+        "micro_batch": 7,
+        "chunk": 0,
+        "backward_micro_batch": 3,
+        "backward_chunk": 1,
+        "start_ns": 5,
+        "end_ns": 6,
+    },
+    {"kind": "recompute", "micro_batch": 3, "chunk": 0, "start_ns": 6, "end_ns": 7},
+    {"kind": "optimizer", "start_ns": 7, "end_ns": 8},
+    {"kind": "optimizer", "start_ns": 8, "end_ns": 9},
+    {"kind": "other", "name": "lr_0", "start_ns": 9, "end_ns": 10},
+    {"kind": "other", "name": "default", "start_ns": 10, "end_ns": 11},
+    {"kind": "other", "name": 'odd "na\\me" <é🚀>', "start_ns": 11, "end_ns": 12},
+    {"kind": "data", "start_ns": 12, "end_ns": 13},
+    {"kind": "other", "name": None, "start_ns": 13, "end_ns": 14},
+    {"kind": "other", "name": "42", "start_ns": 14, "end_ns": 15},
+]
+NAMES = {
+    "forward0_3": "thread_state_running",
+    "forward1_3": "good",
+    "backward_b1_3": "rail_animation",
+    "backward_w1_3": "bad",
+    "backward0_3": "rail_idle",
+    "forward0_backward1_7+3": "thread_state_uninterruptible",
+    "recompute0_3": "background_memory_dump",
+    "optimizer_0": "rail_response",
+    "optimizer_1": "rail_response",
+    "lr_0": None,
+    "default_0": "thread_state_unknown",
+    'odd "na\\me" <é🚀>_0': None,
+    "data_0": "olive",
+    "other_0": None,
+    "other_1": None,
+}
+
+
+def test_types_are_the_words_of_paddle_and_all_have_colors(tmp_path: Path) -> None:
+    chrome, _ = written(tmp_path, with_jobs(*KINDS))
+    found = {pair[1]: pair[2] for pair in pairs(chrome["traceEvents"]) if pair[0] != "Step"}
+    assert [*found] == [*NAMES]
+    assert all(found.values())
+    assert {name: found[name] for name, color in NAMES.items() if color} == {
+        name: color for name, color in NAMES.items() if color
+    }
+
+
+def test_colors_of_unknown_types_do_not_depend_on_what_else_is_there(tmp_path: Path) -> None:
+    alone, _ = written(tmp_path, with_jobs(KINDS[11]))
+    among, _ = written(tmp_path, with_jobs(*KINDS))
+    of_name = [
+        {pair[1]: pair[2] for pair in pairs(chrome["traceEvents"])}['odd "na\\me" <é🚀>_0']
+        for chrome in (alone, among)
+    ]
+    assert of_name[0] == of_name[1]
+
+
+def test_without_chunks_types_have_no_number(tmp_path: Path) -> None:
+    jobs = [{**job, "chunk": 0} for job in KINDS[1:4]]
+    chrome, _ = written(tmp_path, with_jobs(*jobs))
+    assert names_on(chrome, "GPU0(machine:0)") == ["forward_3", "backward_b_3", "backward_w_3"]
+
+
+def test_messages_and_jobs_without_compute_are_left_out(tmp_path: Path) -> None:
+    training = with_jobs(
+        *(
+            {"kind": kind, "start_ns": 0, "end_ns": 9}
+            for kind in ("send", "receive", "send_receive", "forward")
+        )
+    )
+    waits = training.jobs.with_columns(compute_start_ns=None, compute_end_ns=None, kind=pl.lit("forward"))
+    waits = waits.cast(RUN_JOBS)
+    training = replace(training, jobs=pl.concat([training.jobs, waits]))
+    chrome, _ = written(tmp_path, training)
+    assert names_on(chrome, "GPU0(machine:0)") == ["forward_0"]
+
+
+def test_times_are_those_of_compute(tmp_path: Path) -> None:
+    job = {"start_ns": 1_000, "end_ns": 9_000, "compute_start_ns": 3_000, "compute_end_ns": 4_001}
+    chrome, _ = written(tmp_path, with_jobs({"kind": "forward", **job}))
+    assert [event["ts"] for event in chrome["traceEvents"]] == ["0.000", "1.001"] * 2
+    assert chrome["otherData"]["base_ns"] == "3000"
+
+
+def test_steps_that_were_cut_say_so(tmp_path: Path) -> None:
+    is_cut = (pl.col("step") == 12) & (pl.col("lane") == 3)
+    cut = replace(TRAINING, steps=TRAINING.steps.with_columns(is_partial=is_cut))
+    chrome, _ = written(tmp_path, cut)
+    assert names_on(chrome, "Step") == ["step10", "step11", "step12 (partial)"]
+    assert chrome["otherData"]["partial_steps"] == [12]
+    absent = replace(TRAINING, steps=TRAINING.steps.filter(~((pl.col("step") == 10) & (pl.col("lane") == 0))))
+    chrome, _ = written(tmp_path, absent)
+    assert names_on(chrome, "Step") == ["step10 (partial)", "step11", "step12"]
+
+
+def test_processes_that_share_a_gpu_have_a_row_each(tmp_path: Path) -> None:
+    training = with_lanes(gpu=pl.lit("GPU 0"), machine=pl.lit("a"))
+    chrome, perfetto = written(tmp_path, training)
+    assert titles_of(perfetto) == {
+        2333: "STEP",
+        **{2334 + rank: f"GPU:0(rank:{rank})" for rank in range(4)},
+    }
+    for rank in range(4):
+        assert len(names_on(chrome, f"GPU0(rank:{rank})")) == TRAINING.jobs.filter(lane=rank).height
+    unknown = with_lanes(gpu=pl.lit("GPU 0"), machine=pl.lit("a"), rank=pl.lit(None, pl.Int64))
+    _, perfetto = written(tmp_path, unknown)
+    assert titles_of(perfetto)[2336] == "GPU:0(process:2)"
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    lanes = TRAINING.lanes.filter(pl.col("rank") != 1)
+    chrome, _ = written(tmp_path, replace(TRAINING, lanes=lanes))
+    assert chrome["otherData"]["notes"] == ["there is no report of rank 1"]
+    chrome, _ = written(tmp_path, devices=[0, 7])
+    assert chrome["otherData"]["notes"] == [
+        "there is no report of GPU 7 of `node2`",
+        "there is no report of GPU 7 of `node10`",
+    ]
+    chrome, _ = written(tmp_path, with_jobs(KINDS[0]))
+    assert chrome["otherData"]["notes"][0] == "`GPU1(machine:0)` has no jobs"
+
+
+def test_jobs_without_a_micro_batch_are_counted_and_that_is_told(tmp_path: Path) -> None:
+    jobs = (
+        {"kind": "forward", "step": step, "start_ns": at, "end_ns": at + 1}
+        for at, step in enumerate((1, 1, 2))
+    )
+    chrome, _ = written(tmp_path, with_jobs(*jobs, lanes=TRAINING.lanes.head(1)))
+    assert names_on(chrome, "GPU0") == ["forward_0", "forward_1", "forward_0"]
+    (note,) = chrome["otherData"]["notes"]
+    assert "no micro-batch is known of 3 jobs" in note
+
+
+def test_a_training_without_jobs_is_written(importer: Importer, tmp_path: Path) -> None:
+    chrome, perfetto = written(tmp_path, with_jobs())
+    assert chrome["traceEvents"] == []
+    assert len(titles_of(perfetto)) == 5
+    assert importer.query(tmp_path / "pipeline_profile_perfetto.json", SLICES).is_empty()
+
+
+def test_files_that_are_there_stay_without_force(tmp_path: Path) -> None:
+    (tmp_path / "pipeline_profile_perfetto.json").write_text("mine")
+    with pytest.raises(OutputError, match="exists"):
+        write_paddle(TRAINING, tmp_path, devices=None, force=False)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 6), st.booleans()), max_size=14)
+)
+def test_jobs_that_overlap_nest_or_have_rows_of_their_own(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[int, int, int, bool]]
+) -> None:
+    rows = sorted(drawn)
+    jobs: list[dict[str, Any]] = [
+        {
+            "kind": "forward",
+            "lane": lane,
+            "start_ns": start,
+            "end_ns": start + length,
+            "micro_batch": number,
+            "outer": number - 1 if inside and number else None,
+        }
+        for number, (lane, start, length, inside) in enumerate(rows)
+    ]
+    for number, job in enumerate(jobs):
+        if job["outer"] is not None and jobs[number - 1]["lane"] != job["lane"]:
+            job["outer"] = None
+    chrome, _ = written(tmp_path_factory.mktemp("x"), with_jobs(*jobs))
+    base_ns = int(chrome["otherData"]["base_ns"])
+    found = sorted(
+        (pair[0].split("(overlap")[0], pair[1], pair[3] + base_ns, pair[4] + base_ns)
+        for pair in pairs(chrome["traceEvents"])
+        if pair[0] != "Step"
+    )
+    assert found == sorted(
+        (f"GPU{job['lane']}(machine:0)", f"forward_{job['micro_batch']}", job["start_ns"], job["end_ns"])
+        for job in jobs
+    )

@@ -1,0 +1,351 @@
+"""`StepTaskInfo`: what it says, and that a report has all of it or is as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from msgspec import structs
+
+from nsys_pp.errors import NsysPPError, OutputError, ReportError
+from nsys_pp.frames.training import RUN_JOBS, Training
+from nsys_pp.output.other import report_table
+from nsys_pp.output.other.step_tasks import ENDING, STEP_TASKS, TYPES, describe_step_tasks, write_step_tasks
+from tests.training.expected_training import PIPELINE, expected_training
+
+TRAINING = expected_training()
+SHIFT_NS = TRAINING.zero_ns
+REPORTS = [PIPELINE / "node10" / f"rank{rank}.sqlite" for rank in (2, 3)] + [
+    PIPELINE / "node2" / f"rank{rank}.sqlite" for rank in (0, 1)
+]
+TIMES = ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
+
+
+def jobs_of(training: Training, report: int) -> pl.DataFrame:
+    lanes = training.lanes.filter(report=report)["lane"]
+    return training.jobs.filter(pl.col("lane").is_in(lanes.implode())).with_columns(
+        (pl.col(time) - SHIFT_NS).alias(f"report_{time}") for time in TIMES
+    )
+
+
+def few_jobs(*rows: dict[str, Any]) -> pl.DataFrame:
+    described = [
+        {
+            "lane": 0,
+            "job": number,
+            "is_inferred": False,
+            "start_ns": SHIFT_NS + number,
+            "op_count": 3,
+            "end_ns": SHIFT_NS + number + 1,
+            "host_start_ns": SHIFT_NS,
+            "host_end_ns": SHIFT_NS + 1,
+            **row,
+        }
+        for number, row in enumerate(rows)
+    ]
+    data = {column: [row.get(column) for row in described] for column in RUN_JOBS}
+    return jobs_of(replace(TRAINING, jobs=pl.DataFrame(data, schema=RUN_JOBS)), 2)
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        return [dict(row) for row in database.execute("SELECT * FROM StepTaskInfo ORDER BY rowid")]
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return [*database.iterdump()]
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    """A report to write into."""
+    (tmp_path / "run").mkdir()
+    return Path(shutil.copy(REPORTS[2], tmp_path / "run" / "rank0.sqlite"))
+
+
+def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
+    ((_, copy, _),) = write_step_tasks(
+        TRAINING, [(REPORTS[2], 2, jobs_of(TRAINING, 2))], tmp_path, force=False
+    )
+    with closing(sqlite3.connect(copy)) as database:
+        columns = [row[1:3] for row in database.execute("PRAGMA table_info(StepTaskInfo)")]
+    assert columns[:4] == [
+        ("name", "TEXT"),
+        ("startNs", "INTEGER"),
+        ("endNs", "INTEGER"),
+        ("type", "INTEGER"),
+    ]
+    assert columns[4:] == [
+        *(("kind", "TEXT"), ("micro_batch", "INTEGER"), ("chunk", "INTEGER"), ("stage", "INTEGER")),
+        *(("rank", "INTEGER"), ("host", "TEXT"), ("device", "INTEGER"), ("step", "INTEGER")),
+        *(("kernels", "INTEGER"), ("hostStartNs", "INTEGER"), ("hostEndNs", "INTEGER"), ("source", "TEXT")),
+    ]
+
+
+def test_every_job_has_a_row_on_the_clock_of_its_report(tmp_path: Path) -> None:
+    reports = [(path, number, jobs_of(TRAINING, number)) for number, path in enumerate(REPORTS)]
+    for (_, copy, count), (source, number, jobs) in zip(
+        write_step_tasks(TRAINING, reports, tmp_path, force=False), reports, strict=True
+    ):
+        rows = read_table(copy)
+        assert len(rows) == count == len(jobs) == 48
+        lane = TRAINING.lanes.row(by_predicate=pl.col("report") == number, named=True)
+        assert source.stem == lane["label"].replace(" ", "")
+        for row, job in zip(rows, jobs.sort("start_ns").iter_rows(named=True), strict=True):
+            assert row == {
+                "name": {"forward": "FP", "backward": "BP"}[job["kind"]],
+                "startNs": job["start_ns"] - SHIFT_NS,
+                "endNs": job["end_ns"] - SHIFT_NS,
+                "type": {"forward": 0, "backward": 1}[job["kind"]],
+                "kind": job["kind"],
+                "micro_batch": job["micro_batch"],
+                "chunk": 0,
+                "stage": lane["stage"],
+                "rank": lane["rank"],
+                "host": lane["machine"],
+                "device": lane["device_id"],
+                "step": job["step"],
+                "kernels": 1,
+                "hostStartNs": job["host_start_ns"] - SHIFT_NS,
+                "hostEndNs": job["host_end_ns"] - SHIFT_NS,
+                "source": "plain",
+            }
+
+
+def test_a_copy_holds_all_else_of_the_report(tmp_path: Path) -> None:
+    before = REPORTS[0].read_bytes()
+    ((source, copy, _),) = write_step_tasks(
+        TRAINING, [(REPORTS[0], 0, jobs_of(TRAINING, 0))], tmp_path, force=False
+    )
+    assert source == REPORTS[0]
+    assert copy == tmp_path / f"rank2{ENDING}"
+    assert [*tmp_path.iterdir()] == [copy]
+    assert REPORTS[0].read_bytes() == before
+    assert [line for line in dump(copy) if "StepTaskInfo" not in line] == dump(REPORTS[0])
+
+
+@pytest.mark.parametrize("kind", [*TYPES])
+def test_what_is_neither_forward_nor_backward_is_told_apart(kind: str) -> None:
+    (row,) = describe_step_tasks(TRAINING, few_jobs({"kind": kind})).iter_rows(named=True)
+    assert (row["name"], row["type"]) == TYPES[kind]
+    assert row["kind"] == kind
+    if kind not in ("forward", "backward"):
+        assert row["type"] > 6, "is no phase of DualPipeV"
+
+
+def test_numbers_of_types_are_told_apart() -> None:
+    assert len({number for _, number in TYPES.values()}) == len(TYPES)
+
+
+def test_an_overlapped_pair_says_both_micro_batches() -> None:
+    job = {"kind": "forward_backward", "label": "7F+13B", "micro_batch": 7}
+    (row,) = describe_step_tasks(TRAINING, few_jobs(job)).iter_rows(named=True)
+    assert row["name"] == "7F+13B"
+
+
+def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
+    training = replace(TRAINING, schedule=structs.replace(TRAINING.schedule, name="dualpipev"))
+    jobs = few_jobs(
+        {"kind": "forward", "label": "0", "phase": 0},
+        {"kind": "backward", "label": "3b", "phase": 2},
+        {"kind": "weight_gradient", "label": "3w", "phase": 2},
+        {"kind": "other", "label": "logits", "phase": 5},
+        {"kind": "optimizer", "label": "optimizer"},
+    )
+    found = describe_step_tasks(training, jobs).select("name", "type").rows()
+    assert found == [("0", 0), ("3b", 2), ("3w", 2), ("logits", 5), ("Optimizer", 10)]
+    assert describe_step_tasks(TRAINING, jobs)["type"][1] == 1, "phases mean nothing in other schedules"
+
+
+def test_bars_do_not_lie_on_each_other() -> None:
+    jobs = few_jobs(
+        {"kind": "forward_backward", "label": "1F+0B"},
+        {"kind": "forward", "outer": 0},
+        {"kind": "backward", "outer": 0},
+        {"kind": "other"},
+        {"kind": "forward", "outer": 3},
+        *({"kind": kind} for kind in ("send", "receive", "send_receive")),
+    )
+    found = describe_step_tasks(TRAINING, jobs)
+    assert found["kind"].to_list() == ["forward_backward", "other", "forward"]
+
+
+def test_what_is_inferred_is_marked() -> None:
+    found = describe_step_tasks(
+        TRAINING, few_jobs({"kind": "forward"}, {"kind": "forward", "is_inferred": True})
+    )
+    assert found["source"].to_list() == ["plain", "inferred"]
+
+
+def test_ranks_of_one_report_are_told_apart() -> None:
+    training = replace(TRAINING, lanes=TRAINING.lanes.with_columns(report=pl.lit(0, pl.UInt32)))
+    found = describe_step_tasks(training, jobs_of(training, 0))
+    assert found["startNs"].is_sorted()
+    expected = [(rank, rank % 2, 48) for rank in range(4)]
+    assert found.group_by("rank", "device").len().sort("rank").rows() == expected
+
+
+def test_a_report_without_jobs_has_an_empty_table(tmp_path: Path) -> None:
+    ((_, copy, count),) = write_step_tasks(
+        TRAINING, [(REPORTS[0], 0, few_jobs().clear())], tmp_path, force=False
+    )
+    assert count == 0
+    assert read_table(copy) == []
+    assert describe_step_tasks(TRAINING, few_jobs().clear()).schema == STEP_TASKS
+
+
+def test_reports_of_one_name_keep_their_folders(tmp_path: Path) -> None:
+    for node in ("node1", "node2"):
+        (tmp_path / "run" / node).mkdir(parents=True)
+        shutil.copy(REPORTS[0], tmp_path / "run" / node / "r.sqlite")
+    reports = [
+        (tmp_path / "run" / node / "r.sqlite", number, jobs_of(TRAINING, number))
+        for number, node in enumerate(("node1", "node2"))
+    ]
+    done = write_step_tasks(TRAINING, reports, tmp_path / "out", force=False)
+    assert [copy for _, copy, _ in done] == [
+        tmp_path / "out" / node / f"r{ENDING}" for node in ("node1", "node2")
+    ]
+    assert [read_table(copy)[0]["rank"] for _, copy, _ in done] == [2, 3]
+
+
+def test_copies_that_are_there_stay_without_force(tmp_path: Path) -> None:
+    reports = [(REPORTS[0], 0, jobs_of(TRAINING, 0))]
+    (tmp_path / f"rank2{ENDING}").write_text("mine")
+    with pytest.raises(OutputError, match="exists"):
+        write_step_tasks(TRAINING, reports, tmp_path, force=False)
+    assert (tmp_path / f"rank2{ENDING}").read_text() == "mine"
+    write_step_tasks(TRAINING, reports, tmp_path, force=True)
+    assert len(read_table(tmp_path / f"rank2{ENDING}")) == 48
+
+
+def test_a_report_itself_is_written_where_that_is_asked_for(report: Path) -> None:
+    before = dump(report)
+    jobs = jobs_of(TRAINING, 2)
+    assert write_step_tasks(TRAINING, [(report, 2, jobs)], None, force=False) == [(report, report, 48)]
+    assert len(read_table(report)) == 48
+    write_step_tasks(TRAINING, [(report, 2, jobs.head(5))], None, force=False)
+    assert len(read_table(report)) == 5, "an earlier table is replaced"
+    assert [line for line in dump(report) if "StepTaskInfo" not in line] == before
+    assert [*report.parent.iterdir()] == [report]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_report_in_write_ahead_mode_stays_whole(report: Path, tmp_path: Path, in_place: bool) -> None:
+    with closing(sqlite3.connect(report)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    with closing(sqlite3.connect(report)) as other:  # its last words are still in the log
+        other.execute("CREATE TABLE late (x)")
+        other.commit()
+        assert report.with_name("rank0.sqlite-wal").stat().st_size
+        folder = None if in_place else tmp_path / "out"
+        ((_, written, _),) = write_step_tasks(
+            TRAINING, [(report, 2, jobs_of(TRAINING, 2))], folder, force=False
+        )
+        assert len(read_table(written)) == 48
+        assert any("CREATE TABLE late" in line for line in dump(written))
+    assert [*written.parent.iterdir()] == [written]
+
+
+class Broken:
+    """Rows of which the second cannot be had."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        yield tuple(range(16))
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_end_on_the_way_leaves_what_was_there(
+    report: Path, tmp_path: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = jobs_of(TRAINING, 2)
+    write_step_tasks(TRAINING, [(report, 2, jobs.head(5))], None, force=False)
+    before = dump(report)
+    monkeypatch.setattr(pl.DataFrame, "rows", lambda _: Broken())
+    folder = None if in_place else tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        write_step_tasks(TRAINING, [(report, 2, jobs)], folder, force=False)
+    assert dump(report) == before
+    assert [*report.parent.iterdir()] == [report]
+    assert not any((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_report_that_another_program_writes_is_refused(
+    report: Path, tmp_path: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_table, "LOCK_TIMEOUT_S", 0.05)
+    folder = None if in_place else tmp_path / "out"
+    with closing(sqlite3.connect(report)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ReportError, match="is being written by another program"):
+            write_step_tasks(TRAINING, [(report, 2, jobs_of(TRAINING, 2))], folder, force=False)
+    assert not any((tmp_path / "out").glob("*"))
+
+
+def refused(path: Path, folder: Path | None) -> NsysPPError:
+    with pytest.raises(NsysPPError) as caught:
+        write_step_tasks(
+            TRAINING,
+            [(REPORTS[0], 0, jobs_of(TRAINING, 0)), (path, 1, jobs_of(TRAINING, 1))],
+            folder,
+            force=False,
+        )
+    assert caught.value.hint
+    assert str(path) in caught.value.message
+    if folder is not None:
+        assert not any(folder.glob("*")), "nothing is written before all is known to be right"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.nsys-rep", b"something", "a recording that is not exported"),
+        ("x.nspart", b"PK\3\4", "a part"),
+        ("x.sqlite", b"hello, world, this is it", "another file"),
+        ("x.sqlite", b"", "empty"),
+        ("x.sqlite", None, "does not exist"),
+    ],
+)
+def test_what_is_no_sqlite_export_is_refused(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert words in refused(path, tmp_path / "out").message
+
+
+def test_a_folder_of_tables_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    assert "a folder of tables" in refused(tmp_path / "tables", tmp_path / "out").message
+
+
+def test_a_damaged_report_is_refused(report: Path, tmp_path: Path) -> None:
+    report.write_bytes(report.read_bytes()[:4096] + b"\xff" * 4096)
+    with pytest.raises(ReportError, match=r"is damaged|cannot be used"):
+        write_step_tasks(TRAINING, [(report, 2, jobs_of(TRAINING, 2))], tmp_path / "out", force=False)
+    assert not any((tmp_path / "out").glob("*"))
+
+
+def test_a_read_only_report_is_not_written_but_copied(report: Path, tmp_path: Path) -> None:
+    report.chmod(0o444)
+    jobs = jobs_of(TRAINING, 2)
+    with pytest.raises(ReportError, match="it is read-only") as caught:
+        write_step_tasks(TRAINING, [(report, 2, jobs)], None, force=False)
+    assert "--steptask" in (caught.value.hint or "")
+    ((_, copy, _),) = write_step_tasks(TRAINING, [(report, 2, jobs)], tmp_path / "out", force=False)
+    assert len(read_table(copy)) == 48
+    assert os.access(copy, os.W_OK)

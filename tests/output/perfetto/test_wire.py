@@ -1,0 +1,125 @@
+"""The encoder against protobuf's own parser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nsys_pp.arrays import names as row_names
+from nsys_pp.output.perfetto import wire
+from nsys_pp.output.perfetto.wire import (
+    constant,
+    encode_rows,
+    encode_strings,
+    field,
+    fixed64,
+    join_records,
+    message,
+    varint,
+)
+
+wrappers = pytest.importorskip("google.protobuf.wrappers_pb2", reason="no protobuf: `pip install perfetto`")
+struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+
+INTEGERS = [np.int64, np.uint64, np.int32, np.uint32, np.int16, np.uint16, np.int8, np.uint8]
+
+
+def parse(kind: Any, data: bytes) -> Any:
+    message = kind()
+    message.ParseFromString(data)
+    return message
+
+
+@given(st.integers(-(2**63), 2**64 - 1))
+def test_varint(value: int) -> None:
+    kind = wrappers.UInt64Value if value >= 0 else wrappers.Int64Value
+    assert parse(kind, b"\x08" + varint(value)).value == value
+    assert value < 0 or b"\x08" + varint(value) == kind(value=value).SerializeToString() or value == 0
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_columns_of_integers(dtype: type[np.integer[Any]]) -> None:
+    limits = np.iinfo(dtype)
+    powers = {2**i + d for i in range(64) for d in (-1, 0)}
+    values = [v for v in sorted({0, limits.min, limits.max, -1} | powers) if limits.min <= v <= limits.max]
+    kind = wrappers.Int64Value if limits.min else wrappers.UInt64Value
+    for few in (values, values[-1:], values[:1], [v for v in values if 0 <= v < 128]):
+        column = np.array(few, dtype=dtype)
+        rows = encode_rows(field(1, column), len(column))
+        assert [parse(kind, row.tobytes()).value for row in rows] == few
+
+
+@given(arrays(np.int64, st.integers(1, 20)))
+def test_columns_of_any_integers(values: np.ndarray[Any, Any]) -> None:
+    rows = encode_rows(field(1, values), len(values))
+    assert [parse(wrappers.Int64Value, row.tobytes()).value for row in rows] == values.tolist()
+
+
+def test_columns_of_booleans_and_floats() -> None:
+    flags = encode_rows(field(1, np.array([True, False])), 2)
+    assert [parse(wrappers.BoolValue, row.tobytes()).value for row in flags] == [True, False]
+    reals = [0.0, -0.0, 1.5, float("inf"), 5e-324]
+    rows = encode_rows(field(1, np.array(reals)), len(reals))
+    assert [parse(wrappers.DoubleValue, row.tobytes()).value for row in rows] == reals
+
+
+def test_fixed64_is_little_endian_whatever_the_array_is() -> None:
+    rows = encode_rows(fixed64(1, np.array([1, 2**64 - 2], dtype=">u8")), 2)
+    assert rows.tolist() == [[9, 1, 0, 0, 0, 0, 0, 0, 0], [9, 254, *[255] * 7]]
+
+
+def test_nested_messages() -> None:
+    names, numbers = np.frombuffer(b"abcdef", dtype=np.uint8).reshape(2, 3), np.array([7, 70_000])
+    parts = message(4, field(1, names), field(3, numbers), field(7, "default é"))
+    rows = encode_rows(parts, 2)
+    for row, name, number in zip(rows, ["abc", "def"], [7, 70_000], strict=True):
+        found = parse(descriptor_pb2.DescriptorProto, b"\x12" + row.tobytes()[1:]).field[0]
+        assert (found.name, found.number, found.default_value) == (name, number, "default é")
+
+
+def test_constants() -> None:
+    data = constant(field(1, "name"), message(2, field(1, "f"), field(3, 300), field(8, b"")))
+    found = parse(descriptor_pb2.DescriptorProto, data)
+    assert found.SerializeToString(deterministic=True)
+    assert (found.name, found.field[0].name, found.field[0].number) == ("name", "f", 300)
+    assert parse(wrappers.DoubleValue, constant(field(1, 2.5))).value == 2.5
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 255)), max_size=30))
+def test_records_of_several_widths_are_joined_in_place(records: list[tuple[int, int]]) -> None:
+    groups = []
+    for width in {width for width, _ in records}:
+        places = [place for place, (other, _) in enumerate(records) if other == width]
+        values = [[records[place][1]] * width for place in places]
+        groups.append((np.array(places), np.array(values, dtype=np.uint8)))
+    joined = join_records(groups).tobytes() if groups else b""
+    assert joined == b"".join(bytes([value] * width) for width, value in records)
+
+
+@given(st.lists(st.text(max_size=200), max_size=40))
+def test_tables_of_strings(texts: list[str]) -> None:
+    data = bytes(encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)))
+    found = parse(descriptor_pb2.DescriptorProto, data).field
+    assert [(row.number, row.name) for row in found] == [(i + 1, text) for i, text in enumerate(texts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_FEW_STRINGS", -1)  # as columns: the same bytes
+        assert encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)) == data
+
+
+@given(st.lists(st.text(max_size=200), min_size=1, max_size=40), st.integers(1, 9))
+def test_tables_of_strings_are_encoded_window_by_window(texts: list[str], window: int) -> None:
+    strings = pl.Series(texts, dtype=pl.String)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "_FEW_STRINGS", -1)
+        whole = encode_strings(2, 3, 1, strings)
+        patch.setattr(wire, "WINDOW", window)
+        patch.setattr(row_names, "WINDOW", window)
+        assert bytes(encode_strings(2, 3, 1, strings)) == whole
+        assert bytes(encode_strings(2, 3, 1, row_names.Texts(strings.cast(pl.Categorical)))) == whole

@@ -1,0 +1,169 @@
+"""The page as text: its sections, links into the trace, hostile names, and its size."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from msgspec.structs import replace as change
+
+from nsys_pp.frames.training import RUN_JOBS
+from nsys_pp.frames.verdict import Finding, Verdict
+from nsys_pp.output.report.bars import Bar, Piece, draw_bars
+from nsys_pp.output.report.registry import SECTIONS
+from nsys_pp.output.report.source import TraceLinks, name_rows
+from nsys_pp.output.report.step_training import TooManyBarsError, select_step
+from nsys_pp.tables.verdict.registry import FINDERS
+from nsys_pp.viewer.perfetto_ui import SITE, build_address
+from tests.output.large_training import make_large_training
+from tests.output.report.pages import inflate, read_data, read_heat_map, read_sections, read_text, write_page
+from tests.output.report.sources import COMMANDS, make_source
+from tests.training.expected_training import expected_training
+from tests.ui.test_chart import NASTY
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
+LIMIT_BYTES = 10_000_000
+
+
+def test_sections_are_those_of_the_registry_in_order() -> None:
+    page = write_page(make_source(expected_training()))
+    assert [*read_sections(page)] == [*SECTIONS]
+    assert re.findall(r'<a href="#([a-z]+)">', page[: page.index("<main>")]) == [*SECTIONS]
+    assert "://" not in page[: page.index('<script type="application/json"')]
+
+
+def test_every_kind_of_finding_has_a_section_with_its_evidence() -> None:
+    shown = {kind for section in SECTIONS.values() for kind in section.kinds}
+    assert {*FINDERS, "none"} <= shown
+
+
+def test_findings_link_to_their_evidence_and_into_the_trace() -> None:
+    source = make_source(expected_training(), trace_links=COMMANDS)
+    rows = source.rank_steps
+    finding = Finding(
+        kind="straggler", text="rank 2 computes", confidence="likely", subject="rank", gain_ns=2e6,
+        gain_fraction=0.01, label="rank 2", lane=2, since_step=11,
+    )  # fmt: skip
+    verdict = read_sections(write_page(change(source, verdict=Verdict(findings=(finding,)))))["verdict"]
+    assert 'href="#stragglers"' in verdict
+    assert 'href="#steps"' in verdict
+    assert "Likely: rank 2 computes." in read_text(verdict)
+    assert "gain 2.000 ms of a step (1.0 %)" in read_text(verdict)
+    step = rows.filter(lane=2, step=11).row(0, named=True)
+    command = f"nsys-pp open run.pftrace --zoom {step['start_ns']}ns:{step['end_ns']}ns --expand 'rank 2\\b'"
+    assert command in read_text(verdict)
+
+
+def test_commands_survive_a_shell_and_addresses_are_those_of_open() -> None:
+    row = name_rows(
+        pl.DataFrame(
+            {"rank": [None], "gpu": ["it's $(x) GPU 0"]}, schema={"rank": pl.Int64, "gpu": pl.String}
+        )
+    )[0]
+    text = COMMANDS.format(5, 9, row).replace("nsys-pp", "printf '%s|'", 1)
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split("|")[:4] == ["open", "run.pftrace", "--zoom", "5ns:9ns"]
+    assert done.stdout.split("|")[5] == r"it's \$\(x\) GPU 0"
+    address = build_address(SITE, "https://x/a b.pftrace")
+    links = TraceLinks(is_link=True, head=f"{address}&visStart=", middle="&visEnd=", tail="")
+    assert links.format(5, 9, row) == build_address(SITE, "https://x/a b.pftrace", window_ns=(5, 9))
+
+
+def test_names_are_text() -> None:
+    known = expected_training()
+    jobs = known.jobs.with_columns(name=pl.lit(NASTY).cast(RUN_JOBS["name"]), label=pl.lit(NASTY))
+    lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit(NASTY), gpu=pl.lit(NASTY))
+    finding = Finding(kind="host", text=NASTY, confidence="certain", subject="run", call=NASTY)
+    source = change(
+        make_source(replace(known, jobs=jobs, lanes=lanes), title=NASTY, trace_links=COMMANDS),
+        verdict=Verdict(findings=(finding,)), notes=[NASTY], facts=[NASTY],
+    )  # fmt: skip
+    page = write_page(source)
+    assert "<img" not in page
+    assert "alert(1)</script>" not in page
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "\u202e" not in page
+
+
+def test_a_thousand_ranks_over_many_steps_fit() -> None:
+    """The charts of as many are in `tests/ui`."""
+    source = make_source(make_large_training(lanes=1024, steps=1, micro_batches=1, per_stage=64))
+    many = pl.concat(
+        source.rank_steps.with_columns(pl.col("step", "last_step") + step, pl.col("span_ns") + step * step)
+        for step in range(200)
+    )
+    page = write_page(change(source, rank_steps=many.sort("lane", "step"), trace_links=COMMANDS))
+    assert len(page.encode()) < LIMIT_BYTES
+    assert len(read_heat_map(page)["columns"]["compute_ns"]) == 1024 * 200
+
+
+def test_a_chart_with_too_many_bars_keeps_the_named_and_the_busiest_ranks() -> None:
+    training = make_large_training(lanes=12, steps=2, micro_batches=8, per_stage=4)
+    every = select_step(training, 1)
+    assert len(every.lanes) == 12
+    some = select_step(training, 1, named=[7], most_bars=200)
+    assert 1 < len(some.lanes) < 12
+    assert 7 in some.lanes["rank"].to_list()
+    assert some.lanes["lane"].to_list() == [*range(len(some.lanes))]
+    for name in ("jobs", "lane_states", "steps"):
+        of_rank = some.lanes.select("lane", "rank")
+        frame = getattr(some, name).join(of_rank, on="lane").drop("lane").rename({"rank": "lane"})
+        original = getattr(every, name).filter(pl.col("lane").is_in(some.lanes["rank"].implode()))
+        assert len(frame) == len(original) > 0
+        assert frame["start_ns"].sort().to_list() == original["start_ns"].sort().to_list()
+    assert some.transfers.select(pl.max_horizontal("sender", "receiver").max()).item() is None or (
+        some.transfers.select(pl.max_horizontal("sender", "receiver").max()).item() < len(some.lanes)
+    )
+    assert "of 12 ranks are shown" in some.notes[0]
+    with pytest.raises(TooManyBarsError, match=r"nsys-pp chart REPORT\.\.\. --steps 1:2"):
+        select_step(training, 1, most_bars=3)
+
+
+def test_charts_hold_one_step_each() -> None:
+    training = expected_training()
+    source = make_source(training)
+    data = read_data(write_page(source))["charts"]
+    assert [*data["pages"]] == [f"chart-{shown.role}" for shown in source.steps]
+    for shown in source.steps:
+        chart = inflate(data["pages"][f"chart-{shown.role}"])
+        assert chart["tables"]["jobs"]["length"] == len(training.jobs.filter(step=shown.step))
+        assert [step["step"] for step in chart["runSteps"]] == [shown.step]
+
+
+def test_charts_need_bokeh_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys_pp.output.report.sections.charts.find_spec", lambda name: None)
+    page = write_page(make_source(expected_training()))
+    sections = read_sections(page)
+    assert "pip install 'nsys-pp[chart]'" in read_text(sections["charts"])
+    assert "charts" not in read_data(page)
+    assert "<rect" in sections["bubbles"]
+
+
+def test_bars_are_in_proportion() -> None:
+    pieces = (Piece(key="compute", value=30, text="a"), Piece(key="idle", value=10, text="b"))
+    bars = [Bar(label="x", pieces=pieces), Bar(label="y", pieces=(Piece(key="idle", value=-10, text="c"),))]
+    found = re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%"', draw_bars(bars, caption="bars"))
+    assert [(float(x), float(width)) for x, width in found] == [(20, 60), (80, 20), (0, 20)]
+    assert draw_bars([], caption="bars") == ""
+
+
+def test_steps_that_last_years_are_drawn() -> None:
+    """A clock that was set while it was recorded; a page has exact integers for 104 days."""
+    years_ns = 5 * 365 * 86_400 * 10**9
+    known = make_large_training(lanes=2, steps=3, micro_batches=1, per_stage=2)
+    later = {
+        name: getattr(known, name).with_columns(
+            pl.col("end_ns") + pl.when(step=1).then(years_ns).when(step=2).then(years_ns).otherwise(0),
+            pl.col("start_ns") + pl.when(step=2).then(years_ns).otherwise(0),
+        )
+        for name in ("steps", "lane_states")
+    }
+    source = make_source(replace(known, **later))
+    page = write_page(source)
+    spans = read_heat_map(page)["columns"]["span_ns"]
+    assert spans == source.rank_steps["span_ns"].to_list()
+    assert [span > years_ns for span in spans] == [False, True, False] * 2
+    assert "its events are 1,825 days apart" in read_text(read_sections(page)["charts"])

@@ -1,0 +1,374 @@
+"""Tables on a terminal, in a log and in Markdown."""
+
+from __future__ import annotations
+
+import io
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from nsys_pp.frames.table import Column, FilledTable, Table, View
+from nsys_pp.output.tables.output import format_tables
+from nsys_pp.output.tables.terminal import LOG_WIDTH, open_console, print_tables
+from tests.output.tables.tables import make_table
+
+
+def test_lines_replace_rows_and_control_nothing() -> None:
+    frame = pl.DataFrame({"line": ["One [red]finding[/red].", "evil \x1b[2J"]})
+    table = Table(
+        name="words",
+        title="Words",
+        columns=(Column("line", pl.String, ""),),
+        caption="",
+        build=lambda: frame,
+        view=View(columns=("line",), lines=lambda rows: rows["line"].to_list()),
+    )
+    stream = io.StringIO()
+    print_tables(
+        [FilledTable(table=table, frame=frame)], console=Console(file=stream, width=80, markup=False)
+    )
+    title, first, second = stream.getvalue().splitlines()
+    assert (title, first) == ("Words", "One [red]finding[/red].")
+    assert "\x1b" not in second
+    text = format_tables([FilledTable(table=table, frame=frame)], format="markdown")
+    assert text.splitlines()[:3] == ["## Words", "", r"- One \[red\]finding\[/red\]."]
+
+
+NAMES = (
+    "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int, T2, char (*)[4])",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+    "漢字カーネル" * 9,
+    "evil \x1b[2J\x1b[31m[red]name[/red]\r\n\t👩‍👩‍👧 ❤️ :smile:",
+    "e\u0301" * 60,
+)
+KERNELS = pl.DataFrame(
+    {
+        "count": [288, 12, 4, 3, 2],
+        "total_ns": [1_316_410_000, 159_570_000, 90_000_000, 1_000_000, 1_000],
+        "fraction": [0.8395, 0.1018, 0.0574, 0.0006, 0.0],
+        "mean_ns": [4_570_000.0, 13_297_500.0, 22_500_000.0, 333_333.3, 500.0],
+        "median_ns": [554_000.0, 13_298_000.0, 22_500_000.0, 333_333.0, 500.0],
+        "min_ns": [120_000, 45_000, 20_000_000, 333_000, 400],
+        "max_ns": [39_330_000, 26_550_000, 25_000_000, 334_000, 600],
+        "std_ns": [6_330_000.0, 10_330_000.0, 2_500_000.0, 500.0, 141.4],
+        "rank_min_ns": [253_860_000, 0, 1, 2, 3],
+        "rank_median_ns": [329_110_000.0, 39_930_000.0, 1.0, 2.0, 3.0],
+        "rank_max_ns": [404_340_000, 79_570_000, 1, 2, 3],
+        "slowest_rank": ["rank 0", "rank 3", "rank 1", None, "rank 2"],
+        "name": NAMES,
+    }
+)
+TABLE = make_table(
+    KERNELS,
+    title="Kernels by name",
+    symbols=["name"],
+    totals=("count", "total_ns", "fraction"),
+    caption="Durations of kernels, summed: concurrent kernels all count.",
+)
+PHASES = pl.DataFrame(
+    {
+        "count": [4, 8, None],
+        "host_total_ns": [18_591_040_000, 1_720_560_000, 16_870_480_000],
+        "host_fraction": [1.0, 0.0925, 0.9075],
+        "host_max_ns": [5_000_000_000, 200_000_000, None],
+        "host_min_ns": [4_000_000_000, 100_000_000, None],
+        "gpu_total_ns": [4_924_900_000, 714_830_000, 2_400_270_000],
+        "gpu_fraction": [1.0, 0.1451, 0.4874],
+        "gpu_max_ns": [1_300_000_000, 90_000_000, None],
+        "gpu_min_ns": [1_200_000_000, 80_000_000, None],
+        "phase": ["step", "  forward", "  others"],
+    }
+)
+
+
+def printed(
+    *tables: FilledTable,
+    width: int | None = None,
+    limit: int = 15,
+    unit: str | None = None,
+    colour: bool = False,
+) -> list[str]:
+    """Print on a terminal of that width, or into a file."""
+    console = Console(
+        file=io.StringIO(),
+        width=width or LOG_WIDTH,
+        force_terminal=width is not None,
+        color_system="standard" if colour else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with console.capture() as screen:
+        print_tables(tables, limit=limit, unit=unit, console=console)
+    return [line.rstrip() for line in screen.get().split("\n")[:-1]]
+
+
+def test_a_log_has_at_most_160_columns_and_whole_names() -> None:
+    lines = printed(TABLE)
+    assert lines[0] == "Kernels by name"
+    assert max(map(cell_len, lines)) <= LOG_WIDTH
+    start = lines[3].rindex("Name")
+    headings = " ".join(line[:start] for line in lines[1:4]).split()
+    for word in ("Count", "Mean", "Median", "Std", "dev", "Rank", "Slowest", "(ms)", "(us)", "(%)"):
+        assert word in headings
+    names = [line[start:] for line in lines[4:-2]]
+    assert "".join(names).replace(" ", "").startswith(NAMES[0].replace(" ", "") + NAMES[1].replace(" ", ""))
+    assert lines[-2].split() == ["309", "1,566.981", "99.93", "total"]
+    assert lines[-1] == TABLE.table.caption
+
+
+def test_numbers_stand_below_each_other() -> None:
+    lines = printed(
+        make_table(
+            title="t", frame=KERNELS.select("count", "total_ns", "name").with_columns(name=pl.lit("k"))
+        )
+    )
+    assert lines[1:4] == [
+        "Count  Total (ms)  Name",
+        "  288   1,316.410  k",
+        "   12     159.570  k",
+    ]
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200])
+def test_nothing_is_wider_than_the_terminal(width: int) -> None:
+    by_rank = KERNELS.clone().insert_column(
+        0, pl.Series("rank", ["rank 0", "rank 0", "a machine " * 9, "漢字" * 30, None])
+    )
+    grouped = make_table(title="By rank " * 9, frame=by_rank, groups=("rank",), totals=("count",))
+    phases = make_table(title="p", frame=PHASES, is_nested=True)
+    absent = make_table(
+        pl.DataFrame(), title="a", missing="not recorded: profile with `--trace=osrt` and with more"
+    )
+    lines = printed(TABLE, grouped, phases, absent, width=width)
+    assert max(map(cell_len, lines)) <= width
+    assert all(line.isprintable() for line in lines)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.text(max_size=60), min_size=1, max_size=4),
+    st.lists(st.text(max_size=40), min_size=4, max_size=4),
+    st.integers(12, 90),
+    st.booleans(),
+)
+def test_no_name_breaks_a_table(names: list[str], ranks: list[str], width: int, is_nested: bool) -> None:
+    frame = pl.DataFrame({"rank": sorted(ranks[: len(names)]), "count": range(len(names)), "name": names})
+    table = make_table(frame, groups=("rank",), is_nested=is_nested, caption="how")
+    lines = printed(table, width=width, limit=0)
+    assert max(map(cell_len, lines)) <= width
+    shown = "".join(lines).replace(" ", "")
+    counts = [f"{number}" for number in range(len(names))]
+    assert lines[0] == "t"
+    assert lines[-1] == "how" or "also" in "".join(lines)
+    assert all(count in shown for count in counts) or "Count" in shown
+
+
+def test_where_there_is_no_room_measures_of_one_call_go_before_totals_and_are_named() -> None:
+    phases = make_table(PHASES, title="p", is_nested=True, caption="s")
+    lines = printed(phases, width=53)
+    assert [line.split() for line in lines[1:4]] == [
+        ["GPU"],
+        ["CPU", "total", "CPU", "total", "GPU"],
+        ["Count", "(ms)", "(%)", "(ms)", "(%)", "Phase"],
+    ]
+    assert lines[-3:] == [
+        "a wider output also shows: CPU max (ms), CPU min",
+        "(ms), GPU max (ms), GPU min (ms)",
+        "s",
+    ]
+    assert "also shows" not in "".join(printed(phases, width=200))
+
+
+def test_names_of_functions_lose_parameters_and_template_arguments_on_a_terminal_and_are_never_cut() -> None:
+    shown = "".join(line[line.rindex("  ") :].strip() for line in printed(TABLE, width=80) if "  " in line)
+    assert "at::native::vectorized_elementwise_kernel<(int)4,at::native::Fil…>(…)" in shown.replace(" ", "")
+    assert "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)" in shown
+    assert "漢字カーネル" * 9 in shown
+
+
+def test_a_long_name_of_a_range_loses_its_end_on_a_terminal_and_is_whole_in_a_log() -> None:
+    frame = pl.DataFrame({"count": [1], "name": ["  " + "abcdefghij" * 20]})
+    columns = (Column("count", pl.Int64, ""), Column("name", pl.String, "", is_name=True))
+    table = Table(name="t", title="T", columns=columns, caption="", build=lambda: frame)
+    filled = FilledTable(table=table, frame=frame)
+    assert printed(filled, width=40)[2:] == [
+        "    1    abcdefghijabcdefghijabcdefghija",
+        "         bcdefghijabcdefghijabcdefghija…",
+    ]
+    whole = [line.removeprefix("    1").strip() for line in printed(filled)[2:]]
+    assert "".join(whole) == "abcdefghij" * 20
+
+
+def test_the_line_of_what_is_left_out_is_counted_in_the_total() -> None:
+    lines = printed(TABLE, width=100, limit=2)
+    (rest,) = (number for number, line in enumerate(lines) if "more rows" in line)
+    assert lines[rest].split() == ["9", "91.00", "5.80", "…", "3", "more", "rows"]
+    assert lines[rest + 1].split() == ["309", "1,566.98", "99.93", "total"]
+    assert lines[rest + 2] == "`--limit 0` shows all rows"
+
+
+def test_a_group_is_told_once_and_set_apart() -> None:
+    frame = pl.DataFrame(
+        {
+            "machine": ["node1", "node1", "node1", "node2"],
+            "gpu": ["GPU 0", "GPU 0", "GPU 1", "GPU 0"],
+            "count": [3, 1, 2, 4],
+            "name": list("abcd"),
+        }
+    )
+    lines = printed(
+        make_table(title="t", frame=frame, groups=("machine", "gpu"), totals=("count",), caption="s")
+    )
+    assert lines[1:-1] == [
+        "Machine  GPU    Count  Name",
+        "node1    GPU 0      3  a",
+        "                    1  b",
+        "                    4  total",
+        "───────  ─────  ─────  ─────",
+        "         GPU 1      2  c",
+        "───────  ─────  ─────  ─────",
+        "node2    GPU 0      4  d",
+    ]
+
+
+def test_a_list_of_groups_tells_each() -> None:
+    frame = pl.DataFrame({"rank": ["rank 0", "rank 1"], "count": [1, 2], "name": ["GPU 0", "GPU 0"]})
+    lines = printed(make_table(title="t", frame=frame, groups=("rank",)))
+    assert lines[2:4] == ["rank 0      1  GPU 0", "rank 1      2  GPU 0"]
+
+
+def test_a_single_group_is_told_once() -> None:
+    frame = pl.DataFrame({"rank": ["rank 0"] * 2, "count": [1, 2], "name": ["a", "b"]})
+    lines = printed(make_table(title="t", frame=frame, groups=("rank",)))
+    assert lines[2:4] == ["rank 0      1  a", "            2  b"]
+
+
+def test_a_table_that_is_not_there_says_why() -> None:
+    absent = make_table(pl.DataFrame(), title="OS calls", missing="not recorded: profile with `--trace=osrt`")
+    empty = make_table(title="Kernels", frame=KERNELS.clear())
+    assert printed(absent, empty) == [
+        "OS calls",
+        "not recorded: profile with `--trace=osrt`",
+        "",
+        "Kernels",
+        "no such events were recorded",
+    ]
+
+
+def test_columns_of_which_nothing_is_known_are_left_out() -> None:
+    frame = pl.DataFrame(
+        {"total_ns": [1], "peak_bytes": [None], "name": ["a"]}, schema_overrides={"peak_bytes": pl.Int64}
+    )
+    table = make_table(title="t", frame=frame, totals=("total_ns", "peak_bytes"))
+    assert printed(table)[1] == "Total (ns)  Name"
+
+
+def test_a_unit_that_is_asked_for_holds_for_all_tables() -> None:
+    lines = printed(TABLE, make_table(title="p", frame=PHASES), unit="us")
+    headings = [line for line in lines if "(%)" in line]
+    assert len(headings) == 2
+    assert all("(us)" in line and "(ms)" not in line for line in headings)
+
+
+def test_only_large_shares_are_coloured() -> None:
+    text = "\n".join(printed(TABLE, width=120, colour=True))
+    assert "\x1b[1;33m 83.95\x1b[0m" in text or "\x1b[1;33m83.95\x1b[0m" in text
+    assert "\x1b[33m10.18\x1b[0m" in text
+    assert "\x1b[33m5.74" not in text
+    total = next(line for line in text.splitlines() if "1,566.98" in line)
+    assert "\x1b[1m" in total
+    assert "\x1b[2m" in text.splitlines()[-1]
+
+
+def test_markdown_has_the_same_cells_and_escapes_names() -> None:
+    nested = make_table(title="Phases", frame=PHASES, is_nested=True, caption="How.")
+    text = format_tables(
+        [TABLE, nested, make_table(pl.DataFrame(), title="OS", missing="not recorded")],
+        format="markdown",
+        limit=2,
+    )
+    assert text.startswith("## Kernels by name\n\n| Count | Total (ms) | Share (%) |")
+    lines = text.splitlines()
+    assert lines[3].startswith("| ---: | ---: |")
+    assert lines[3].endswith("| --- | --- |")
+    assert "vectorized_elementwise_kernel\\<(int)4" in lines[4]
+    assert lines[6].startswith("| 9 | 91.00 | 5.80 |  |")
+    assert lines[7].startswith("| **309** | **1,566.98** | **99.93** |  |")
+    assert lines[7].endswith("| **total** |")
+    assert lines[9] == TABLE.table.caption
+    assert [line.count("|") for line in lines[2:8]] == [14] * 6
+    assert "| &nbsp;&nbsp;forward |" in text
+    assert text.endswith("## OS\n\nnot recorded\n")
+
+
+VIEW = View(
+    columns=("is_slow", "share_fraction", Column("text", pl.String, "the cause", heading="Cause")),
+    derive=lambda frame: frame.with_columns(text=pl.col("cause") + " wait"),
+    only=pl.col("is_slow"),
+    hidden="{} within noise",
+    notes=lambda frame: [f"{len(frame)} rows in all"],
+)
+
+
+def viewed(*, slow: list[bool], view: View = VIEW) -> FilledTable:
+    columns = (
+        Column("is_slow", pl.Boolean, "", is_optional=True),
+        Column("share_fraction", pl.Float64, "", decimals=1, note="share: of the step"),
+        Column("cause", pl.Enum(["late_launch", "host"]), ""),
+    )
+    frame = pl.DataFrame(
+        {"is_slow": slow, "share_fraction": [0.5] * len(slow), "cause": ["host"] * len(slow)},
+        schema={column.name: column.dtype for column in columns},
+    )
+    table = Table(name="t", title="T", columns=columns, caption="how", build=lambda: frame, view=view)
+    return FilledTable(table=table, frame=frame)
+
+
+def test_a_view_derives_columns_hides_rows_and_explains_what_it_shows() -> None:
+    assert printed(viewed(slow=[True, False, False])) == [
+        "T",
+        "Share (%)  Cause",
+        "     50.0  host wait",
+        "2 of 3 within noise",
+        "3 rows in all",
+        "how; share: of the step",
+    ]
+    assert printed(viewed(slow=[False, False]))[1:3] == ["all 2 within noise", "2 rows in all"]
+
+
+def test_markdown_has_the_rows_that_a_terminal_hides() -> None:
+    text = format_tables([viewed(slow=[True, False])], format="markdown")
+    assert text == (
+        "## T\n\n| Is slow | Share (%) | Cause |\n| --- | ---: | --- |\n| yes | 50.0 | host wait |\n"
+        "| no | 50.0 | host wait |\n\n2 rows in all\n\nhow; share: of the step\n"
+    )
+
+
+def test_words_of_enumerations_are_spelled_out_and_hidden_rows_without_a_name_are_counted_below() -> None:
+    view = View(columns=("cause", "share_fraction"))
+    assert printed(viewed(slow=[True] * 3, view=view), limit=2)[2:5] == [
+        "host        50.0",
+        "host        50.0",
+        "1 more row",
+    ]
+
+
+def test_tables_that_are_computed_alike_share_a_caption() -> None:
+    lines = printed(TABLE, TABLE)
+    assert lines.count(TABLE.table.caption) == 1
+    assert lines[-1] == TABLE.table.caption
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"), [("", 160), ("80", 80), ("250", 160), ("0", 160), ("wide", 160)]
+)
+def test_a_log_is_as_wide_as_asked_for_but_at_most_160_columns(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert open_console().width == width

@@ -1,0 +1,182 @@
+"""Outputs appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from nsys_pp.errors import OutputError
+from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
+
+
+def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.bin"
+    with replace_file(path, force=False) as beside:
+        beside.write_bytes(b"new")
+        assert beside.parent == tmp_path
+        assert not path.exists()
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError, GeneratorExit])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_whatever_ends_it_early_leaves_all_as_it_was(
+    tmp_path: Path, error: type[BaseException], is_there: bool
+) -> None:
+    path = tmp_path / "x.bin"
+    if is_there:
+        path.write_bytes(b"old")
+
+    def write_half() -> None:
+        with replace_file(path, force=True) as beside:
+            beside.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert [entry.read_bytes() for entry in tmp_path.iterdir()] == ([b"old"] if is_there else [])
+
+
+def test_a_writer_may_take_the_file_away(tmp_path: Path) -> None:
+    with pytest.raises(OutputError), replace_file(tmp_path / "x", force=False) as beside:
+        beside.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_appears_meanwhile_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with replace_file(path, force=False) as beside:
+        beside.write_bytes(b"ours")
+        path.write_bytes(b"theirs")
+    assert path.read_bytes() == b"ours"
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664), (0, 0o666)])
+def test_permissions_are_those_of_any_new_file(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with replace_file(tmp_path / "x", force=False) as beside:
+            assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(("source", "copy"), [(0o600, 0o600), (0o640, 0o640), (0o444, 0o644), (0o666, 0o644)])
+def test_a_copy_is_as_private_as_its_original(tmp_path: Path, source: int, copy: int) -> None:
+    original = tmp_path / "original"
+    original.touch()
+    original.chmod(source)
+    before = os.umask(0o022)
+    try:
+        with replace_file(tmp_path / "x", force=False, copied_from=original) as beside:
+            beside.write_bytes(b"copied")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == copy
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_a_link(tmp_path: Path, is_there: bool) -> None:
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "target", tmp_path / "link"
+    link.symlink_to(Path("far") / "target")
+    if is_there:
+        target.write_bytes(b"old")
+        with pytest.raises(OutputError, match=f"`{link}` exists"):
+            check_output(link, force=False)
+    with replace_file(link, force=True) as beside:
+        assert beside.parent == target.parent
+        beside.write_bytes(b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_devices_are_written_to_as_they_are() -> None:
+    with replace_file(Path("/dev/null"), force=False) as path:
+        assert path == Path("/dev/null")
+        path.write_bytes(b"gone")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_pipe_is_written_to_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with replace_file(pipe, force=False) as path:
+        path.write_bytes(b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "前" * 85, "." + "x" * 200 + ".sqlite"])
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path, name: str) -> None:
+    with replace_file(tmp_path / name, force=False) as beside:
+        beside.write_bytes(b"new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_cannot_be_written_is_known_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path, words in [
+        (tmp_path, "it is a folder"),
+        (tmp_path / "no" / "x", "its folder does not exist"),
+        (tmp_path / "file" / "x", "its folder does not exist"),
+        (tmp_path / "file", "exists"),
+    ]:
+        with pytest.raises(OutputError, match=words) as raised:
+            check_output(path, force=False)
+        assert f"`{path}`" in raised.value.message
+        assert raised.value.hint
+    check_output(tmp_path / "file", force=True)
+    check_output(tmp_path / "new", force=False)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "your disk quota is used up"),
+        (errno.EACCES, "permission denied"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.ELOOP, os.strerror(errno.ELOOP)),
+    ],
+)
+def test_errors_of_the_system_become_sentences(number: int, words: str) -> None:
+    with pytest.raises(OutputError, match=f"cannot write `x`: {words}"), translate_errors(Path("x")):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_reader_that_left_is_no_error_of_the_output() -> None:
+    with pytest.raises(BrokenPipeError), translate_errors(Path("x")):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_library_cannot_hide_why_it_failed() -> None:
+    def write() -> None:
+        with open_output(Path("/dev/full")) as stream:
+            try:
+                stream.write(b"x" * 1_000_000)
+            except OSError as error:
+                raise RuntimeError("something went wrong") from error
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        write()
+    assert raised.value.errno == errno.ENOSPC
+
+
+def test_other_errors_of_a_library_stay(tmp_path: Path) -> None:
+    def write() -> None:
+        with open_output(tmp_path / "x"):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write()

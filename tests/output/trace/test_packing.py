@@ -1,0 +1,100 @@
+"""Subtracks against their definition in plain loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, pack_flat, pack_nested
+
+Interval = tuple[int, int]
+intervals = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=30
+)
+
+
+def first_fit(slices: list[Interval]) -> list[int]:
+    """Each slice, by start, takes the lowest subtrack whose last slice has ended."""
+    subtracks: list[int] = [0] * len(slices)
+    ends: list[int] = []
+    for row in sorted(range(len(slices)), key=lambda row: (*slices[row], row)):
+        start, end = slices[row]
+        subtrack = next((subtrack for subtrack, last in enumerate(ends) if last <= start), len(ends))
+        ends[subtrack : subtrack + 1] = [end]
+        subtracks[row] = subtrack
+    return subtracks
+
+
+@settings(max_examples=400, deadline=None)
+@given(intervals)
+def test_flat_subtracks_are_first_fit(slices: list[Interval]) -> None:
+    start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T
+    subtracks = pack_flat(start, end).tolist()
+    by_subtrack = {
+        subtrack: sorted(s for s, at in zip(slices, subtracks, strict=True) if at == subtrack)
+        for subtrack in subtracks
+    }
+    expected = first_fit(slices)
+    assert {
+        subtrack: sorted(s for s, at in zip(slices, expected, strict=True) if at == subtrack)
+        for subtrack in expected
+    } == by_subtrack
+
+
+def replay(
+    start: np.ndarray, end: np.ndarray, order: np.ndarray, subtrack: np.ndarray, depth: np.ndarray
+) -> list[int]:
+    """Open and close slices as a viewer does, in order of writing; returns the slice around each."""
+    around = [-1] * len(start)
+    stack: list[int] = []
+    now: tuple[int, float] = (-1, 0)
+    for row in order.tolist():
+        if subtrack[row] != now[0]:
+            stack, now = [], (int(subtrack[row]), -np.inf)
+        while len(stack) > depth[row]:
+            now = (now[0], max(now[1], end[stack.pop()]))
+        assert len(stack) == depth[row]
+        assert now[1] <= start[row], "a slice begins before what was written before it has ended"
+        assert not stack or end[row] <= end[stack[-1]], "a slice outlives the one around it"
+        around[row] = stack[-1] if stack else -1
+        stack.append(row)
+        now = (now[0], int(start[row]))
+    return around
+
+
+@settings(max_examples=600, deadline=None)
+@given(intervals, st.randoms(use_true_random=False))
+def test_nested_subtracks_nest(slices: list[Interval], random: object) -> None:
+    start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T
+    parent = np.array([random.randint(-1, row - 1) for row in range(len(slices))], dtype=np.int64)  # type: ignore[attr-defined]
+    subtrack, above = pack_nested(start, end, parent)
+    order, depth = nest_order(start, end, subtrack, above)
+    assert sorted(order.tolist()) == list(range(len(slices)))
+    assert replay(start, end, order, subtrack, depth) == above.tolist()
+    for row, one in enumerate(above.tolist()):
+        assert one == -1 or (one == parent[row] and subtrack[one] == subtrack[row])
+
+
+def test_what_nests_stays_in_one_subtrack() -> None:
+    start, end = np.array([0, 0, 4, 4, 10]), np.array([10, 4, 10, 6, 12])
+    subtrack, above = pack_nested(start, end, np.array([-1, 0, 0, 2, -1]))
+    assert subtrack.tolist() == [0] * 5
+    assert above.tolist() == [-1, 0, 0, 2, -1]
+
+
+def test_overlapping_siblings_move_with_what_is_inside_them() -> None:
+    start, end = np.array([0, 1, 3, 4]), np.array([10, 6, 9, 5])
+    subtrack, above = pack_nested(start, end, np.array([-1, 0, 0, 2]))
+    assert subtrack.tolist() == [0, 0, 1, 1]
+    assert above.tolist() == [-1, 0, -1, 2]
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 10_000])
+def test_no_subtrack_is_deeper_than_the_importer_reads(depth: int) -> None:
+    start, end = np.arange(depth), 10**6 - np.arange(depth)
+    subtrack, above = pack_nested(start, end, np.arange(-1, depth - 1))
+    _, drawn = nest_order(start, end, subtrack, above)
+    assert drawn.max() == MAX_DEPTH - 1
+    assert np.bincount(subtrack).max() == MAX_DEPTH
