@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
-from nsys_pp.arrays.order import combine_keys
 from nsys_pp.arrays.segments import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS, number_comparable, relative_bound
@@ -106,13 +105,8 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
     sample = sample[np.argsort(stream[sample], kind="stable")]
     first = np.searchsorted(ordered, place[sample] - reach)
     last = np.searchsorted(ordered, place[sample] + reach, side="right")
-    sampled = stream[sample], end[sample]
-    spans = np.full((2, int(lane.max()) + 1), 0)
-    known = numbers(captured["lane"])
-    for row, column in zip(spans, ("first_ns", "last_ns"), strict=True):
-        row[known[known < len(row)]] = numbers(captured[column])[known < len(row)]
-    lane_of = np.zeros(int(stream.max()) + 1, np.int64)
-    lane_of[stream] = lane
+    sampled = events[["stream", "end_ns"]][sample]
+    spans = events.select("lane", other="stream").unique().join(captured, on="lane").drop("lane")
     parts = []
     for block in divide_groups(stream[sample], last - first, _BLOCK_ROWS):
         own = np.repeat(sample[block], (last - first)[block])
@@ -120,14 +114,13 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         is_other = (lane[own] != lane[to]) & (clock_set[own] == clock_set[to])
         own, to = own[is_other], to[is_other]
         error = np.where(clock[own] == clock[to], 0, bound[own] + bound[to]).clip(max=MAX_BOUND_NS)
-        apart = end[own] - end[to]
-        is_together = np.abs(apart) <= SKEW_NS + error
-        own, to = own[is_together], to[is_together]
-        parts.append(
-            _compare(
-                stream[own], stream[to], apart[is_together], error[is_together], sampled, spans[:, lane_of]
-            )
-        )
+        common = {
+            "stream": stream[own],
+            "other": stream[to],
+            "apart_ns": end[own] - end[to],
+            "error_ns": error,
+        }
+        parts.append(_compare(pl.DataFrame(common), sampled, spans))
     return pl.concat(parts)
 
 
@@ -141,70 +134,32 @@ def _sample(stream: Int64s) -> Int64s:
     return np.sort(order[(position == 0) | (turn != before)])
 
 
-def _compare(
-    stream: Int64s,
-    other: Int64s,
-    apart: Int64s,
-    error: Int64s,
-    sampled: tuple[Int64s, Int64s],
-    spans: Int64s,
-) -> pl.DataFrame:
-    """Compare the ends of common collectives of each two streams.
+def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Compare the ends of common collectives of each two streams; result as `_count_common`.
 
     Args:
-        stream: Of each collective.
-        other: Stream of the collective that ends together with it.
-        apart: Distance of their ends.
-        error: Of their clocks.
-        sampled: Stream and end of all sampled collectives, by both.
-        spans: First and last time of the capture of each stream.
-
-    Returns:
-        As `_count_common`.
+        common: Collectives of a stream and another one that end near each other: stream, other, apart_ns, error_ns.
+        sampled: stream and end_ns of all sampled collectives.
+        spans: other, first_ns, last_ns: span of the capture of each stream.
     """
-    size = spans.shape[1]
-    keys, index = find_distinct(stream * size + other)
-    count = np.bincount(index, minlength=len(keys))
-    own, its = stream[keys], other[keys]
-    # ends of the stream inside of the capture of the other lane
-    edges = combine_keys(
-        np.concatenate([sampled[0], own, own]), np.concatenate([sampled[1], spans[0][its], spans[1][its]])
+    pair, apart = ["stream", "other"], pl.col("apart_ns")
+    pairs = (
+        common.cast(dict.fromkeys(pair, pl.UInt32))
+        .filter(apart.abs() <= SKEW_NS + pl.col("error_ns"))
+        .group_by(pair)
+        .agg(
+            pl.col("error_ns").first(),
+            usual_ns=apart.abs().median(),
+            spread_ns=(apart - apart.median()).abs().median(),
+            count=pl.len(),
+        )
+        .join(spans, on="other")
     )
-    ends, since, until = np.split(edges, [len(sampled[0]), len(sampled[0]) + len(own)])
-    sizes = np.searchsorted(ends, until, side="right") - np.searchsorted(ends, since)
-    is_most = count >= np.floor(_MOSTLY * sizes)
-    kept = is_most[index]
-    number = np.cumsum(is_most) - 1
-    group, apart, count = number[index[kept]], apart[kept], count[is_most]
-    center = _sum_middles(group, apart, count)  # twice the median
-    spread = _sum_middles(group, np.abs(2 * apart - center[group]), count) / 4
-    usual = _sum_middles(group, np.abs(apart), count) / 2
-    return pl.DataFrame(
-        {
-            "stream": own[is_most].astype(np.uint32),
-            "other": its[is_most].astype(np.uint32),
-            "apart_ns": (usual - error[keys][is_most]).clip(0),
-            "spread_ns": spread,
-            "sampled": sizes[is_most],
-        }
-    )
-
-
-def _sum_middles(group: Int64s, values: Int64s, count: Int64s) -> Int64s:
-    """Return the sum of the two middle values of each group, twice its median.
-
-    No group is empty, and values are small.
-    """
-    if not len(values):
-        return np.zeros(len(count), np.int64)
-    first = np.cumsum(count) - count
-    least, span = int(values.min()), int(values.max()) - int(values.min()) + 1
-    # distances are small: one number of group and distance sorts several times as fast as rows; these are
-    # mostly by group, which a stable sort recognises
-    ordered = np.sort(group * span + (values - least), kind="stable")
-    low, high = ordered[first + (count - 1) // 2], ordered[first + count // 2]
-    middles: Int64s = low + high - 2 * (np.arange(len(count)) * span - least)
-    return middles
+    is_common = pl.col("end_ns").is_between("first_ns", "last_ns")
+    counts = sampled.join(pairs, on="stream").group_by(pair).agg(sampled=is_common.sum().cast(pl.Int64))
+    mostly = pairs.join(counts, on=pair).filter(pl.col("count") >= (_MOSTLY * pl.col("sampled")).floor())
+    usual = (pl.col("usual_ns") - pl.col("error_ns")).clip(0)
+    return mostly.sort(pair).select(*pair, "spread_ns", "sampled", apart_ns=usual)
 
 
 _CHANNEL = ["lane", "channel", "name", "communicator"]
