@@ -14,7 +14,6 @@ from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import (
     as_whole_numbers,
     find_distinct,
-    index_rows,
     is_among,
     numbers,
     pack,
@@ -22,7 +21,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import intersect, unite
 from nsys_pp.arrays.order import order_rows
-from nsys_pp.arrays.search import find_pairs
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.conform import conform
@@ -603,52 +601,27 @@ class _Ids(Struct, frozen=True, kw_only=True):
 
 
 def _list_jobs(lanes: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the jobs that ran on a GPU, numbered, with chunks from virtual stages."""
-    has_run = jobs["start_ns"].is_not_null() & jobs["lane"].is_not_null()
-    ran = _sort_jobs(jobs if has_run.all() else jobs.filter(has_run))
-    lane, job = whole_numbers(ran["lane"]), pl.Series("job", np.arange(len(ran), dtype=np.uint32))
-    stage_of = np.full(int(lane.max(initial=-1)) + 1, -1)
-    used = lanes.filter(pl.col("lane") < len(stage_of))
-    stage_of[used["lane"].to_numpy()] = whole_numbers(used["stage"])
+    """List the jobs that ran on a GPU, numbered, with the job around each and chunks from virtual stages."""
+    ran = jobs.drop_nulls(["lane", "start_ns"])
+    ran = ran.sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True).with_row_index("job")
+    around = ran.select("lane", outer_id="range_id", outer="job").unique(["lane", "outer_id"], keep="first")
+    located = ran.join(around, on=["lane", "outer_id"], how="left", maintain_order="left")
+    stages = lanes.select("lane", _stage="stage")
     chunk, backward_chunk = (
         pl.coalesce(f"{way}chunk", pl.col(f"{way}virtual_stage") // pl.col("_stages"))
         for way in ("", "backward_")
     )
-    return ran.with_columns(
-        job,
-        _find_outer_jobs(ran, lane),
-        _stage=as_whole_numbers(stage_of[lane]),
-        _stages=pl.lit(count_stages(lanes) or None, pl.Int64),
-        is_inferred=pl.lit(False),
-        confidence=pl.lit(None, pl.Float64),
-        phase=pl.lit(None, pl.Int64),
-        label=pl.lit(None, pl.String),
-    ).with_columns(chunk=chunk, backward_chunk=backward_chunk)
-
-
-def _sort_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Sort jobs by lane, start_ns, host_start_ns and range_id.
-
-    Jobs of a lane are mostly sorted by the last two.
-    """
-    lane, start = whole_numbers(jobs["lane"]), jobs["start_ns"].to_numpy()
-    order = order_rows(lane, start)
-    alike = np.flatnonzero((np.diff(lane[order]) == 0) & (np.diff(start[order]) == 0))
-    host, id_ = (whole_numbers(jobs[name])[order] for name in ("host_start_ns", "range_id"))
-    before, after = host[alike], host[alike + 1]
-    if ((before > after) | ((before == after) & (id_[alike] > id_[alike + 1]))).any():
-        return jobs.sort("lane", "start_ns", "host_start_ns", "range_id", maintain_order=True)
-    return index_rows(jobs, order)
-
-
-def _find_outer_jobs(ran: pl.DataFrame, lane: Int64s) -> pl.Series:
-    """Find the job around each job on its lane (`outer`)."""
-    outer = np.full(len(ran), -1)
-    nested = np.flatnonzero(ran["outer_id"].is_not_null().to_numpy())
-    if len(nested):
-        outer_id = whole_numbers(ran["outer_id"])
-        outer[nested] = find_pairs(lane, whole_numbers(ran["range_id"]), lane[nested], outer_id[nested])
-    return as_whole_numbers(outer, pl.UInt32).alias("outer")
+    return (
+        located.join(stages, on="lane", how="left", maintain_order="left")
+        .with_columns(
+            _stages=pl.lit(count_stages(lanes) or None, pl.Int64),
+            is_inferred=pl.lit(False),
+            confidence=pl.lit(None, pl.Float64),
+            phase=pl.lit(None, pl.Int64),
+            label=pl.lit(None, pl.String),
+        )
+        .with_columns(chunk=chunk, backward_chunk=backward_chunk)
+    )
 
 
 def _needs_fit(sequences: Sequences) -> bool:
@@ -764,28 +737,18 @@ def _list_chunks(order: Order, kind: int) -> Int64s:
 
 def _add_ids(jobs: pl.DataFrame, sequences: Sequences, ids: _Ids) -> pl.DataFrame:
     """Add the inferred ids to the jobs; ids in names are kept."""
-    written = {
-        name: _scatter(jobs, sequences.row, getattr(ids, name)) for name in ("chunk", "backward_chunk")
-    }
+    found = {name: getattr(ids, name) for name in (*_IDS, "is_inferred", "confidence")}
     for name in ("micro_batch", "backward_micro_batch"):
-        number = getattr(ids, name)
-        written[name] = _scatter(jobs, sequences.row, np.where(number >= 0, number + sequences.base, -1))
-    is_inferred = np.zeros(len(jobs), np.bool_)
-    is_inferred[sequences.row] = ids.is_inferred
-    confidence = np.full(len(jobs), np.nan)
-    confidence[sequences.row] = ids.confidence
-    return jobs.with_columns(
-        *(pl.coalesce(name, series) for name, series in written.items()),
-        is_inferred=is_inferred,
-        confidence=pl.Series(confidence).fill_nan(None),
+        found[name] = np.where(found[name] >= 0, found[name] + sequences.base, -1)
+    of_job = pl.DataFrame({"job": sequences.row.astype(np.uint32), **found})
+    filled = {
+        name: pl.coalesce(name, pl.when(pl.col(f"{name}_found") >= 0).then(f"{name}_found")) for name in _IDS
+    }
+    return jobs.join(of_job, on="job", how="left", maintain_order="left", suffix="_found").with_columns(
+        **filled,
+        is_inferred=pl.col("is_inferred_found").fill_null(value=False),
+        confidence=pl.col("confidence_found").fill_nan(None),
     )
-
-
-def _scatter(jobs: pl.DataFrame, row: Int64s, values: Int64s) -> pl.Series:
-    """Scatter values to all rows; null without a value."""
-    scattered = np.full(len(jobs), -1)
-    scattered[row] = values
-    return as_whole_numbers(scattered)
 
 
 def _copy_outer_ids(jobs: pl.DataFrame) -> pl.DataFrame:
