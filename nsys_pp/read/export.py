@@ -1,4 +1,4 @@
-"""The cache of exported reports: its folder, its permissions, and the removal of old exports."""
+"""Export of a `.nsys-rep` to SQLite by the user's nsys, kept in a cache that cleans itself."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import shutil
 import subprocess
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
-from nsys_pp.errors import NsysNotFoundError, NsysPPError, ReportError
+from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.read.unreadable import check_regular, unreadable_error
 
 VARIABLE = "NSYS_PP_CACHE"
-_DAYS_VARIABLE = "NSYS_PP_CACHE_DAYS"
-_DAYS = 30.0
+_MOST_BYTES = 50_000_000_000
+_KEPT_S = 86_400.0  # one command may use all exports of a day
 _EXPORT = re.compile(r".+-[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+(?:-[0-9a-f]{8})?\.sqlite", re.DOTALL)
 
 
@@ -51,18 +50,26 @@ def protect_export(export: Path, report: Path) -> None:
     os.chmod(export, (export.stat().st_mode & report.stat().st_mode & 0o666) | 0o600)
 
 
-@cache
-def drop_old_exports(folder: Path, used: Path | None = None) -> None:
-    """Remove exports older than `$NSYS_PP_CACHE_DAYS` (30) but the one in use, once per process.
-
-    Raises:
-        NsysPPError: The variable is no number of days.
-    """
-    oldest = time.time() - _read_days() * 86_400
+def _clean_cache(folder: Path) -> None:
+    """Remove the exports that were used longest ago, until the others have at most `_MOST_BYTES`; none of the last day."""
+    used = []
     for export in list_exports(folder):
         with suppress(OSError):
-            if export != used and export.stat().st_mtime < oldest:
-                export.unlink()
+            status = export.stat()
+            used.append((status.st_atime, status.st_size, export))
+    size = sum(one for _, one, _ in used)
+    for time_s, one, export in sorted(used):
+        if size <= _MOST_BYTES or time_s > time.time() - _KEPT_S:
+            break
+        with suppress(OSError):
+            export.unlink()
+        size -= one
+
+
+def _mark_used(export: Path) -> None:
+    """Note the time of a use as that of the last access, which not every file system does itself."""
+    with suppress(OSError):  # of another user
+        os.utime(export, (time.time(), export.stat().st_mtime))
 
 
 def list_exports(folder: Path) -> list[Path]:
@@ -83,20 +90,6 @@ def find_newest_export(folder: Path, state: str) -> Path | None:
     return None if newest is None else newest[1]
 
 
-def _read_days() -> float:
-    text = os.environ.get(_DAYS_VARIABLE, "")
-    try:
-        days = float(text) if text else _DAYS
-    except ValueError:
-        days = -1.0
-    if not days >= 0:
-        raise NsysPPError(
-            f"invalid `${_DAYS_VARIABLE}={text}`; expected a number of days",
-            "unset it: the default is 30 days",
-        )
-    return days
-
-
 def _own_user() -> int:
     return os.getuid() if hasattr(os, "getuid") else -1
 
@@ -114,8 +107,9 @@ def is_unexported(path: Path) -> bool:
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     """Export a report into the cache, unless the cache has an export of its current state by the same nsys.
 
-    Another version of nsys exports again: its tables may differ. Without nsys, the newest export of the current state is used. Processes that export the same report at the same time each write their own file. The file of the first one
-    to finish is kept and never replaced.
+    Another version of nsys exports again: its tables may differ. Without nsys, the newest export of the current state is
+    used. Processes that export the same report at the same time each write their own file. The file of the first one to
+    finish is kept and never replaced.
 
     Raises:
         ReportError: The report does not exist, nsys cannot export it, or the cache cannot be written.
@@ -130,11 +124,11 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     except NsysNotFoundError:
         if (newest := find_newest_export(folder, state)) is None:
             raise
-        drop_old_exports(folder, newest)
+        _mark_used(newest)
         return newest
     target = folder / f"{state}-{_identify_program(program)}.sqlite"
-    drop_old_exports(folder, target)
     if target.is_file():
+        _mark_used(target)
         return target
     try:
         make_cache()
@@ -148,6 +142,7 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         for other in folder.iterdir():  # exports of earlier states of the report
             if other.name.startswith(start) and not other.name.startswith(f"{state}-"):
                 other.unlink(missing_ok=True)
+        _clean_cache(folder)
     except OSError as error:
         raise ReportError(
             f"`{report}` cannot be exported into `{folder}`: {error.strerror}",

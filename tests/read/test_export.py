@@ -16,7 +16,6 @@ from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.read import export as export_cache
 from nsys_pp.read import read_report
 from nsys_pp.read.export import export_report
-from tests.cli.calls import assert_refused, call
 from tests.read.tables import push_pop, write_export
 
 _FAKE = """#!{python}
@@ -101,7 +100,6 @@ def test_another_nsys_exports_again(fake: FakeNsys, report: Path, monkeypatch: p
     assert fake.runs == 3
     os.utime(third, ns=(1, 1))  # exports of one state are kept: two versions may be in use
     os.utime(first, ns=(2, 2))
-    monkeypatch.setenv("NSYS_PP_CACHE_DAYS", "99999")
     assert [export_report(report, nsys=program) for program in (fake.program, elsewhere)] == [second, third]
     monkeypatch.setenv("PATH", "")
     assert export_report(report) == second  # the newest
@@ -236,19 +234,17 @@ def test_the_default_cache_is_made_private(
     assert _mode(export_report(report, nsys=fake.program).parent) == 0o700
 
 
-def test_old_exports_are_removed_but_the_one_in_use(
-    fake: FakeNsys, report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_exports_used_longest_ago_are_removed_from_a_full_cache(
+    fake: FakeNsys, report: Path, tmp_path: Path
 ) -> None:
-    others = [_copy(report, tmp_path / f"other{number}.nsys-rep") for number in range(3)]
+    others = [_copy(report, tmp_path / f"other{number}.nsys-rep") for number in range(4)]
     exports = [export_report(other, nsys=fake.program) for other in others]
     foreign = exports[0].parent / "notes.sqlite"
-    foreign.touch()
-    for path, days in ((exports[0], 31), (exports[1], 29), (exports[2], 31), (foreign, 31)):
+    for path, days in ((foreign, 9), (exports[0], 4), (exports[1], 3), (exports[2], 2), (exports[3], 0)):
+        with path.open("a") as file:
+            file.truncate(20_000_000_000)  # without blocks
         then = time.time() - days * 86_400
         os.utime(path, (then, then))
-    export_cache.drop_old_exports.cache_clear()
-    assert export_report(others[2], nsys=fake.program) == exports[2]
-    assert [path.exists() for path in (*exports, foreign)] == [False, True, True, True]
-    monkeypatch.setenv("NSYS_PP_CACHE_DAYS", "soon")
-    export_cache.drop_old_exports.cache_clear()
-    assert_refused(call("info", report, env={"NSYS_PP_NSYS": str(fake.program)}), "NSYS_PP_CACHE_DAYS=soon")
+    assert export_report(others[0], nsys=fake.program) == exports[0]  # in use again
+    export_report(report, nsys=fake.program)
+    assert [path.exists() for path in (foreign, *exports)] == [True, True, False, False, True]
