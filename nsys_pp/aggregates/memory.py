@@ -55,9 +55,7 @@ def sum_memory(
     return (
         events.with_columns(
             step=step_on_host(events, steps, time="time_ns"),
-            name=jobs["name"]
-            .gather(job)
-            .zip_with(job.is_not_null(), ranges["name"].gather(opened)),
+            name=jobs["name"].gather(job).zip_with(job.is_not_null(), ranges["name"].gather(opened)),
             job=jobs["kind"].gather(job),
         )
         .group_by(*_SERIES, "step", "name", "job", maintain_order=True)

@@ -21,7 +21,7 @@ from nsys_pp.output.files import check_output
 from nsys_pp.output.spool import make_scratch
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
-from nsys_pp.read.part_damage import is_like_part
+from nsys_pp.read.parts import is_like_part
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import (

@@ -13,7 +13,7 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
-from nsys_pp.read.part_damage import is_part
+from nsys_pp.read.parts import is_part
 from nsys_pp.read.readers import REPORT_SUFFIXES
 from nsys_pp.read.unreadable import unreadable_error
 

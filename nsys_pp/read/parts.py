@@ -1,34 +1,153 @@
-"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.output.parts`."""
+"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.write.parts`: what is damaged is refused."""
 
 from __future__ import annotations
 
 import errno
+import io
+import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import IO
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 import polars as pl
 from msgspec.structs import replace
+from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
+    FRAMES_MEMBER,
     PART_FRAMES,
     SUBTRACKS,
+    SUFFIX,
     Part,
     PartRecord,
     read_subtracks,
 )
-from nsys_pp.read.frame_archives import DAMAGES, read_packed_frames, unpack_bytes
-from nsys_pp.read.part_damage import EXTRACT_AGAIN, damaged_error
 from nsys_pp.read.unreadable import check_regular, unreadable_error
+
+DAMAGES = (
+    BadZipFile,
+    EOFError,
+    KeyError,
+    TypeError,
+    ValueError,
+    RecursionError,
+    NotImplementedError,  # zipfile raises it for an unknown compression or version
+    struct.error,
+    zlib.error,
+    msgspec.MsgspecError,
+    pl.exceptions.PolarsError,
+)
+"""Errors that reading a damaged archive raises."""
+
+
+def read_packed_frames(archive: ZipFile, sizes_bytes: Mapping[str, int]) -> dict[str, bytes]:
+    """Read the compressed frames of an archive by name.
+
+    Args:
+        archive: With the member `FRAMES_MEMBER`.
+        sizes_bytes: Compressed size of each frame, in their order.
+
+    Raises:
+        ValueError: The frames are not those of the list.
+    """
+    member = archive.getinfo(FRAMES_MEMBER)
+    if member.compress_type != ZIP_STORED:  # its frames are compressed, each with a limit
+        raise ValueError("the frames are compressed twice")
+    if sum(sizes_bytes.values()) != member.file_size or min(sizes_bytes.values(), default=0) < 0:
+        raise ValueError("the frames differ from their list")
+    data, at, frames = archive.read(FRAMES_MEMBER), 0, {}
+    for name, size in sizes_bytes.items():
+        frames[name] = data[at : at + size]
+        at += size
+    return frames
+
+
+def unpack_bytes(packed: bytes, *, most_bytes: int) -> bytes:
+    """Decompress a frame, up to a limit of its size.
+
+    Raises:
+        ValueError: It is damaged, cut, or larger.
+    """
+    inflater = zlib_ng.decompressobj()  # takes half as long as Python's
+    try:
+        data: bytes = inflater.decompress(packed, most_bytes)
+    except zlib_ng.error as error:  # type: ignore[misc]
+        raise ValueError("a frame cannot be decompressed") from error
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("a frame is cut, or too large")
+    return data
+
+
+EXTRACT_AGAIN = "extract it again from its report"
+_COPY_AGAIN = f"copy it again, or {EXTRACT_AGAIN}"
+_END, _END_BYTES = b"PK\x05\x06", 22  # APPNOTE.TXT 4.3.16: the end of a zip
+_SQLITE = b"SQLite format 3\0"
+_HEADER = struct.Struct("<4s5H3I2H")  # APPNOTE.TXT 4.3.7: the header of a member, then its name
+_SIGNATURE = b"PK\x03\x04"
+
+
+def is_part(path: Path) -> bool:
+    """Return whether a file has the suffix of parts, in any case, as copies by way of other systems may have."""
+    return path.suffix.lower() == SUFFIX
+
+
+def is_like_part(path: Path) -> bool:
+    """Return whether a file begins like a part, even if the rest is damaged."""
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            return _read_first_name(file) == BLOCKS_MEMBER.encode()
+    except (OSError, NsysPPError, *DAMAGES):
+        return False
+
+
+def _read_first_name(file: IO[bytes]) -> bytes:
+    """Return the name of the first member of a zip; empty where it does not begin with one."""
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size or not header.startswith(_SIGNATURE):
+        return b""
+    return file.read(_HEADER.unpack(header)[9])
+
+
+def damaged_error(path: Path) -> ReportError:
+    """Return the error of a part that cannot be understood, by the first bytes and the end of its file."""
+    try:
+        check_regular(path)
+        with path.open("rb") as file:
+            header = file.read(len(_SQLITE))
+            file.seek(max(file.seek(0, io.SEEK_END) - _END_BYTES, 0))
+            has_end = file.read(len(_END)) == _END  # parts are written without a comment after it
+    except (OSError, NsysPPError, *DAMAGES):
+        return _unclear_error(path)
+    if not header:
+        return ReportError(f"`{path}` is empty", f"its extraction or its copy did not finish: {_COPY_AGAIN}")
+    if header == _SQLITE:
+        return ReportError(
+            f"`{path}` is not a part of nsys-pp: it is a SQLite database",
+            "rename it to end in `.sqlite` if it is a report, and extract it with `nsys-pp extract`",
+        )
+    if has_end:
+        return _unclear_error(path)
+    if is_like_part(path):
+        return ReportError(
+            f"`{path}` is damaged: it has no end, as a file that was not written or copied whole", _COPY_AGAIN
+        )
+    return ReportError(f"`{path}` is not a part of nsys-pp", EXTRACT_AGAIN)
+
+
+def _unclear_error(path: Path) -> ReportError:
+    return ReportError(f"`{path}` is damaged, or not a part of nsys-pp", EXTRACT_AGAIN)
+
 
 _MOST_FACTS_BYTES = 1 << 26  # some kB are usual
 _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events have some MB

@@ -17,8 +17,7 @@ from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
-from nsys_pp.read.part_damage import is_part
-from nsys_pp.read.parts import read_part
+from nsys_pp.read.parts import is_part, read_part
 from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.read.unreadable import unreadable_error
 from nsys_pp.registry import import_on_call

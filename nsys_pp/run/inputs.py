@@ -30,8 +30,7 @@ from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.projection.row_counts import count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
-from nsys_pp.read.part_damage import damaged_error
-from nsys_pp.read.parts import PackedFrames, concat_frames
+from nsys_pp.read.parts import PackedFrames, concat_frames, damaged_error
 from nsys_pp.registry import import_on_call
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
