@@ -35,7 +35,8 @@ _OURS = (version("nsys-pp"), FORMAT)
 class DaskExecutor(Struct, frozen=True, kw_only=True):
     """Executor on the cluster of a scheduler.
 
-    With a limit, a worker starts a process for each item, which can be ended: Dask cannot stop a task that runs.
+    With a limit, a worker starts a process for each item, which can be ended: Dask cannot stop a task that
+    runs.
 
     Attributes:
         scheduler: Its address, or its scheduler file.
@@ -122,7 +123,10 @@ def _run_limited(
 
 @contextmanager
 def _with_children() -> Iterator[None]:
-    """Allow processes below this one: Dask's nannies start workers as daemons, and Python denies them child processes."""
+    """Allow processes below this one.
+
+    Dask's nannies start workers as daemons, and Python denies them child processes.
+    """
     config: Any = getattr(current_process(), "_config")  # noqa: B009  # it has no public name
     is_daemon = config.get("daemon", False)
     config["daemon"] = False
@@ -155,7 +159,8 @@ def _connect(scheduler: str) -> Iterator[Any]:
             what = "has no workers" if client is not None else "does not answer"
             raise NsysPPError(
                 f"the Dask scheduler `{scheduler}` {what}: {_first_line(error)}",
-                "name its address, as in `tcp://node0:8786`, or the file of its `--scheduler-file`, and start workers",
+                "name its address, as in `tcp://node0:8786`, or the file of its `--scheduler-file`, and "
+                "start workers",
             ) from None
         yield client
     finally:
@@ -216,21 +221,15 @@ def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterato
             with suppress(Empty):
                 yield finished.get(timeout=_POLL_S)
                 break
-            if _has_workers(client):
-                seen = time.monotonic()
-            elif time.monotonic() - seen > _ABANDONED_S:
+            with suppress(Exception):  # the scheduler is gone, in one of many ways
+                if client.run_on_scheduler(_count_workers):
+                    seen = time.monotonic()
+            if time.monotonic() - seen > _ABANDONED_S:
                 raise NsysPPError(
                     f"the Dask scheduler `{scheduler}` has no workers any more",
                     "see in their logs why they ended; they may need more memory",
                 )
         seen = time.monotonic()
-
-
-def _has_workers(client: Any) -> bool:
-    try:
-        return bool(client.run_on_scheduler(_count_workers))
-    except Exception:  # the scheduler is gone, in one of many ways
-        return False
 
 
 def _count_workers(dask_scheduler: Any) -> int:

@@ -40,8 +40,9 @@ class Executor(Protocol):
     ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item as soon as it is ready, in any order; closing stops all work.
 
-        Unless `is_local`, `work`, its second arguments and its results must be picklable: functions of modules, and
-        partials of these. If `is_remote`, `work` is sent with each call, and of the second arguments the own one.
+        Unless `is_local`, `work`, its second arguments and its results must be picklable: functions of
+        modules, and partials of these. If `is_remote`, `work` is sent with each call, and of the second
+        arguments the own one.
 
         Args:
             work: The function.
@@ -88,8 +89,8 @@ def run_item(
 def as_exception(error: BaseException) -> Exception:
     """Return an error of an item as an `Exception`.
 
-    Libraries in Rust (polars) raise a `PanicException` where they meet a value they do not expect. It derives from
-    `BaseException`, and would end all work instead of one item.
+    Libraries in Rust (polars) raise a `PanicException` where they meet a value they do not expect. It derives
+    from `BaseException`, and would end all work instead of one item.
 
     Raises:
         BaseException: `error`, where it ends the process: Ctrl-C, `sys.exit`, a closed generator.

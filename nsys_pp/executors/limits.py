@@ -75,7 +75,10 @@ def estimate_peak(path: Path) -> int:
 
 
 def warn_of_large(paths: Sequence[Path]) -> None:
-    """Warn where the largest report may need more memory than is free: the system ends a process without a word."""
+    """Warn where the largest report may need more memory than is free.
+
+    The system ends a process without a word.
+    """
     peak, largest = max(((estimate_peak(path), path) for path in paths), default=(0, None))
     free = find_memory() if peak >= _LARGE_BYTES else None
     if free is not None and peak > free:
@@ -111,7 +114,10 @@ def choose_process_count(
 
 
 def measure_tree(pid: int) -> int:
-    """Measure the memory of a process and of all processes below it, in bytes; 0 where it is unknown or gone."""
+    """Measure the memory of a process and of all processes below it, in bytes.
+
+    0 where it is unknown or gone.
+    """
     return sum(measure_process(member) for member in list_tree(pid))
 
 

@@ -1,8 +1,8 @@
 """Executor in spawned processes, one item at a time in each.
 
 `concurrent.futures` and loky stop all processes when the system kills one of them (out of memory), and do not
-report its item; `multiprocessing.Pool` waits for ever. Here each process has its own pipe: the end of the pipe
-names the item, and the other processes go on.
+report its item; `multiprocessing.Pool` waits for ever. Here each process has its own pipe: the end of the
+pipe names the item, and the other processes go on.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
     ) -> Generator[Outcome, None, None]:
         """Yield the outcome of each item; after a killed process, its item is retried once, alone.
 
-        After a killed process, half as many processes run, so that the memory of all of them shrinks. Beyond the
-        memory limit the process with the most memory is killed, likewise; beyond the time limit, its item is an error.
+        After a killed process, half as many processes run, so that the memory of all of them shrinks. Beyond
+        the memory limit the process with the most memory is killed, likewise; beyond the time limit, its item
+        is an error.
         """
         if not items:
             return
@@ -116,7 +117,9 @@ class _Pool(Struct):
             )
 
     def _end_largest(self) -> Iterator[Outcome]:
-        """End the process with the most memory beyond the limit; its item is retried, or an error if it was alone.
+        """End the process with the most memory beyond the limit.
+
+        Its item is retried, or an error if it was alone.
 
         Raises:
             NsysPPError: The memory of this process alone exceeds the limit.
@@ -126,7 +129,8 @@ class _Pool(Struct):
             return
         if (used := measure_process(own)) > limit:
             raise NsysPPError(
-                f"the run needs more memory than `--memory` allows: it was stopped at {used / 1e9:.2f} GB, and"
+                f"the run needs more memory than `--memory` allows: it was stopped at {used / 1e9:.2f} GB, "
+                "and"
                 f" {limit / 1e9:.2f} GB are allowed",
                 "raise `--memory`, name fewer reports, or draw less with `--detail`",
             )

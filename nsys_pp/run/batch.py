@@ -65,8 +65,8 @@ class Batch:
 
     Args:
         inputs: Reports, folders of them, or glob patterns.
-        options: Keywords. With `keep_going`, inputs that fail or match no file are skipped, but neither the only
-            one nor all.
+        options: Keywords. With `keep_going`, inputs that fail or match no file are skipped, but neither the
+            only one nor all.
         with_parts: Include parts.
 
     Raises:
@@ -166,7 +166,9 @@ class Batch:
         *,
         locally: bool = False,
     ) -> dict[Path, T]:
-        """Call a function with each path in the executor; `work`, its arguments and its results must be picklable.
+        """Call a function with each path in the executor.
+
+        `work`, its arguments and its results must be picklable.
 
         Calls finish in any order; results and warnings are in order of `paths`, and of several errors
         that of the first path is raised.
@@ -212,7 +214,10 @@ class Batch:
         return {path: outcomes[index].value for index, path in enumerate(todo) if path not in self._failed}
 
     def _settle(self, path: Path, outcome: Outcome) -> None:
-        """Emit the warnings of an outcome, and skip an input that failed; raise its error unless that is allowed."""
+        """Emit the warnings of an outcome, and skip an input that failed.
+
+        Raise its error unless that is allowed.
+        """
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=5)
         error = outcome.error
@@ -235,12 +240,15 @@ _LEAST = {
 
 
 def _is_about_outputs(error: Exception) -> bool:
-    """Return whether an error is about the output of all reports, so that no report can be blamed or skipped."""
+    """Return whether an error is about the output of all reports: no report can be blamed or skipped."""
     return isinstance(error, OutputError) or (isinstance(error, OSError) and error.errno in _OF_OUTPUTS)
 
 
 def unforeseen_error(path: Path, error: Exception, *, details: str = "") -> NsysPPError:
-    """Return the error of a report whose processing raised an error that is none of nsys-pp; arguments as in `Batch.skip`."""
+    """Return the error of a report whose processing raised an error that is none of nsys-pp.
+
+    Arguments as in `Batch.skip`.
+    """
     if isinstance(error, MemoryError):
         foreseen = NsysPPError(
             f"`{path}` cannot be processed: there is not enough memory",
@@ -270,7 +278,8 @@ def leave_out_odd(
         The other inputs.
 
     Raises:
-        Exception: Raised by the work, where no input alone is the cause; foreseen errors (`NsysPPError`) always.
+        Exception: Raised by the work, where no input alone is the cause; foreseen errors (`NsysPPError`)
+            always.
     """
     left = list(inputs)
     for _ in range(_MOST_ODD):
@@ -301,7 +310,10 @@ def leave_out_odd(
 def _try(
     work: Callable[[Sequence[T]], object], inputs: Sequence[T], *, is_trial: bool = False
 ) -> Exception | None:
-    """Return the unforeseen error of some work; None if it succeeds, or is refused in a trial, whose warnings do not count."""
+    """Return the unforeseen error of some work.
+
+    None if it succeeds, or is refused in a trial, whose warnings do not count.
+    """
     try:
         with warnings.catch_warnings():
             if is_trial:

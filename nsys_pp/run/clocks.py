@@ -48,8 +48,8 @@ def align_inputs(
 ) -> Clocks:
     """Align the clocks of all reports; warns of clocks that cannot be compared with others.
 
-    Where several alignments are as likely, their order decides: it is that of the files of the reports, so that reports and their
-    parts have equal clocks in any order.
+    Where several alignments are as likely, their order decides: it is that of the files of the reports, so
+    that reports and their parts have equal clocks in any order.
 
     Args:
         inputs: One or more.
@@ -173,7 +173,8 @@ def find_unrelated(clocks: pl.DataFrame) -> list[str]:
     names = by_utc.unique(maintain_order=True).to_list()
     if names:
         sentences.append(
-            f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded UTC places them;"
+            f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded "
+            "UTC places them;"
             " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
         )
     tied = [_join_names(list(dict.fromkeys(group))) for group in groups if len(group) > 1]

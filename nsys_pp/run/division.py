@@ -1,4 +1,6 @@
-"""A run as several traces, where one is larger than a viewer opens: pieces by machine, rank or steps, and an overview.
+"""A run as several traces, where one is larger than a viewer opens.
+
+Pieces by machine, rank or steps, and an overview.
 
 All pieces have the clock, the root and the names of the one trace, and each is a complete trace.
 """
@@ -85,8 +87,8 @@ def divide_trace(run: Run, drawn: Drawn, split: Split, *, max_events: int) -> Di
     Args:
         run: The run.
         drawn: All of its trace.
-        split: "machine" or "rank"; "auto" divides a trace with more than `max_events` by machine, or by rank if a
-            machine alone has more; "none".
+        split: "machine" or "rank"; "auto" divides a trace with more than `max_events` by machine, or by rank
+            if a machine alone has more; "none".
         max_events: Largest number of events of a trace.
 
     Returns:
@@ -108,9 +110,9 @@ def divide_trace(run: Run, drawn: Drawn, split: Split, *, max_events: int) -> Di
 def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, max_events: int) -> Division:
     """Draw a run as a trace for each group of successive steps.
 
-    A group has as many steps as fit `max_events`, and at least one. A window reaches from the first start of its first
-    step on any lane to that of the next group; the first and the last window include all that is before and after the
-    steps. An event that overlaps two windows is in both pieces.
+    A group has as many steps as fit `max_events`, and at least one. A window reaches from the first start of
+    its first step on any lane to that of the next group; the first and the last window include all that is
+    before and after the steps. An event that overlaps two windows is in both pieces.
 
     Args:
         run: The run.
@@ -206,8 +208,8 @@ def write_division(division: Division, output: Path, batch: Batch, *, force: boo
             size_bytes=size,
         )
 
-    # one renaming after the other: nothing that takes time is between them, since a kill there leaves a folder
-    # without its overview
+    # one renaming after the other: nothing that takes time is between them, since a kill there leaves a
+    # folder without its overview
     with ExitStack() as removal, replace_file(output, force=force) as target:
         overview = write(division.overview, target, output)
         with replace_folder(folder, force=force, is_ours=is_split_folder, removal=removal) as new:
@@ -325,7 +327,10 @@ def _list_machines(run: Run) -> list[str]:
 
 
 def _build_pieces(run: Run, drawn: Drawn, split: Split) -> list[Piece]:
-    """Group rows by machine or rank, in order; pieces without an event are left out, and so are rows of the run."""
+    """Group rows by machine or rank, in order.
+
+    Pieces without an event are left out, and so are rows of the run.
+    """
     owners = _list_owners(run, drawn)
     machines = {machine: at for at, machine in enumerate(_list_machines(run))}
     groups: dict[tuple[str, int | str], set[RowKey]] = {}

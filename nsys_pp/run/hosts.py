@@ -1,4 +1,6 @@
-"""Activities of hosts in the bubbles of causes "host" and "data": of launching threads, and of others meanwhile.
+"""Activities of hosts in the bubbles of causes "host" and "data".
+
+Of launching threads, and of others meanwhile.
 
 nsys does not record for whom a call waits: that other threads hold the launching one is a guess.
 """
@@ -49,8 +51,9 @@ def sum_other_threads(
 ) -> pl.DataFrame:
     """Sum the activities of other threads during bubbles.
 
-    Threads of the process of the bubble count, and those of processes without a GPU; none that launches. Their calls of the operating system,
-    outermost ranges, and time on a processor are listed by name of the thread, with digits replaced.
+    Threads of the process of the bubble count, and those of processes without a GPU; none that launches.
+    Their calls of the operating system, outermost ranges, and time on a processor are listed by name of the
+    thread, with digits replaced.
 
     Args:
         report: Read with ranges, operations, names of calls, and activities.
@@ -59,7 +62,8 @@ def sum_other_threads(
         launches: `LAUNCHES` of the report.
 
     Returns:
-        keys, name ("pt_data_worker: read()"), time_ns (mean over the threads of this name with any activity), and count (of threads with it).
+        keys, name ("pt_data_worker: read()"), time_ns (mean over the threads of this name with any activity),
+        and count (of threads with it).
     """
     parts = [
         bubbles.clear().select(
@@ -151,13 +155,16 @@ _KEYS = ["process_key", "device_id", "step", "cause"]
 def list_bubble_hosts(
     path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None, report: Report | None = None
 ) -> pl.DataFrame:
-    """List the activities of hosts in the bubbles of a report (`BUBBLE_HOSTS`); a report with bubbles is read once more.
+    """List the activities of hosts in the bubbles of a report (`BUBBLE_HOSTS`).
+
+    A report with bubbles is read once more.
 
     Args:
         path: The report.
         frames: Its training frames.
         nsys: Program that exports `.nsys-rep` files.
-        report: The report, read with ranges, operations and communication: only its tables on request are read. None: it is not in memory.
+        report: The report, read with ranges, operations and communication: only its tables on request are
+            read. None: it is not in memory.
     """
     bubbles = list_host_bubbles(frames)
     if bubbles.is_empty():
@@ -171,9 +178,12 @@ def list_bubble_hosts(
 
 
 def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """List the bubbles of causes "host" and "data" of a report: process_key, device_id, step, cause, start_ns, end_ns.
+    """List the bubbles of causes "host" and "data" of a report.
 
-    As in `LANE_STATES`: loading of data by a thread with other jobs is cut out of late launches and of the ends of steps.
+    Process_key, device_id, step, cause, start_ns, end_ns.
+
+    As in `LANE_STATES`: loading of data by a thread with other jobs is cut out of late launches and of the
+    ends of steps.
     """
     waits = (
         frames["waits"].filter(pl.col("cause").is_in(["host", "idle"])).select(*_KEYS, "start_ns", "end_ns")
@@ -277,7 +287,9 @@ def _name_by_stacks(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outline_stacks(stacks: pl.Series) -> pl.Series:
-    """Shorten stacks: addresses without names differ between processes, and many functions do not fit a table.
+    """Shorten stacks.
+
+    Addresses without names differ between processes, and many functions do not fit a table.
 
     >>> _outline_stacks(pl.Series(["read < 0x7f1 [libc.so] < 0x7f2 [libc.so] < main(int)"])).to_list()
     ['read < [libc.so] < main']
@@ -304,7 +316,7 @@ def _shape(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
-    """Count the samples of launching threads inside bubbles, by their innermost function, and by their stack."""
+    """Count the samples of launching threads inside bubbles, by innermost function and by stack."""
     samples = samples.sort("start_ns")
     innermost = pl.col("outline").str.split(_CALLER).list.first()
     samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
@@ -355,9 +367,10 @@ def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame)
 
 
 def read_host_times(run: Run, training: Training, reports: Collection[int] | None = None) -> pl.DataFrame:
-    """Read the activities of hosts in bubbles of causes "host" and "data" (`HOST_TIMES`), of parts or of reports read once more.
+    """Read the activities of hosts in bubbles of causes "host" and "data" (`HOST_TIMES`).
 
-    The launching thread of a bubble is that of the call that launched the next kernel of the GPU. Bubbles without one have
+    Parts keep them; reports are read once more. The launching thread of a bubble is that of the call that
+    launched the next kernel of the GPU. Bubbles without one have
     the row of the bubbles alone.
 
     Args:

@@ -1,4 +1,7 @@
-"""Inputs of a run: reports and parts, their labels and identities, and the options that hold for all of them."""
+"""Inputs of a run.
+
+Reports and parts, their labels and identities, and the options that hold for all of them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ from nsys_pp.run.view import FRAME
 class SentFrames(Mapping[str, pl.DataFrame]):
     """Compressed frames, each unpacked when it is used and not kept: a run of many reports needs them once.
 
-    The frames of a part file (`nsys_pp.read.parts.PackedFrames`) are smaller still, and take twenty times as long to make.
+    The frames of a part file (`nsys_pp.read.parts.PackedFrames`) are smaller still, and take twenty times as
+    long to make.
 
     Args:
         frames: The frames by name.
@@ -134,7 +138,8 @@ _own_version = cache(partial(version, "nsys-pp"))
 class Input(Struct, frozen=True, kw_only=True):
     """One input of a run: a part, read from a file or made of a report.
 
-    Its frames are compressed where it is sent to another process, which keeps them so and builds the identity again.
+    Its frames are compressed where it is sent to another process, which keeps them so and builds the identity
+    again.
     """
 
     path: Path  # as named by the user
@@ -256,7 +261,8 @@ def read_parts(
 ) -> dict[Path, Input]:
     """Read the parts among the inputs.
 
-    Where damaged ones are skipped, all contents are checked now, since none can be skipped in the middle of an output.
+    Where damaged ones are skipped, all contents are checked now, since none can be skipped in the middle of
+    an output.
 
     Args:
         batch: The inputs.
@@ -414,7 +420,9 @@ def collect_parts(parts: Sequence[Part], paths: Sequence[Path]) -> pl.DataFrame:
 
 
 def describe_rows(counts: pl.DataFrame) -> dict[str, str]:
-    """Describe the drawn rows of each report in a line, by its path: "nvtx 166 = 100 used + 66 without a start; kernels ...".
+    """Describe the drawn rows of each report in a line, by its path.
+
+    "nvtx 166 = 100 used + 66 without a start; kernels ...".
 
     A part is made of more tables than a trace, and has the same line.
 
@@ -427,7 +435,8 @@ def describe_rows(counts: pl.DataFrame) -> dict[str, str]:
         tables.setdefault(report, {}).setdefault(name, []).append((reason or "used", count))
     return {
         report: "; ".join(
-            f"{name} {sum(count for _, count in rows)} = {' + '.join(f'{count} {word}' for word, count in rows)}"
+            f"{name} {sum(count for _, count in rows)} = "
+            f"{' + '.join(f'{count} {word}' for word, count in rows)}"
             for name, rows in of_report.items()
         )
         for report, of_report in tables.items()

@@ -39,14 +39,15 @@ class Title(Struct, frozen=True, kw_only=True):
 def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], Title]:
     """Build the title of each GPU of each report: its rank and stage, or the GPU itself without a rank.
 
-    The GPU, and then its machine, are added where titles would be equal; the machine of a GPU without a rank is omitted
-    if there is only one.
+    The GPU, and then its machine, are added where titles would be equal; the machine of a GPU without a rank
+    is omitted if there is only one.
 
     Args:
         roster: `ROSTER`.
 
     Returns:
-        Titles by index of the report and label of the GPU, in order of stage, rank, machine and GPU; empty without GPUs.
+        Titles by index of the report and label of the GPU, in order of stage, rank, machine and GPU; empty
+        without GPUs.
     """
     several = (
         pl.col("rank", "stage").drop_nulls().unique().sort()
@@ -153,7 +154,10 @@ class TraceLayout:
         return PlacedReport(encoded=encoded, placement=placement, open_blocks=recorded.open_blocks)
 
     def place(self, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
-        """Return a report that was drawn once more, with its rows; of drawings, subtracks of excluded rows are dropped."""
+        """Return a report that was drawn once more, with its rows.
+
+        Of drawings, subtracks of excluded rows are dropped.
+        """
         if not isinstance(drawn, Drawing):
             encoded, open_blocks = drawn
             part = replace(recorded.part, encoded=encoded)
@@ -307,7 +311,10 @@ def count_events(shown: Sequence[Shown]) -> int:
 
 
 def _list_counts(shown: Sequence[Shown]) -> list[tuple[Shown, str, int, bool]]:
-    """List the subtracks of reports: the report, the outermost track, events, and whether these are slices."""
+    """List the subtracks of reports.
+
+    The report, the outermost track, events, and whether these are slices.
+    """
     counts: list[tuple[Shown, str, int, bool]] = []
     for report in shown:
         if isinstance(report, PlacedReport):
@@ -327,7 +334,8 @@ def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[
         roster: `ROSTER` of them.
 
     Returns:
-        By report, for each of its GPUs: `local`, `machine`, `gpu`, `gpu_number`, `gpu_name`, `uuid`, `bus_location`, and lists
+        By report, for each of its GPUs: `local`, `machine`, `gpu`, `gpu_number`, `gpu_name`, `uuid`,
+            `bus_location`, and lists
         `rank`, `rank_source`, `stage`, `stage_source`; reports without GPUs are left out.
     """
     devices = [identity.devices for identity in identities]

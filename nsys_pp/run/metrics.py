@@ -69,7 +69,10 @@ class LaneTimes(Struct, frozen=True, kw_only=True):
     families: pl.DataFrame | None = None
 
     def has(self, metric: SampledMetric) -> bool:
-        """Return whether a metric of the machine is of the lane's GPU: by bus location, where both are known."""
+        """Return whether a metric of the machine is of the lane's GPU.
+
+        By bus location, where both are known.
+        """
         if metric.bus is not None and self.bus is not None:
             return metric.bus == self.bus
         return metric.gpu == self.gpu
@@ -171,15 +174,17 @@ _SPAN = ("start_ns", "end_ns")
 def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
     """Read the GPU metrics of all lanes, and sum them over the training (`METRIC_SUMS`).
 
-    A GPU's metrics may be in the report of another process of its machine; those of its own report come first.
+    A GPU's metrics may be in the report of another process of its machine; those of its own report come
+    first.
     """
     return _read_sums(run, _list_lanes(run, training), [recorded.path for recorded in run.inputs], _METRICS)
 
 
 def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
-    """Read the clocks of the SMs during the kernels of each step (`METRIC_SUMS`), without any other table of reports.
+    """Read the clocks of the SMs during the kernels of each step (`METRIC_SUMS`), and no other table.
 
-    Only reports are read that have a table of GPU metrics, as since nsys 2023.4; parts as in `read_metric_sums`.
+    Only reports with a table of GPU metrics are read, which nsys writes since 2023.4; parts as in
+    `read_metric_sums`.
     """
     paths = [
         recorded.path
@@ -201,7 +206,10 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
 def _read_sums(
     run: Run, lanes: Sequence[LaneTimes], paths: Sequence[Path], need: frozenset[Group]
 ) -> pl.DataFrame:
-    """Read some inputs, and sum the metrics of lanes: of their own reports, else of others of their machines."""
+    """Read some inputs, and sum the metrics of lanes.
+
+    Of their own reports, else of others of their machines.
+    """
     machines = dict(run.roster.select("report", "machine").unique("report").iter_rows())
     work = partial(_sum_lanes, nsys=run.batch.nsys, need=need)
     own = {
@@ -259,7 +267,7 @@ def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
 
 
 def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int], pl.DataFrame]:
-    """Read the kernels of lanes from their own reports, on the trace's clock (`FAMILY_TIMES` by report and lane).
+    """Read the kernels of lanes from their own reports, on the trace's clock (`FAMILY_TIMES`).
 
     Lanes with families need none, and parts have none.
     """
@@ -289,7 +297,8 @@ def _sum_lanes(
 ) -> ReportSums:
     """Sum the metrics of a report or part over the intervals of lanes.
 
-    Sums by family are of the kernels of the report, unless lanes have families; a part has sums of its own kernels.
+    Sums by family are of the kernels of the report, unless lanes have families; a part has sums of its own
+    kernels.
     """
     report, families = None, METRIC_FAMILIES.to_frame()
     if is_part(path):
@@ -353,7 +362,9 @@ _MESSAGES = ("Send", "Recv")
 
 
 def summarise_network(report: Report, links: Links) -> dict[str, pl.DataFrame]:
-    """Build the frames of a part with the network metrics of a report (of `METRIC_FRAMES`); none without bytes.
+    """Build the frames of a part with the network metrics of a report (of `METRIC_FRAMES`).
+
+    None without bytes.
 
     Args:
         report: Read with group "network_sums".
@@ -370,7 +381,8 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int | None) -> pl.Da
 
     Args:
         metrics: Of a report; others than bytes of the network are left out.
-        most: Largest number of rows, about: more samples are joined into windows, with the same bytes. None: no limit.
+        most: Largest number of rows, about: more samples are joined into windows, with the same bytes. None:
+            no limit.
     """
     of_bytes = [metric for metric in metrics if metric.ends_ns is not None and _BYTES.match(metric.metric)]
     parts = [NETWORK_WINDOWS.to_frame()]

@@ -120,7 +120,8 @@ def _warn_of_unpaired(pairs: pl.DataFrame) -> None:
         facts.append(f"{missing:,} of {len(pairs):,} sends and receives of MPI are not joined: {reasons}")
     if guesses := int(pairs["is_guess"].sum() or 0) // 2:
         facts.append(
-            f"{format_count(guesses, 'arrow')} of MPI messages are guessed by order: recording began after `MPI_Init`"
+            f"{format_count(guesses, 'arrow')} of MPI messages are guessed by order: recording began after "
+            "`MPI_Init`"
         )
     if facts:
         warnings.warn("; ".join(facts), stacklevel=4)

@@ -16,7 +16,9 @@ from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.ranks import Layout, check_rank_pattern, parse_layout
 
 Progress = Callable[[str, float], None]
-"""Callback: receives the current activity and the finished share of its phase, 0 to 1; a `Share` has also the phase
+"""Callback: receives the current activity and the finished share of its phase, 0 to 1.
+
+A `Share` has also the phase
 and the counts. A new phase begins at 0."""
 
 
@@ -73,14 +75,14 @@ class BatchOptions(TypedDict, total=False):
     Attributes:
         keep_going: Skip inputs that cannot be read, and list them in `skipped` of the result.
         processes: Number of processes; 0: as many as cores and memory allow. Without it, and without
-            `memory_bytes`, `report_timeout_s` and `dask_scheduler`, inputs are processed one by one in this process. Processes
-            are spawned: a script that uses them starts with `if __name__ == "__main__"`.
-        memory_bytes: Memory limit of all processes together: it limits their number, and of the processes of reports
-            the largest is ended where the measured memory of all exceeds it.
-        report_timeout_s: Time limit of each report; then it is an error, or with `keep_going` skipped. Reports are
-            processed in a process of their own.
-        dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead, and writes the traces of a divided
-            run.
+            `memory_bytes`, `report_timeout_s` and `dask_scheduler`, inputs are processed one by one in this
+            process. Processes are spawned: a script that uses them starts with `if __name__ == "__main__"`.
+        memory_bytes: Memory limit of all processes together: it limits their number, and of the processes of
+            reports the largest is ended where the measured memory of all exceeds it.
+        report_timeout_s: Time limit of each report; then it is an error, or with `keep_going` skipped.
+            Reports are processed in a process of their own.
+        dask_scheduler: Address or scheduler file of a Dask cluster that processes the inputs instead, and
+            writes the traces of a divided run.
         wait_for: Number of inputs to wait for, complete ones; folders and patterns are searched repeatedly.
         wait_timeout_s: Time limit of `wait_for`, 3600 by default. Then a missing input is an error, or with
             `keep_going` an entry of `skipped`.
@@ -199,7 +201,7 @@ def parse_counted_ops(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_show(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return kinds of data to show on request, in a fixed order, from their names or a text of names with commas.
+    """Return kinds of data to show on request, in a fixed order, from names or a text of names with commas.
 
     Raises:
         OptionError: A name is unknown.
@@ -307,7 +309,8 @@ def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
                 raise OptionError(option, f"invalid regular expression {pattern!r}: {error}") from None
             raise OptionError(
                 option,
-                f"unsupported regular expression {pattern!r}: look-around, back-references and huge repetitions"
+                f"unsupported regular expression {pattern!r}: look-around, back-references and huge "
+                "repetitions"
                 " are not available",
             ) from None
     return patterns

@@ -36,7 +36,10 @@ _CONTENT = ("detail", "show", "flows")
 
 
 def is_content_open(asked: Mapping[str, Any]) -> bool:
-    """Return whether no level of detail and no kind of data is chosen; `asked` has fields of `PartOptions`, None where open."""
+    """Return whether no level of detail and no kind of data is chosen.
+
+    `asked` has fields of `PartOptions`, None where open.
+    """
     return all(asked.get(name) is None for name in _CONTENT)
 
 
@@ -88,7 +91,8 @@ def extract_file(
         asked: Fields of `PartOptions` that were asked for; None where open.
         force: Make it again.
         nsys: Program that exports `.nsys-rep` files.
-        scratch: Folder to write the part in before it is moved: this process may be killed. None: the output's.
+        scratch: Folder to write the part in before it is moved: this process may be killed. None: the
+            output's.
 
     Raises:
         ReportError: The report cannot be read, or has nothing to draw.
@@ -102,7 +106,10 @@ def extract_file(
     is_host = False
 
     def make(sink: Sink) -> Part:
-        """Extract the report; without GPU operations and without a chosen content, its CPU ranges and calls are drawn."""
+        """Extract the report.
+
+        Without GPU operations and without a chosen content, its CPU ranges and calls are drawn.
+        """
         nonlocal is_host
         part, drawing = draw_part(path, options, nsys=nsys)
         is_host = is_content_open(asked) and not any(

@@ -57,7 +57,8 @@ def extract_report(
         options: Content of the part.
         sink: Receives the blocks of the trace.
         nsys: Program that exports `.nsys-rep` files.
-        with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed blocks.
+        with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed
+            blocks.
 
     Raises:
         ReportError: It cannot be read.
@@ -70,7 +71,10 @@ def extract_report(
 def draw_part(
     path: Path, options: PartOptions, *, nsys: str | None, with_tables: bool = True
 ) -> tuple[Part, Drawing]:
-    """Build the part of a report without its blocks, and the drawing that makes them; arguments as in `extract_report`."""
+    """Build the part of a report without its blocks, and the drawing that makes them.
+
+    Arguments as in `extract_report`.
+    """
     groups = _drawn_groups(options)
     if with_tables:
         groups |= GROUPS | {"metric_sums", "network_sums"}
@@ -152,7 +156,8 @@ def redraw_report(
 
     Args:
         path: The report.
-        windows: Content of each drawing, with the same operations and scope, and its window on the report's clock.
+        windows: Content of each drawing, with the same operations and scope, and its window on the report's
+            clock.
         nsys: Program that exports `.nsys-rep` files.
         job_ranges: Its `JOB_RANGES`; None: it has none.
 
@@ -209,7 +214,10 @@ def _drawn_groups(options: PartOptions) -> frozenset[Group]:
 
 
 def shorten_path(path: Path) -> Path:
-    """Return the path as named, or from its `machine*` folder on: the folder names the machine; as text (`describe_path`)."""
+    """Return the path as named, or from its `machine*` folder on: the folder names the machine.
+
+    As text (`describe_path`).
+    """
     path = Path(describe_path(path))
     names = path.absolute().parts
     at = [index for index, name in enumerate(names[:-1]) if name.lower().startswith("machine")]

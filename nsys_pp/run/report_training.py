@@ -1,4 +1,7 @@
-"""Training frames of one report, on its own clock: projections, jobs, steps, compute segments and messages."""
+"""Training frames of one report, on its own clock.
+
+Projections, jobs, steps, compute segments and messages.
+"""
 
 from __future__ import annotations
 
@@ -152,8 +155,8 @@ def describe_training(
         projections: Its `PROJECTIONS`.
         links: Causes of its operations.
         options: Rules of jobs and steps.
-        with_tables: Also find the longest gaps, for tables; else that frame is empty, and so are all frames of a report
-            without jobs, steps and messages.
+        with_tables: Also find the longest gaps, for tables; else that frame is empty, and so are all frames
+            of a report without jobs, steps and messages.
         nsys: Program that exports `.nsys-rep` files; without tables, a serving report is read once more.
 
     Raises:
@@ -237,7 +240,7 @@ def describe_training(
 
 
 def _name_ranges(report: Report, options: PartOptions) -> tuple[Rules, pl.DataFrame, pl.DataFrame]:
-    """Choose the rules of a report, and find its jobs (`NAMED_JOBS`) and the ranges of its steps (`NAMED_STEPS`)."""
+    """Choose the rules of a report; find its jobs (`NAMED_JOBS`) and ranges of steps (`NAMED_STEPS`)."""
     names = RangeNames(report.ranges)
     rules = choose_rules(
         report.ranges,
@@ -254,7 +257,9 @@ def _name_ranges(report: Report, options: PartOptions) -> tuple[Rules, pl.DataFr
 
 
 def _read_os_calls(report: Report, step_ranges: pl.DataFrame, *, nsys: str | None) -> pl.DataFrame:
-    """Read the calls of the operating system (`OS_CALLS`) of a serving report: a host that waits in one may wait for requests.
+    """Read the calls of the operating system (`OS_CALLS`) of a serving report.
+
+    A host that waits in one may wait for requests.
 
     Traces of other reports need none of these, which are as many as calls of CUDA.
     """
@@ -292,7 +297,8 @@ def find_preset_hint(report: Report, readings: Mapping[str, Int64s]) -> PresetHi
         readings: Ranges that each preset would read, from `find_preset_readings`.
 
     Returns:
-        Of presets with equal times, the one with the most ranges, then the first. None if no preset reads GPU work.
+        Of presets with equal times, the one with the most ranges, then the first. None if no preset reads GPU
+        work.
     """
     if not readings:
         return None

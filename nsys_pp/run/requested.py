@@ -1,4 +1,7 @@
-"""Data of tables on request: reports are read once more with the tables that only these need, parts keep frames of them."""
+"""Data of tables on request.
+
+Reports are read once more with the tables that only these need, parts keep frames of them.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ REQUESTED: Mapping[str, Requested] = {
 
 
 def explain_no_rows(run: Run, training: Training, name: str) -> str:
-    """Explain why a table of `REQUESTED` has no rows; an option is spelled as in the nsys that recorded the first report."""
+    """Explain why a table of `REQUESTED` has no rows.
+
+    An option is spelled as in the nsys that recorded the first report.
+    """
     entry = REQUESTED[name]
     if name == "host" and not training.lane_states["cause"].is_in(HOST_CAUSES).any():
         return "there is no bubble of cause host or data"

@@ -46,7 +46,8 @@ class Run:
         batch: Batch of the inputs.
         options: Keywords.
         read: Reads the inputs of the run; called once.
-        last_stage: Last stage that the command uses: with `keep_going`, inputs that show a defect in it are left out.
+        last_stage: Last stage that the command uses: with `keep_going`, inputs that show a defect in it are
+            left out.
 
     Raises:
         OptionError: A value is invalid.
@@ -131,7 +132,10 @@ class Run:
 
     @cached_property
     def captures(self) -> Captures:
-        """Reports that are captures of one nsys session: their processes have a lane each, with the first report."""
+        """Reports that are captures of one nsys session.
+
+        Their processes have a lane each, with the first report.
+        """
         machines = dict(self.roster.select("report", "machine").iter_rows())
         return find_captures(self.inputs, [machines.get(report, "") for report in range(len(self.inputs))])
 
@@ -159,7 +163,7 @@ class Run:
 
     @cached_property
     def capture_windows(self) -> list[tuple[int, int]]:
-        """Start and end of the time of each report among the captures of its session, on the trace's clock."""
+        """Start and end of each report among the captures of its session, on the trace's clock."""
         sessions = (recorded.identity.session for recorded in self.inputs)
         starts = [
             session.time_shift_ns + int(clock.offset_ns[0])

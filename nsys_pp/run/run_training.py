@@ -1,7 +1,8 @@
 """Training of a run: the frames of all reports on the trace's clock, joined into one `Training`.
 
-It begins with the captures of one nsys session (`nsys profile --capture-range-end=repeat` writes a report per capture):
-rows of later captures get the report of the first one, so that a process has one lane, one stage, and one list of steps.
+It begins with the captures of one nsys session (`nsys profile --capture-range-end=repeat` writes a report per
+capture): rows of later captures get the report of the first one, so that a process has one lane, one stage,
+and one list of steps.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Captures(Struct, frozen=True, kw_only=True):
         return sorted(own, key=self.order.__getitem__)
 
     def join(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Replace the report of each row by the first capture of its session, with steps and ids that are unique there.
+        """Replace the report of each row by the first capture of its session; make steps and ids unique there.
 
         Args:
             frame: Rows with `report`, in any order.
@@ -101,13 +102,16 @@ class Captures(Struct, frozen=True, kw_only=True):
         )
 
     def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:
-        """List the time of each report among the captures of its session: from its start to the start of the next capture.
+        """List the time of each report among the captures of its session.
+
+        From its start to the start of the next capture.
 
         Args:
             starts_ns: Start of each report on the trace's clock.
 
         Returns:
-            Start and end of each; the first capture also has all time before it, the last one all time after it.
+            Start and end of each; the first capture also has all time before it, the last one all time after
+            it.
         """
         windows = [(-_EVER, _EVER)] * len(self.first)
         for report, first in enumerate(self.first):
@@ -125,8 +129,8 @@ class Captures(Struct, frozen=True, kw_only=True):
 def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
     """Find the reports that are captures of one nsys session.
 
-    A later capture belongs to the first one of its session that has all of its GPU processes, unless the two overlap in time, or
-    have steps of one number: then its rows keep their report.
+    A later capture belongs to the first one of its session that has all of its GPU processes, unless the two
+    overlap in time, or have steps of one number: then its rows keep their report.
 
     Args:
         inputs: Parts with steps.
@@ -240,7 +244,8 @@ def number_run(
         infer_jobs: Infer jobs from messages where no range is a job.
     """
     frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
-    # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs have them
+    # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs
+    # have them
     is_inferred = pl.col("range_id").is_null()
     ran = frames["jobs"].filter(pl.col("device_id").is_not_null())
     lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
@@ -399,7 +404,10 @@ def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.Dat
 def _gather(
     inputs: Sequence[Input], clocks: Clocks, names: Iterable[str], captures: Captures
 ) -> dict[str, pl.DataFrame]:
-    """Concatenate the frames of all reports on the trace's clock, with a column `report`; captures of a session are joined."""
+    """Concatenate the frames of all reports on the trace's clock, with a column `report`.
+
+    Captures of a session are joined.
+    """
     gathered = {}
     for name in names:
         frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
@@ -420,8 +428,8 @@ def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """List the intervals of loading data on the host of each lane: lane, host_start_ns, host_end_ns.
 
-    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile. They delay the GPUs of
-    these jobs, all GPUs of the process where these launched nothing.
+    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile. They
+    delay the GPUs of these jobs, all GPUs of the process where these launched nothing.
     """
     process = ["report", "process_key"]
     thread = [*process, "thread_key"]

@@ -1,7 +1,7 @@
 """The trace of a run: reports are encoded one by one, placed, and written with the rows of the training.
 
-Parts are encoded already. A report is drawn later, once the clocks and the training are known, where the content
-depends on them (a window, chosen steps) or the format is made of all drawings.
+Parts are encoded already. A report is drawn later, once the clocks and the training are known, where the
+content depends on them (a window, chosen steps) or the format is made of all drawings.
 """
 
 from __future__ import annotations
@@ -324,7 +324,10 @@ def _redraw_windows(
     nsys: str | None,
     store: Store | None,
 ) -> list[Any]:
-    """Draw a report once for each content and window on its clock: drawings, or encoded ones if there is a store."""
+    """Draw a report once for each content and window on its clock.
+
+    Drawings, or encoded ones if there is a store.
+    """
     windows, job_ranges = asked
     drawings: Iterator[Drawing] = _redraw_report(path, windows, nsys=nsys, job_ranges=job_ranges)
     if store is None:
@@ -339,7 +342,7 @@ def _redraw_windows(
 def watch_writing(
     progress: Progress | None, activity: str, reports: Sequence[PlacedReport]
 ) -> Iterator[PlacedReport]:
-    """Yield the contents of traces so that they report progress as their blocks are opened to be written, in this order.
+    """Yield the contents of traces, which report progress as their blocks are opened to be written, in order.
 
     Args:
         progress: The callback.

@@ -1,23 +1,19 @@
-"""Messages of MPI in the part of a report (`--show mpi`)."""
+"""View of one report: the frames that are drawn, within a window, with data on request."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import gather, has_value
+from nsys_pp.arrays.columns import gather
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.nesting import find_parents
-from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import Report
+from nsys_pp.frames.report import Report, SampledMetric
 from nsys_pp.frames.training import JOB_RANGES, PART_MPI_MESSAGES
 from nsys_pp.output.trace.drawing import MORE_FLOWS, sequence_id
 from nsys_pp.output.trace.overview import summarise_metrics
@@ -44,47 +40,6 @@ def list_mpi_messages(report: Report) -> pl.DataFrame:
 
 MOST_ARROWS = 8  # that begin at one call
 _FLOW_BIT = 1 << 31  # of flow ids of calls on request; others of a report are smaller
-
-
-def add_shown(
-    report: Report,
-    detail: str,
-    show: tuple[str, ...],
-    within: Callable[[pl.DataFrame, str, str], pl.DataFrame],
-) -> dict[str, Any]:
-    """Return the frames of a report that change with data on request; metrics are summarised where they are not requested.
-
-    Args:
-        report: The report.
-        detail: Level of detail.
-        show: Kinds of data that were read on request.
-        within: Function that keeps the rows of a frame in the window to draw, by columns of starts and ends.
-    """
-    sampled = tuple(
-        replace(metric, samples=within(metric.samples, "time_ns", "time_ns"))
-        for metric in report.sampled_metrics
-    )
-    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
-    if "network" not in show:  # parts have sums of them
-        sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
-        of_network = ()
-    if "metrics" not in show:
-        overview = () if detail == "jobs" else summarise_metrics(sampled)
-        sampled = (*overview, *of_network)
-    if not show:
-        return {"activities": report.activities.clear(), "sampled_metrics": sampled}
-    counters = [report.counters]
-    if "memory" in show:
-        from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
-
-        counters.append(count_memory_in_use(report.memory_events))
-    return {
-        "activities": _join_links(_nest(report.activities), report),
-        "counters": pl.concat(counters),
-        "sampled_metrics": sampled,
-        "processes": _join_keys(report.processes, report.active_processes, "process_key"),
-        "threads": _join_keys(report.threads, report.active_threads, "thread_key"),
-    }
 
 
 def _nest(activities: pl.DataFrame) -> pl.DataFrame:
@@ -144,7 +99,8 @@ def _warn_of_waits(report: Report, count: int, unknown: int, beyond: int) -> Non
     reasons += [f"{beyond:,} of records that have {MOST_ARROWS} arrows"] * bool(beyond)
     if reasons:
         warnings.warn(
-            f"`{report.path}`: no arrow to {unknown + beyond:,} of {format_count(count, 'wait')} for CUDA events:"
+            f"`{report.path}`: no arrow to {unknown + beyond:,} of {format_count(count, 'wait')} for CUDA "
+            "events:"
             f" {', '.join(reasons)}",
             stacklevel=5,
         )
@@ -155,7 +111,6 @@ def _join_keys(frame: pl.DataFrame, more: pl.DataFrame, key: str) -> pl.DataFram
 
 
 _DENSITY_BINS = 1000
-_NO_FLOW = pl.Series("flow_id", [None], pl.UInt64)
 
 
 class Window(Struct, frozen=True, kw_only=True):
@@ -169,6 +124,17 @@ class Window(Struct, frozen=True, kw_only=True):
         ends = (self.start_ns, self.end_ns)
         start_ns, end_ns = (None if end is None else clock.to_report(end) for end in ends)
         return Window(start_ns=start_ns, end_ns=end_ns)
+
+    def cut(
+        self, frame: pl.DataFrame, start: str = "start_ns", end: str | pl.Expr = "end_ns"
+    ) -> pl.DataFrame:
+        """Keep the rows that overlap the window, by their columns of starts and ends."""
+        last = pl.col(end) if isinstance(end, str) else end
+        if self.start_ns is not None:
+            frame = frame.filter(last >= self.start_ns)
+        if self.end_ns is not None:
+            frame = frame.filter(pl.col(start) < self.end_ns)
+        return frame
 
 
 def view_report(
@@ -192,36 +158,66 @@ def view_report(
         job_ranges: Its `JOB_RANGES`; None: it has none.
         window: Omit events outside.
     """
-    gpu_ops, api_calls = (
-        frame.hstack([_NO_FLOW.new_from_index(0, frame.height)])
-        for frame in (report.gpu_ops, report.api_calls)
-    )
+    window = window or Window()
+    no_flow = pl.lit(None, pl.UInt64).alias("flow_id")
+    gpu_ops, api_calls = report.gpu_ops.with_columns(no_flow), report.api_calls.with_columns(no_flow)
     ranges, marks = report.ranges, report.marks
     if detail != "cpu":
         ranges, marks, api_calls = ranges.clear(), marks.clear(), api_calls.clear()
     elif flows:
         gpu_ops, api_calls = _join_flows(report)
+    parent, _ = find_parents(*(ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns")))
+    parents = gather(ranges["range_id"], parent).alias("parent_id")  # null at the top
+    activities, counters = report.activities.clear(), report.counters
+    processes, threads = report.processes, report.threads
+    if show:
+        activities = _join_links(_nest(report.activities), report)
+        processes = _join_keys(processes, report.active_processes, "process_key")
+        threads = _join_keys(threads, report.active_threads, "thread_key")
+    if "memory" in show:
+        from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
+
+        counters = pl.concat([counters, count_memory_in_use(report.memory_events)])
+    last = pl.coalesce("end_ns", "start_ns")  # of an activity, which may be an instant
     drawn = replace(
         report,
-        gpu_ops=gpu_ops,
-        ranges=ranges.hstack([_parents(ranges).alias("parent_id")]),
-        marks=marks,
-        api_calls=api_calls,
-        **add_shown(report, detail, show, partial(_within, window=window or Window())),
+        gpu_ops=window.cut(gpu_ops),
+        api_calls=window.cut(api_calls),
+        ranges=window.cut(ranges.with_columns(parents)),
+        marks=window.cut(marks, "time_ns", "time_ns"),
+        activities=window.cut(activities, "start_ns", last),
+        counters=window.cut(counters, "time_ns", "time_ns"),
+        sampled_metrics=_choose_metrics(report, detail, show, window),
+        processes=processes,
+        threads=threads,
     )
     crossing = report.ranges["range_id"].clear()
     if count_cross_thread(report.ranges):
-        crossing = report.ranges["range_id"].filter(
-            build_column("", has_value(report.ranges["end_thread_key"]))
-        )
-    view = View(
+        crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+    return View(
         report=drawn,
-        projections=projections,
+        projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
         crossing=crossing,
         job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
         is_on_request=bool(show),
     )
-    return _cut(view, window or Window())
+
+
+def _choose_metrics(
+    report: Report, detail: str, show: tuple[str, ...], window: Window
+) -> tuple[SampledMetric, ...]:
+    """Choose the metrics to draw within a window; GPU metrics that are not requested are summarised."""
+    sampled = tuple(
+        replace(metric, samples=window.cut(metric.samples, "time_ns", "time_ns"))
+        for metric in report.sampled_metrics
+    )
+    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
+    if "network" not in show:  # parts have sums of them
+        sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
+        of_network = ()
+    if "metrics" in show:
+        return sampled
+    return (*(() if detail == "jobs" else summarise_metrics(sampled)), *of_network)
 
 
 def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str) -> pl.DataFrame:
@@ -233,8 +229,8 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
         detail: Level of detail; "jobs" counts as "ranges".
 
     Returns:
-        `time_ns` (start of an interval of at most a thousandth of the report, on its clock) and `rows`, in order
-        of time; intervals without rows are left out.
+        `time_ns` (start of an interval of at most a thousandth of the report, on its clock) and `rows`, in
+        order of time; intervals without rows are left out.
     """
     ops = report.gpu_ops.filter("is_communication") if detail in ("jobs", "ranges") else report.gpu_ops
     times = [projections["gpu_start_ns"], ops["start_ns"]]
@@ -249,13 +245,6 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     width = (last - first) // _DENSITY_BINS + 1
     bins = (starts - first) // width * width + first
     return bins.to_frame().group_by("time_ns").agg(rows=pl.len().cast(pl.UInt32)).sort("time_ns")
-
-
-def _parents(ranges: pl.DataFrame) -> pl.Series:
-    """Return the range_id of the innermost range around each range on its thread; null at the top."""
-    columns = (ranges[name].to_numpy() for name in ("thread_key", "start_ns", "end_ns"))
-    parent, _ = find_parents(*columns)
-    return gather(ranges["range_id"], parent)
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -278,33 +267,3 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
         flows.drop("op_id"), on="call_row", how="left", maintain_order="left"
     )
     return ops, calls
-
-
-def _within(frame: pl.DataFrame, start: str, end: str, window: Window) -> pl.DataFrame:
-    if window.start_ns is not None:
-        frame = frame.filter(pl.col(end) >= window.start_ns)
-    if window.end_ns is not None:
-        frame = frame.filter(pl.col(start) < window.end_ns)
-    return frame
-
-
-def _cut(view: View, window: Window) -> View:
-    """Keep the events that overlap the window; samples of metrics are cut before they are summarised."""
-    if window == Window():
-        return view
-
-    within = partial(_within, window=window)
-    report = replace(
-        view.report,
-        gpu_ops=within(view.report.gpu_ops, "start_ns", "end_ns"),
-        ranges=within(view.report.ranges, "start_ns", "end_ns"),
-        api_calls=within(view.report.api_calls, "start_ns", "end_ns"),
-        marks=within(view.report.marks, "time_ns", "time_ns"),
-        counters=within(view.report.counters, "time_ns", "time_ns"),
-        activities=within(
-            view.report.activities.with_columns(last_ns=pl.coalesce("end_ns", "start_ns")),
-            "start_ns",
-            "last_ns",
-        ).drop("last_ns"),
-    )
-    return replace(view, report=report, projections=within(view.projections, "gpu_start_ns", "gpu_end_ns"))

@@ -1,4 +1,7 @@
-"""The Slurm scripts, run by a real Slurm of two nodes on this machine; skipped where Slurm is not installed."""
+"""The Slurm scripts, run by a real Slurm of two nodes on this machine.
+
+Skipped where Slurm is not installed.
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,10 @@ def read_result(path: Path) -> Any:
 
 
 def make_world(folder: Path, *stubs: str) -> World:
-    """Make a world with some of the `stubs`; nsys-pp is this one. Skips where the tools of clusters are others."""
+    """Make a world with some of the `stubs`; nsys-pp is this one.
+
+    Skips where the tools of clusters are others.
+    """
     if sys.platform != "linux":
         pytest.skip("scripts for Linux")
     for name in ("bin", "slurm", "cache"):

@@ -1,6 +1,9 @@
-"""Merge hundreds of reports of which a tenth is broken, in all ways: `python -m tests.load --count 512 --seed N`.
+"""Merge hundreds of reports of which a tenth is broken, in all ways.
 
-All ways must skip the broken reports, name each with its reason, and write the same bytes, as does a merge of the others alone.
+`python -m tests.load --count 512 --seed N`.
+
+All ways must skip the broken reports, name each with its reason, and write the same bytes, as does a merge of
+the others alone.
 """
 
 from __future__ import annotations

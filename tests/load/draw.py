@@ -13,7 +13,7 @@ _KINDS = [name for name in BREAKS if name not in ("absent", "a link to a device"
 
 
 def draw_run(folder: Path, *, count: int, broken: int, seed: int) -> dict[Path, str]:
-    """Simulate a training of four stages, and break some of its reports, each kind of damage as often as the others.
+    """Simulate a training of four stages, and break some of its reports, each kind of damage as often.
 
     Args:
         folder: Receives a folder per machine of eight reports.

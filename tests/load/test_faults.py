@@ -1,4 +1,7 @@
-"""Faults of a machine in the middle of a run: a sentence, and the others merged or no output; never a hang, never half an output."""
+"""Faults of a machine in the middle of a run: a sentence, and the others merged or no output.
+
+Never a hang, never half an output.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,10 @@ class TestFullDisk:
             assert call("info", path).code == 0 if command == "scrub" else call("pipeline", path).code == 0
 
     def test_a_disk_that_is_read_only(self, disk: Path, output: Path, expected: bytes) -> None:
-        """Reports are read from it, with nothing written beside them; an output on it is refused before the work."""
+        """Reports are read from it, with nothing written beside them.
+
+        An output on it is refused before the work.
+        """
         reports = disk / "reports"
         reports.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "none", str(reports)], check=True)
@@ -183,7 +189,7 @@ def test_a_clock_that_jumps(output: Path, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_stopped_dask_worker(
     output: Path, expected: bytes, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dask gives up a worker that does not answer, after five minutes by default, and moves its reports to others."""
+    """Dask gives up a worker that does not answer after five minutes, and moves its reports to others."""
     monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "3s")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -27,7 +27,10 @@ class Merged(Struct, frozen=True):
 
 
 def merge_folder(folder: Path, output: Path, *options: str) -> Merged:
-    """Merge a folder with `--keep-going`; it ends with status 3 and without words for defects, or an assertion fails."""
+    """Merge a folder with `--keep-going`.
+
+    It ends with status 3 and without words for defects, or an assertion fails.
+    """
     result = output.with_suffix(".json")
     line: list[str | Path] = [
         "merge",

@@ -155,7 +155,8 @@ def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) 
     with pytest.raises(ReportError) as missing:
         wait_for_reports(inputs, count=4, timeout_s=0.1)
     assert missing.value.message == (
-        f"after 0.1s, 1 of 4 reports are there and whole: `{cut}` is damaged: it has no end, as a file that was not written or copied whole;"
+        f"after 0.1s, 1 of 4 reports are there and whole: `{cut}` is damaged: it has no end, as a file that "
+        "was not written or copied whole;"
         f" `{inputs[2]}` does not exist"
     )
     waited = wait_for_reports(inputs, count=4, timeout_s=0.1, keep_going=True)

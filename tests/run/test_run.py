@@ -121,11 +121,15 @@ def test_rows_of_captures_are_joined() -> None:
     assert found.restore_ids(joined)["range_id"].to_list() == [7, 7, 8, 7]
 
 
-# Few operations tie the machines, and many alignments are as likely: bounds are of milliseconds, or of a step.
+# Few operations tie the machines, and many alignments are as likely: bounds are of milliseconds, or of a
+# step.
 _RUN = (
-    "--seed 18600011 --pp 2 --dp 2 --tp 3 --order tp-pp-dp --steps 2 --micro-batches 15 --layers 1 --schedule zb-h1"
-    " --chunks 2 --names megatron --autograd fill --free-running --sharded-optimizer --init-communicators --skew-us 2.91"
-    " --stage-costs 0.76,1.3 --jitter 0.000934 --pace-us 26.5 --small-ops 3 --lead-collectives 2 --zero-grad none"
+    "--seed 18600011 --pp 2 --dp 2 --tp 3 --order tp-pp-dp --steps 2 --micro-batches 15 --layers 1 "
+    "--schedule zb-h1"
+    " --chunks 2 --names megatron --autograd fill --free-running --sharded-optimizer --init-communicators "
+    "--skew-us 2.91"
+    " --stage-costs 0.76,1.3 --jitter 0.000934 --pace-us 26.5 --small-ops 3 --lead-collectives 2 --zero-grad "
+    "none"
     " --events waits --varied-hosts --machine-ranks 3,9 --capture-steps 10:11 --machines 2 --folders machine"
     " --offsets-ms 2.43 --drift-ppm random:28.1 --utc-error-us 20.9 --schema 3.7.2 --no-truth"
 )
@@ -268,7 +272,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def count_in_loops(report: Report) -> dict[str, tuple[int, int]]:
-    """Return the GPU time and the number of ranges that each preset reads, if it reads a pass or a step of inference."""
+    """Return GPU time and number of ranges of each preset that reads a pass or a step of inference."""
     begun = dict(report.api_calls.select("correlation_id", "start_ns").rows())
     kernels = report.gpu_ops.select("correlation_id", "start_ns", "end_ns").rows()
     ranges = report.ranges.select(pl.col("name").cast(pl.String), "start_ns", "end_ns").rows()
