@@ -81,7 +81,7 @@ class Captures(Struct, frozen=True, kw_only=True):
         return sorted(own, key=self.order.__getitem__)
 
     def join(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Replace the report of each row by the first capture of its session; make steps and ids unique there.
+        """Replace the report of each row by the first capture of its session; steps and ids are unique there.
 
         Args:
             frame: Rows with `report`, in any order.
