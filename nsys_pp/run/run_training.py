@@ -330,7 +330,7 @@ def find_training(
         jobs=jobs,
         data_jobs=_data_jobs(frames["jobs"], lanes),
         transfers=transfers,
-        **{name: by_lane[name] for name in ("compute_segments", "waits", "anchors")},
+        **{name: by_lane[name] for name in ("compute_segments", "waits", "messages", "anchors")},
     )
     ideal, impossible = build_ideal(lanes, run_steps, jobs, recognised)
     presets = [recorded.part.facts.preset for recorded in inputs]

@@ -83,6 +83,7 @@ def build_lane_states(
     waits: pl.DataFrame,
     jobs: pl.DataFrame,
     data_jobs: pl.DataFrame,
+    messages: pl.DataFrame,
     transfers: pl.DataFrame,
     anchors: pl.DataFrame,
 ) -> pl.DataFrame:
@@ -100,6 +101,7 @@ def build_lane_states(
         waits: `LANE_WAITS`.
         jobs: `RUN_JOBS`; forwards and backwards define positions.
         data_jobs: lane, host_start_ns and host_end_ns of data loading jobs.
+        messages: `LANE_MESSAGES`: a kernel with an unpaired message may wait for another peer.
         transfers: `TRANSFERS`.
         anchors: `LANE_ANCHORS`.
 
@@ -110,14 +112,13 @@ def build_lane_states(
         return LANE_STATES.to_frame()
     inside = _clip_to_steps(steps, compute_segments)
     waits = _keep_steps(waits, steps)
-    messages = waits.filter(pl.col("need") == "message").pipe(
-        _find_message_peers, keep_comparable(transfers, lanes, "sender", "receiver")
-    )
+    known = keep_comparable(transfers, lanes, "sender", "receiver")
+    of_messages = _find_message_peers(waits.filter(pl.col("need") == "message"), known, messages)
     needed = _list_needs(waits)
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
     exchanges = find_last_members(needed, lanes=lanes, anchors=anchors, kind="send_receive")
     exchanges = exchanges.filter("is_complete")  # slices that exchange with others in lockstep are no members
-    peers = pl.concat([messages, collectives, exchanges], how="diagonal")
+    peers = pl.concat([of_messages, collectives, exchanges], how="diagonal")
     row = find_equal_rows(_read_needs(peers), _read_needs(waits))
     matched = waits.hstack(gather_rows(peers, _PEER, row))
     computes = inside.select(
@@ -167,7 +168,7 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     return kept.hstack([build_column("end_ns", end_ns), *spans])
 
 
-def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.DataFrame:
+def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Find the peer lane of each needed message, the start of its kernel, and the error of that time.
 
     For a kernel with several messages, the last peer to start counts; a buffered send has no wait.
@@ -175,6 +176,7 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.Data
     Args:
         waits: For messages.
         transfers: Between lanes whose times can be compared.
+        messages: `LANE_MESSAGES`.
     """
     received = transfers.select(
         lane="receiver", need_start_ns="receive_start_ns", need_end_ns="receive_end_ns",
@@ -191,7 +193,20 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame) -> pl.Data
     order = needed[np.lexsort((-lane, start))]  # of peers that began together, the first lane is the last
     last = np.full(len(waits), -1)
     last[wait[order]] = order  # numpy keeps the last of several values assigned to one index
-    return index_rows(sides, last[last >= 0])
+    ends = [
+        transfers.select(lane=role, need_start_ns=f"{verb}_start_ns", need_end_ns=f"{verb}_end_ns")
+        for role, verb in (("sender", "send"), ("receiver", "receive"))
+    ]
+    paired = pl.concat(ends).group_by(_OPERATION).agg(paired=pl.len())
+    kernels = messages.group_by("lane", need_start_ns="start_ns", need_end_ns="end_ns").agg(count=pl.len())
+    partial = kernels.join(paired, on=_OPERATION).filter(pl.col("paired") < pl.col("count"))
+    found = index_rows(sides, last[last >= 0])
+    return found.join(
+        partial.select(*_OPERATION, is_complete=pl.lit(value=False)),
+        on=_OPERATION,
+        how="left",
+        maintain_order="left",
+    )
 
 
 def _list_needs(waits: pl.DataFrame) -> pl.DataFrame:

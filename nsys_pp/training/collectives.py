@@ -47,8 +47,7 @@ def pair_members(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
     for name in ("apart_ns", "spread_ns"):
         least = most.group_by("stream").agg(pl.col(name).min(), pl.col("sampled").first())
         # Few collectives may be close together by chance; other streams show the usual distance.
-        usual_ns = least.filter(pl.col("sampled") >= _ENOUGH)[name].median()
-        # type: ignore[operator]
+        usual_ns = least.select(pl.col(name).filter(pl.col("sampled") >= _ENOUGH).median()).item()
         of_few = SKEW_NS / pl.col("sampled") if usual_ns is None else pl.lit(4 * usual_ns)
         margin = pl.when(pl.col("sampled") < _ENOUGH).then(of_few).otherwise(0)
         most = most.filter(pl.col(name) <= 4 * pl.col(name).min().over("stream") + _CLOSE_NS + margin)

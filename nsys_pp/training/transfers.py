@@ -209,8 +209,8 @@ def _infer_chunks(
     key = ["lane", "verb", "direction"]
     rows = messages.with_row_index("row").with_columns(issue_ns=pl.coalesce("launch_ns", "start_ns"))
     expected = _list_expected(jobs, lanes, topology, last=chunks * topology.stages - 1)
-    sides = (_mark_step_edges(side, steps) for side in (rows.drop_nulls(key), expected))
-    inferred = _join_positions(*sides, key).select("row", inferred=f"chunk{_OTHER}")
+    recorded, due = (_mark_step_edges(side, steps) for side in (rows.drop_nulls(key), expected))
+    inferred = _join_positions(recorded, due, key).select("row", inferred=f"chunk{_OTHER}")
     joined = rows.join(inferred, on="row", how="left", maintain_order="left")
     return joined.with_columns(chunk=pl.coalesce("chunk", "inferred")).select(messages.columns)
 

@@ -20,6 +20,7 @@ from nsys_pp.frames.training import (
     COVER,
     LANE_ANCHORS,
     LANE_COMPUTE_SEGMENTS,
+    LANE_MESSAGES,
     LANE_STATES,
     LANE_WAITS,
     LANES,
@@ -48,6 +49,7 @@ def lane_states_of(run: SimulatedRun) -> pl.DataFrame:
         waits=run.waits,
         jobs=jobs,
         data_jobs=run.data_jobs.select("lane", host_start_ns="start_ns", host_end_ns="end_ns"),
+        messages=run.messages,
         transfers=transfers,
         anchors=run.anchors,
     )
@@ -157,6 +159,7 @@ def states_of(
         waits=waits,
         jobs=RUN_JOBS.to_frame(),
         data_jobs=pl.DataFrame(data, schema=loads, orient="row"),
+        messages=LANE_MESSAGES.to_frame(),
         transfers=transfers.with_columns(bound_ns=pl.lit(bound and 2 * bound, TRANSFERS["bound_ns"])),
         anchors=LANE_ANCHORS.to_frame(),
     )
