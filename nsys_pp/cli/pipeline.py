@@ -35,7 +35,6 @@ _OF_TABLES = {  # options of tables, by the names of their values
     "model": "--model",
 }
 _SHOWN_WITHOUT_JOBS = ("verdict", "steps", "lanes", "families", "gaps")
-_SHOWN_WITH_PHASES = ("verdict", "steps", "phases", "lanes", "families", "gaps")
 _SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "kinds", "gaps")
 
 
@@ -143,7 +142,7 @@ def pipeline(
             check_output(path, force=force, inputs=list_existing_inputs(reports))
         options |= {"flops_per_step": flops_per_step, "model": model, "data_type": data_type}
         result = nsys_pp.pipeline(reports, progress=progress, **options)
-    shown: tuple[str, ...] = _SHOWN_WITH_PHASES if len(result.training.phases) else _SHOWN_WITHOUT_JOBS
+    shown: tuple[str, ...] = _SHOWN_WITHOUT_JOBS
     if len(result.training.jobs):
         shown = _SHOWN
     if len(result.training.batches):

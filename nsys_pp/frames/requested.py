@@ -10,14 +10,14 @@ from msgspec import Struct
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import CAUSE
 
-METRIC_GROUPS = ("steps", "compute", "jobs", "phases", "families", "bubbles")
+METRIC_GROUPS = ("steps", "compute", "jobs", "families", "bubbles")
 """Groups of time in which metrics are measured."""
 
 MEASURED_TIMES = build_schema(
     {  # intervals of lanes in which metrics are measured; any order
         "lane": pl.UInt32,
         "group": pl.String,  # of `METRIC_GROUPS`
-        # kind of jobs or phases, family of kernels, or cause of bubbles; null: steps, compute
+        # kind of jobs, family of kernels, or cause of bubbles; null: steps, compute
         "item": pl.String,
         # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do
         # not overlap; else null

@@ -108,31 +108,6 @@ GAPS = build_schema(
 )
 
 
-PHASE_KINDS = ("forward", "backward", "optimizer", "segment")
-PHASE_KIND = pl.Enum(PHASE_KINDS)
-"""Kind of a phase; a segment has a clear begin and end, but no certain meaning."""
-
-PHASES = build_schema(
-    {  # inferred parts of steps found by repetition, one row per phase, step and device; by process_key,
-        # device_id, step, number. Launches whose phase is uncertain are in none.
-        "process_key": pl.Int64,
-        "device_id": pl.Int32,
-        "step": pl.Int64,  # of `STEPS`
-        "number": pl.Int64,  # in its step: 0, 1, ...
-        "kind": PHASE_KIND,
-        # among the phases of its kind in its step, as the micro-batch of a forward: 0, 1, ...
-        "index": pl.Int64,
-        "start_ns": pl.Int64,  # start of the first operation launched in it
-        "end_ns": pl.Int64,  # end of its last operation
-        "busy_ns": pl.Int64,  # union of its operations
-        "op_count": pl.Int64,
-        "confidence": pl.Float64,  # in the phases of the device, given the steps, 0 to 1
-        "reason": pl.String,  # evidence, the same for all phases of the device
-    },
-    name="PHASES",
-)
-
-
 BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
 """Kind of a batch of inference: new requests, tokens of running requests, or both."""
 BATCH_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens")
@@ -341,7 +316,6 @@ REPORT_FRAMES: Mapping[str, pl.Schema] = {
     "jobs": JOBS,
     "steps": STEPS,
     "batches": BATCHES,
-    "phases": PHASES,
     "compute_segments": COMPUTE_SEGMENTS,
     "waits": WAITS,
     "gaps": GAPS,
@@ -520,7 +494,6 @@ class Training(ShortRepr):
     lanes: pl.DataFrame  # LANES
     steps: pl.DataFrame  # RUN_STEPS
     batches: pl.DataFrame  # LANE_BATCHES: BATCHES with `lane` instead of process_key and device_id
-    phases: pl.DataFrame  # LANE_PHASES: PHASES with `lane` instead of process_key and device_id
     jobs: pl.DataFrame  # RUN_JOBS
     transfers: pl.DataFrame  # TRANSFERS
     lane_states: pl.DataFrame  # LANE_STATES
@@ -588,7 +561,6 @@ LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
 LANE_STEPS = _by_lane(
     STEPS, "LANE_STEPS"
 )  # `step` is that of its report: `STEP_NUMBERS` has those of the run
-LANE_PHASES = _by_lane(PHASES, "LANE_PHASES")
 LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
 LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
@@ -602,7 +574,6 @@ LANE_FRAMES: Mapping[str, Schema] = {
     "jobs": LANE_JOBS,
     "steps": LANE_STEPS,
     "batches": LANE_BATCHES,
-    "phases": LANE_PHASES,
     "compute_segments": LANE_COMPUTE_SEGMENTS,
     "waits": LANE_WAITS,
     "gaps": LANE_GAPS,

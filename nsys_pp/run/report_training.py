@@ -29,7 +29,6 @@ from nsys_pp.read import read_report
 from nsys_pp.training.report.batches import find_batches, widen_batches
 from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
 from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
-from nsys_pp.training.report.inferred_phases import find_inferred_phases
 from nsys_pp.training.report.job_ranges import list_job_ranges
 from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.report.kernel_aggregates import sum_kernels
@@ -221,7 +220,6 @@ def describe_training(
             ops=launched_ops,
             os_calls=report.os_calls if with_tables else _read_os_calls(report, step_ranges, nsys=nsys),
         ),
-        "phases": find_inferred_phases(steps, launched_ops),
         "compute_segments": build_compute_segments(segments, launched_ops.devices),
         "waits": waits,
         "gaps": find_longest_gaps(segments, ops=launched_ops, ranges=report.ranges, os_calls=report.os_calls)

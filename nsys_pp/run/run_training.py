@@ -41,7 +41,6 @@ from nsys_pp.training.inferred_jobs import reconstruct_jobs
 from nsys_pp.training.lanes import build_lanes
 from nsys_pp.training.numbering import (
     describe_cuts,
-    describe_phases,
     describe_restart,
     describe_sources,
     join_steps,
@@ -189,7 +188,6 @@ _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
     "batches": _SPAN,
-    "phases": _SPAN,
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
     "gaps": (*_SPAN, "launch_ns"),
@@ -200,7 +198,6 @@ _TIMES = {  # columns on the report's clock; others are durations
 }
 _BY_STEP = (
     "batches",
-    "phases",
     "jobs",
     "compute_segments",
     "waits",
@@ -209,7 +206,7 @@ _BY_STEP = (
     "kernels",
     "overheads",
 )
-_AS_RECORDED = ("batches", "phases", "gaps", "kernels", "overheads")  # frames of a training
+_AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
 _NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 _INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"

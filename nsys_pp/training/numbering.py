@@ -234,26 +234,6 @@ def describe_cuts(steps: pl.DataFrame) -> list[str]:
     ]
 
 
-def describe_phases(phases: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
-    """Describe the evidence for inferred phases.
-
-    Args:
-        phases: `LANE_PHASES`.
-        lanes: `LANES`.
-
-    Returns:
-        A sentence per reason, with the first lane if there are several; none without phases.
-    """
-    if phases.is_empty():
-        return []
-    reasons = _find_first(phases, lanes)
-    return [
-        f"phases{_name_lanes(own, is_several=len(lanes) > 1)} are inferred, with a confidence of "
-        f"{own.select(pl.col('confidence').min()).item():.2f}: {own['reason'][0]}"
-        for own in reasons.partition_by("reason", maintain_order=True)
-    ]
-
-
 def _find_first(rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Return the first row of each lane, with the label of the lane, by lane."""
     first = rows.unique("lane", keep="first", maintain_order=True)

@@ -1,6 +1,6 @@
 """Sums of sampled metrics over intervals of a lane.
 
-By step, kind of job, phase, family of kernels and cause of bubbles.
+By step, kind of job, family of kernels and cause of bubbles.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ def list_measured(training: Training) -> pl.DataFrame:
         training.steps.with_columns(group=pl.lit("steps"), item=none),
         states.filter(pl.col("cause") == "compute").with_columns(group=pl.lit("compute"), item=none),
         training.jobs.with_columns(group=pl.lit("jobs"), item=pl.col("kind").cast(pl.String), step=no_step),
-        training.phases.with_columns(
-            group=pl.lit("phases"), item=pl.col("kind").cast(pl.String), step=no_step
-        ),
         states.filter(is_bubble).with_columns(group=pl.lit("bubbles"), item=pl.col("cause"), step=no_step),
     ]
     return pl.concat(

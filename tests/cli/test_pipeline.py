@@ -25,7 +25,6 @@ NAMES = [
     "steps",
     "stages",
     "lanes",
-    "phases",
     "kinds",
     "families",
     "step_families",

@@ -268,7 +268,9 @@ def read(path: Path) -> Report:
 
 def matches(pattern: str, name: str) -> bool:
     """Match a whole name; the expressions of presets have sets in sets, which Python lacks."""
-    return bool(re.fullmatch(pattern.replace("[0-9A-Za-z_]", r"\w").replace("[0-9]", r"\d"), name))
+    flags = re.IGNORECASE if "(?i)" in pattern else re.NOFLAG  # of the whole pattern
+    pattern = pattern.replace("(?i)", "")
+    return bool(re.fullmatch(pattern.replace("[0-9A-Za-z_]", r"\w").replace("[0-9]", r"\d"), name, flags))
 
 
 def count_in_loops(report: Report) -> dict[str, tuple[int, int]]:
@@ -278,8 +280,7 @@ def count_in_loops(report: Report) -> dict[str, tuple[int, int]]:
     ranges = report.ranges.select(pl.col("name").cast(pl.String), "start_ns", "end_ns").rows()
     found = {}
     for preset in list_presets():
-        is_plain = preset.name == "plain"
-        rules = choose_rules(report.ranges, preset="plain").jobs if is_plain else preset.jobs
+        rules = preset.jobs
         if preset.is_inference:
             rules = tuple(rule for rule in preset.steps if rule.source == preset.name)
         gpu_ns, count, has_pass = 0, 0, preset.is_inference

@@ -22,7 +22,6 @@ from nsys_pp.frames.training import (
     LANE_BATCHES,
     LANE_GAPS,
     LANE_OVERHEADS,
-    LANE_PHASES,
     LANE_STATES,
     LANES,
     RUN_JOBS,
@@ -56,7 +55,6 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
             steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range"), confidence=None), RUN_STEPS
         ).sort("step", "lane"),
         batches=LANE_BATCHES.to_frame(),
-        phases=LANE_PHASES.to_frame(),
         jobs=jobs,
         transfers=expected_transfers(truth["messages"], of_rank),
         lane_states=lane_states,

@@ -9,7 +9,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import rank_metric
 from nsys_pp.frames.requested import METRIC_GROUPS
 from nsys_pp.frames.table import Column, Table, build_table_schema
-from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, PHASE_KINDS, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
 
 _METRIC = Column("metric", pl.String, "name of the metric, as nsys has it", is_name=True, priority=9)
 _SUMS = (
@@ -23,13 +23,13 @@ _COLUMNS = (
     Column(
         "group",
         pl.String,
-        "time that is measured: steps, compute, jobs, phases, families of kernels or bubbles",
+        "time that is measured: steps, compute, jobs, families of kernels or bubbles",
         priority=8,
     ),
     Column(
         "item",
         pl.String,
-        "kind of the jobs or phases, family of the kernels, or cause of the bubbles; null: all",
+        "kind of the jobs, family of the kernels, or cause of the bubbles; null: all",
         priority=9,
     ),
     *_SUMS,
@@ -51,7 +51,7 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
         training: The training.
         sums: `METRIC_SUMS`.
     """
-    items = list(dict.fromkeys([*JOB_KINDS, *PHASE_KINDS, *FAMILIES, *BUBBLE_CAUSES]))
+    items = list(dict.fromkeys([*JOB_KINDS, *FAMILIES, *BUBBLE_CAUSES]))
     order = [
         _RANK,
         pl.col("metric"),
@@ -89,7 +89,7 @@ METRIC_TABLE = Table(
     title="GPU metrics by job, phase, family of kernels and bubble",
     columns=_COLUMNS,
     caption=(
-        f"{_CAPTION}. Jobs and phases are from their first to their last operation, and may contain bubbles; items that overlap"
+        f"{_CAPTION}. Jobs are from their first to their last operation, and may contain bubbles; items that overlap"
         " all count. Kernels shorter than the distance of samples have values of their neighbourhood"
     ),
     build=build_metric_table,

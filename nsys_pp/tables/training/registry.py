@@ -17,7 +17,6 @@ SOURCES = {
     "steps": "nsys_pp.tables.training.step_table:STEP_TABLE",
     "stages": "nsys_pp.tables.training.stage_table:STAGE_TABLE",
     "lanes": "nsys_pp.tables.training.stage_table:LANE_TABLE",
-    "phases": "nsys_pp.tables.training.phase_table:PHASE_TABLE",
     "kinds": "nsys_pp.tables.training.kind_table:KIND_TABLE",
     "families": "nsys_pp.tables.training.family_table:FAMILY_TABLE",
     "step_families": "nsys_pp.tables.training.family_table:STEP_FAMILY_TABLE",

@@ -15,9 +15,9 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import NAME
 from nsys_pp.frames.training import GAPS
 from nsys_pp.training.report.compute_segments import Segments
-from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
 from nsys_pp.training.report.host_activities import find_activities
 from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.report.presets import EMITTED_SUFFIX
 
 _PER_DEVICE, _PER_STEP = 50, 3
 _PER_GAP = 3  # names of each kind of activity

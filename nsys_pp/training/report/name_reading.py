@@ -5,8 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.training.report.hand_words import EMITTED_SUFFIX
-from nsys_pp.training.report.presets import Rule
+from nsys_pp.training.report.presets import EMITTED_SUFFIX, Rule
 from nsys_pp.training.report.vocabulary import Rules, match_rules
 
 _FOLDED = r"[0-9]+"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import tomllib
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, DIRECTION, JOB_KINDS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 NUMBERS = (
     "micro_batch",
@@ -38,6 +33,8 @@ _FOLDER = Path(__file__).parent.parent / "presets"
 _JOB_KEYS = ("kind", "pattern", "direction", "role", "domain", "category")
 _STEP_KEYS = ("pattern", "batch", "domain", "category")
 _KEYS = ("title", "signs", "suffix", "job", "step")
+EMITTED_SUFFIX = r", (?:seq|op_id|sizes|input_op_ids) = .*$"
+"""What PyTorch's emit_nvtx appends to names."""
 # Classes of Unicode digits and letters make expressions many times slower.
 _ASCII = {"d": "[0-9]", "w": "[0-9A-Za-z_]"}
 _CLASS = re.compile(r"(?<!\\)((?:\\\\)*)\\([dw])")
@@ -124,13 +121,6 @@ def load_preset(preset: str) -> Preset:
             f"the presets are {', '.join(_list_names())}",
         )
     return _read(path)
-
-
-@cache
-def load_words() -> Mapping[str, frozenset[str]]:
-    """Load the words of names that people write by hand, by their meaning."""
-    content = _parse(_FOLDER / "words" / "hand.toml")
-    return {key: frozenset(text.split()) for key, text in content.items()}
 
 
 @cache

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from nsys_pp.arrays.columns import is_among, numbers
 from nsys_pp.arrays.names import as_texts, split_texts
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.training.report.hand_names import find_hand_names
 from nsys_pp.training.report.presets import (
     Preset,
     Rule,
@@ -28,7 +27,6 @@ from nsys_pp.training.report.vocabulary import (
     MOST_NAMES,
     Rules,
     contains,
-    list_kinds,
     matches,
     name_jobs,
     name_steps,
@@ -36,7 +34,7 @@ from nsys_pp.training.report.vocabulary import (
 
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
-_PLAIN = "plain"
+_PLAIN = "plain"  # names that other presets read, too, are theirs
 _PASSES = frozenset({"forward", "backward", "forward_backward"})
 _CACHE_SIZE = 64  # reports of a run mostly have the same names
 
@@ -76,8 +74,6 @@ def choose_rules(
     )
     chosen, share = _detect(names) if preset is None else ([load_preset(preset)], None)
     rules = _join_presets(chosen, share)
-    if preset == _PLAIN or (preset is None and (chosen or not job_patterns)):
-        rules = _add_hand_names(rules, names, is_requested=preset == _PLAIN)
     return replace(rules, jobs=jobs + rules.jobs, steps=steps + rules.steps, unmatched=unmatched)
 
 
@@ -129,42 +125,6 @@ def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
     )
 
 
-def _add_hand_names(rules: Rules, names: RangeNames, *, is_requested: bool) -> Rules:
-    """Add rules for names that are written by hand, where presets read neither forwards nor backwards.
-
-    Where they are read by the preset of plain names, kinds that it does not read are added; if it takes parts of the
-    model for jobs, its rules for forwards and backwards are replaced.
-    """
-    kinds = list_kinds(names, rules) if rules.jobs else frozenset()
-    is_plain = rules.name in ("", _PLAIN) and not rules.others
-    if kinds & _PASSES and not is_plain:
-        return rules
-    hand = find_hand_names(names, is_requested=is_requested)
-    if not hand.names:
-        return rules
-    passes = [rule.pattern for rule in rules.jobs if rule.kind in _PASSES]
-    parts = pl.DataFrame({"name": sorted(hand.parts)}, schema={"name": pl.String})
-    if passes and hand.parts and parts.select(contains(join_patterns(passes)).any()).item():
-        kinds -= _PASSES
-    added = [name for name in hand.names if name.kind not in kinds]
-    jobs = tuple(name.rule for name in added if name.kind != "step")
-    steps = tuple(name.rule for name in added if name.kind == "step")
-    if not jobs and not steps:
-        return rules
-    plain = load_preset(_PLAIN)
-    before = rules.jobs if rules.name else plain.jobs
-    if kinds & _PASSES == frozenset():
-        before = tuple(rule for rule in before if not is_plain or rule.kind not in _PASSES)
-    return replace(
-        rules,
-        name=rules.name or plain.name,
-        title=rules.title or plain.title,
-        others=rules.others if is_plain else (*rules.others, plain.name),
-        jobs=jobs + before,
-        steps=steps or rules.steps or plain.steps,
-    )
-
-
 def _find_unmatched(names: RangeNames, rules: Mapping[str, Rule]) -> tuple[str, ...]:
     """List the rules without a matching name."""
     unmatched = rules
@@ -192,7 +152,7 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
     }
     chosen: list[Preset] = []
     read: frozenset[str] = frozenset()
-    for preset in sorted(sum_of, key=lambda preset: -sum_of[preset]):
+    for preset in sorted(sum_of, key=lambda preset: (-sum_of[preset], preset == _PLAIN)):
         if not names_by_preset[preset] <= read:
             chosen.append(load_preset(preset))
             read |= names_by_preset[preset]

@@ -118,13 +118,6 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = 
     return conform(nest_jobs(synchronous), NAMED_JOBS)
 
 
-def list_kinds(names: RangeNames, rules: Rules) -> frozenset[str]:
-    """List the kinds of jobs among the names of ranges, and "step" if one is a step."""
-    kinds = _parse(names, rules.jobs, _parse_job_names)[1].kinds
-    has_steps = len(_parse(names, rules.steps, _parse_step_names)[1].row_of) > 0
-    return kinds | {"step"} if has_steps else kinds
-
-
 def match_rules(ranges: pl.DataFrame, rules: tuple[Rule, ...]) -> pl.DataFrame:
     """Find the first rule that matches each range: its range_id and the index of the rule, by range_id."""
     return _match(ranges, rules, _find_rules, None).select("range_id", "rule")

@@ -152,6 +152,6 @@ SECTION = Section(
     title="Steps over time, by rank",
     lead="Which rank, and since when: a row per rank, a column per step. The bars on top are the lengths of the steps.",
     kinds=("straggler", "host", "profiler", "gpu_clock", "step", "none"),
-    tables=("steps", "lanes", "phases", "kinds", "iterations"),
+    tables=("steps", "lanes", "kinds", "iterations"),
     draw=_draw,
 )
