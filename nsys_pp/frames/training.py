@@ -239,7 +239,6 @@ STEPS = build_schema(
         "is_numbered": pl.Boolean,  # the number is from the name
         "name": NAME,  # of its range; null for steps without a range
         "source": STEP_SOURCE,
-        "confidence": pl.Float64,  # in steps found by repetition, 0 to 1; else null
         # evidence for steps found by repetition; for no such steps, if the capture is one step
         "reason": pl.String,
         # From its start on the host, but not before the last operation of the step before has ended, and at
@@ -361,7 +360,6 @@ RUN_STEPS = build_schema(
         "end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # on this lane
         "source": STEP_SOURCE,
-        "confidence": pl.Float64,  # as in `STEPS`
     },
     name="RUN_STEPS",
 )

@@ -251,6 +251,7 @@ def _describe(steps: pl.DataFrame, *, is_several: bool) -> str:
     first = steps.row(0, named=True)
     where = _name_lanes(steps, is_several=is_several)
     if first["source"] == "repetition":
-        least = steps.select(pl.col("confidence").min()).item()
-        return f"steps{where} are inferred, with a confidence of {least:.2f}: {first['reason']}"
-    return f"steps{where} are unknown, and the capture is one step: {first['reason']}"
+        return f"steps{where} are inferred from launches: {first['reason']}"
+    return (
+        f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them): {first['reason']}"
+    )

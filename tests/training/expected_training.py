@@ -52,7 +52,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     return Training(
         lanes=lanes,
         steps=conform(
-            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range"), confidence=None), RUN_STEPS
+            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS
         ).sort("step", "lane"),
         batches=LANE_BATCHES.to_frame(),
         jobs=jobs,

@@ -40,7 +40,7 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
         lane_states=lane_states,
         cover=COVER.to_frame(),
         steps=conform(
-            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range"), confidence=None), RUN_STEPS
+            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS
         ),
         jobs=run,
         zero_ns=0,

@@ -142,7 +142,7 @@ def test_steps_of_the_run_by_step_and_lane_and_as_one() -> None:
     every = steps((1, 5, 3, 13, True), (0, 5, 0, 10, True), (0, 6, 10, 20, True))
     joined = join_steps(every.with_columns(is_partial=pl.col("start_ns") == 3), number_steps(every))
     assert joined.schema == RUN_STEPS
-    times = joined.drop("source", "confidence").rows()
+    times = joined.drop("source").rows()
     assert times == [(0, 5, 0, 10, False), (1, 5, 3, 13, True), (0, 6, 10, 20, False)]
     assert span_steps(joined).rows() == [(5, 0, 13, True, 2), (6, 10, 20, False, 1)]
 

@@ -22,14 +22,14 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame, build_nulls
+from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
+from nsys_pp.training.repetition import RepeatedSteps, find_repeated_steps
 from nsys_pp.training.report.devices import find_device_numbers, number_devices, repeat_devices
 from nsys_pp.training.report.job_steps import find_job_steps
 from nsys_pp.training.report.jobs import find_step_rows
 from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.repeated_steps import RepeatedSteps, find_repeated_steps
 from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
 from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
 
@@ -122,7 +122,7 @@ def find_steps(
         as_numbers("host_end_ns", steps.host_end),
         gather(step_ranges["name"], steps.row).alias("name"),
         gather(_SOURCES, steps.source).alias("source"),
-        *_describe_repetition(repetitions, steps.device),
+        _describe_repetition(repetitions, steps.device),
         build_column("is_numbered", is_numbered),
         build_column("start_ns", edges.start),
         build_column("end_ns", edges.end),
@@ -228,16 +228,10 @@ def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> 
     )
 
 
-def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], device: Int64s) -> list[pl.Series]:
-    """List confidence and reason of steps by their device; null for devices whose steps have names."""
-    row, found = np.full(len(device), -1), [*repetitions.values()]
-    for at, number in enumerate(repetitions):
-        row[device == number] = at
-    if not found:
-        return [build_nulls(name, STEPS[name], len(row)) for name in ("confidence", "reason")]
-    confidence = pl.Series("confidence", [each.confidence for each in found], dtype=pl.Float64)
-    reason = pl.Series("reason", [each.reason for each in found], dtype=pl.String)
-    return [gather(column, row) for column in (confidence, reason)]
+def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], device: Int64s) -> pl.Series:
+    """List the reason of steps by their device; null for devices whose steps have names."""
+    reasons = {number: each.reason for number, each in repetitions.items()}
+    return pl.Series("reason", [reasons.get(number) for number in device.tolist()], dtype=pl.String)
 
 
 def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
