@@ -19,8 +19,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import RANGES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.vocabulary import name_jobs, name_steps
+from nsys_pp.training.names import choose_rules, name_jobs, name_steps
 from tests import recording
 from tests.importer import Importer, assert_no_errors, slices_by_track
 

@@ -32,7 +32,7 @@ from nsys_pp.tables.training.clock_notes import describe_clocks
 from nsys_pp.tables.training.registry import REQUESTED_TABLES
 from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
 from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
-from nsys_pp.training.report.rule_choice import find_preset_readings
+from nsys_pp.training.names import find_preset_readings
 from nsys_pp.units import format_count, format_duration
 
 if TYPE_CHECKING:

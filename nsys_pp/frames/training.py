@@ -61,7 +61,7 @@ MEANINGS = {  # of causes, as tables explain them
 }
 """A new cause also needs a color (`nsys_pp.output.trace.colors`) and the rule that finds it.
 
-In `nsys_pp.training.report.waits`, or in
+In `nsys_pp.training.waits`, or in
 `nsys_pp.training.causes` where other ranks decide."""
 CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)

@@ -39,8 +39,8 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_part, read_report
 from nsys_pp.run.run import Run
 from nsys_pp.training.causes import cut_loading
+from nsys_pp.training.gaps import find_activities
 from nsys_pp.training.numbering import renumber_steps
-from nsys_pp.training.report.host_activities import find_activities
 
 _DIGITS = r"\d+"
 _DEVICE = ["process_key", "device_id"]

@@ -26,7 +26,7 @@ from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.read.parts import is_like_part
 from nsys_pp.run.report import draw_part, nothing_to_draw_error, redraw_report, shorten_path
 from nsys_pp.run.view import Window
-from nsys_pp.training.report.job_ranges import list_job_ranges
+from nsys_pp.training.jobs import list_job_ranges
 
 OF_HOSTS = ("mpi", "ucx")
 # texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets

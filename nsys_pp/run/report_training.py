@@ -26,25 +26,25 @@ from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_compute, project_ranges
 from nsys_pp.projection.waited_calls import Waited, find_waited_calls
 from nsys_pp.read import read_report
-from nsys_pp.training.report.batches import find_batches, widen_batches
-from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
-from nsys_pp.training.report.gap_jobs import find_gap_jobs, list_gaps
-from nsys_pp.training.report.job_ranges import list_job_ranges
-from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
-from nsys_pp.training.report.kernel_aggregates import sum_kernels
-from nsys_pp.training.report.kernel_jobs import find_job_kinds
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.longest_gaps import find_longest_gaps
-from nsys_pp.training.report.message_names import split_names
-from nsys_pp.training.report.messages import assign_message_steps, find_messages
-from nsys_pp.training.report.overhead_sums import sum_overheads
-from nsys_pp.training.report.overhead_waits import cut_overheads
-from nsys_pp.training.report.phases import find_phases
-from nsys_pp.training.report.range_names import RangeNames
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
-from nsys_pp.training.report.waits import build_waits
+from nsys_pp.training.batches import find_batches, widen_batches
+from nsys_pp.training.gaps import find_longest_gaps
+from nsys_pp.training.jobs import (
+    THREADED_KINDS,
+    assign_steps,
+    build_jobs,
+    find_gap_jobs,
+    find_job_kinds,
+    find_phases,
+    list_gaps,
+    list_job_ranges,
+    widen_projections,
+)
+from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.messages import assign_message_steps, find_messages
+from nsys_pp.training.names import RangeNames, Rules, choose_rules, name_jobs, name_steps, split_names
+from nsys_pp.training.steps import find_steps
+from nsys_pp.training.waits import build_waits, cut_overheads, sum_overheads
 
 
 def project_report(

@@ -352,7 +352,6 @@ def find_training(
             *numbered.notes,
             *restarts,
             *describe_sources(by_lane["steps"], lanes),
-            *describe_phases(by_lane["phases"], lanes),
             *_note_groups(lanes),
             *describe_cuts(run_steps),
             *unknown,

@@ -44,7 +44,7 @@ from nsys_pp.run.options import Progress, Share, report_progress
 from nsys_pp.run.parts import OF_HOSTS, OF_RUN, describe_hosts, is_content_open, is_usual
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window
-from nsys_pp.training.report.job_ranges import list_job_ranges
+from nsys_pp.training.jobs import list_job_ranges
 
 # all stages of a report, which parts need not
 _extract_report, _redraw_report, _nothing_to_draw = (

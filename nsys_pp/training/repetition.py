@@ -28,7 +28,9 @@ from nsys_pp.frames.report import WAITING_CALL
 
 _UPDATE = r"(?i)adam|lamb_|adagrad|momentum|sgd|optimizer|multi_tensor|multitensor"
 _LEAST = 3  # iterations; fewer do not show what repeats
-_CLEAR = 0.8  # share of the names that occur equally often in each iteration, and of the iterations that are alike
+_CLEAR = (
+    0.8  # share of the names that occur equally often in each iteration, and of the iterations that are alike
+)
 _ALIKE = 0.05  # of an iteration's launches that may differ from the usual ones, as where something is logged
 _LEAST_WORK = 0.5  # of the device's time in operations, that iterations hold: most of it
 _SAMPLE = 100_000  # launches on which anchors are compared, to bound the time
@@ -223,7 +225,9 @@ def _cut(name: Int64s, begin: Int64s, names: int) -> _Cut:
     usual = np.median(counts, axis=0).astype(np.int64)
     is_constant = (usual >= 1) & ((counts == usual).mean(axis=0) >= _CLEAR)
     size = int(usual.sum())
-    around = name[max(begin[0] - size, 0) : begin[-1] + size]  # an iteration that the capture cuts counts, too
+    around = name[
+        max(begin[0] - size, 0) : begin[-1] + size
+    ]  # an iteration that the capture cuts counts, too
     return _Cut(
         begin=begin,
         usual=usual,

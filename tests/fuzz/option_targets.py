@@ -27,8 +27,8 @@ from nsys_pp.run.options import (
     parse_steps,
 )
 from nsys_pp.tables.compare.gates import parse_gate
-from nsys_pp.training.report import presets
-from nsys_pp.training.report.presets import load_preset, parse_job_rule, parse_step_rule
+from nsys_pp.training import rules as presets
+from nsys_pp.training.rules import load_preset, parse_job_rule, parse_step_rule
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
 from tests.fuzz.promise import Work

@@ -17,7 +17,7 @@ from nsys_pp.frames.ids import list_visible
 from nsys_pp.hardware.model_flops import parse_model
 from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare.gates import parse_gate
-from nsys_pp.training.report.presets import load_preset, parse_job_rule
+from nsys_pp.training.rules import load_preset, parse_job_rule
 from tests.cli.calls import call
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"

@@ -15,11 +15,10 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
-from nsys_pp.training.report.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
+from nsys_pp.training.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.names import Rules, choose_rules, name_jobs, name_steps
+from nsys_pp.training.steps import find_steps
 
 SMALL = "--pp 2 --micro-batches 4 --layers 1 --steps 2 --brief-truth --jobs 1 --machines 1 --per machine"
 APART = "--machines 2 --per rank"  # a report for each rank

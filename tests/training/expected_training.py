@@ -51,9 +51,9 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
     steps = lane_states.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     return Training(
         lanes=lanes,
-        steps=conform(
-            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS
-        ).sort("step", "lane"),
+        steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS).sort(
+            "step", "lane"
+        ),
         batches=LANE_BATCHES.to_frame(),
         jobs=jobs,
         transfers=expected_transfers(truth["messages"], of_rank),

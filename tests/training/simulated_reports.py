@@ -15,12 +15,12 @@ from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.run.report_training import find_links
-from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
-from nsys_pp.training.report.jobs import assign_steps
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.message_names import HALVES
-from nsys_pp.training.report.messages import find_messages
-from nsys_pp.training.report.waits import build_waits
+from nsys_pp.training.jobs import assign_steps
+from nsys_pp.training.kernels import build_compute_segments, find_segments
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.messages import find_messages
+from nsys_pp.training.names import HALVES
+from nsys_pp.training.waits import build_waits
 from tests.training.expected_training import expected_jobs, expected_lane_states, expected_lanes
 
 

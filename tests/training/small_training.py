@@ -39,9 +39,7 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
         lanes=lanes,
         lane_states=lane_states,
         cover=COVER.to_frame(),
-        steps=conform(
-            steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS
-        ),
+        steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS),
         jobs=run,
         zero_ns=0,
     )

@@ -142,5 +142,5 @@ def test_bytes_are_those_of_the_definition(
 
 def test_steps_of_a_machine_end_where_the_next_one_begins() -> None:
     rows = [(0, 0, 5, 20), (1, 0, 8, 30), (0, 1, 20, 40), (1, 1, 30, 50), (0, 3, 70, 80)]
-    steps = pl.DataFrame([(*row, False, "range", None) for row in rows], schema=RUN_STEPS, orient="row")
+    steps = pl.DataFrame([(*row, False, "range") for row in rows], schema=RUN_STEPS, orient="row")
     assert list_machine_steps(steps).rows() == [(0, 5, 20), (1, 20, 50), (3, 70, 80)]

@@ -22,7 +22,7 @@ from nsys_pp.output.trace.slices import (
     operation_slices,
     range_slices,
 )
-from nsys_pp.training.report.job_ranges import list_job_ranges
+from nsys_pp.training.jobs import list_job_ranges
 
 NO_JOBS = JOB_RANGES.to_frame()
 NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")

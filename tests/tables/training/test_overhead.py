@@ -15,8 +15,8 @@ from nsys_pp.frames.training import WAITS
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.overhead_sums import sum_overheads
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.waits import sum_overheads
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, strings, write_export
 

@@ -6,9 +6,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import BATCH_COUNTS, STEPS
-from nsys_pp.training.report.batches import class_batches, widen_batches
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.vocabulary import name_steps
+from nsys_pp.training.batches import class_batches, widen_batches
+from nsys_pp.training.names import choose_rules, name_steps
 from tests.training.report.test_jobs import complete
 from tests.training.report.test_vocabulary import ranges_of
 

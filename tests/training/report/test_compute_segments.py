@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, PAUSE_NS, STEPS
-from nsys_pp.training.report.compute_segments import build_compute_segments, find_segments
-from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.kernels import build_compute_segments, find_segments
+from nsys_pp.training.launched import LaunchedOps
 
 Span = tuple[int, int]
 

@@ -4,7 +4,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.training.report.devices import list_devices, number_devices
+from nsys_pp.training.launched import list_devices, number_devices
 
 
 @settings(deadline=None, max_examples=50)

@@ -18,8 +18,7 @@ import pytest
 
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.vocabulary import name_jobs, name_steps
+from nsys_pp.training.names import choose_rules, name_jobs, name_steps
 from tests.training.report.test_vocabulary import ranges_of
 
 _IDS = ("micro_batch", "chunk", "virtual_stage")

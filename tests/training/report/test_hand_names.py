@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nsys_pp.training.report.rule_choice import choose_rules
-from nsys_pp.training.report.vocabulary import Rules, name_jobs, name_steps
+from nsys_pp.training.names import Rules, choose_rules, name_jobs, name_steps
 from tests.training.report.hand_programs import (
     PROGRAMS,
     UNSEEN,

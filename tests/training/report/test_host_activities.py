@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import API_CALLS
-from nsys_pp.training.report.host_activities import ACTIVITIES, find_activities
+from nsys_pp.training.gaps import ACTIVITIES, find_activities
 
 Item = tuple[int, int, int, str]
 

@@ -11,7 +11,7 @@ from nsys_pp.arrays.ancestors import check_forest
 from nsys_pp.arrays.columns import numbers
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.frames.report import NAME
-from nsys_pp.training.report.inner_jobs import find_parents, nest_jobs
+from nsys_pp.training.names import find_parents, nest_jobs
 
 KINDS = ("backward", "forward_backward", "recompute", "weight_gradient", "send", "forward")
 JOBS = st.lists(

@@ -11,9 +11,9 @@ import pytest
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
-from nsys_pp.training.report.jobs import assign_steps, build_jobs, widen_projections
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.vocabulary import NAMED_JOBS
+from nsys_pp.training.jobs import assign_steps, build_jobs, widen_projections
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.names import NAMED_JOBS
 from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
 from tests.training.expected_training import expected_training
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.report import GPU_OPS
 from nsys_pp.frames.training import KERNEL_AGGREGATES, STEPS
-from nsys_pp.training.report.kernel_aggregates import sum_kernels
+from nsys_pp.training.kernels import sum_kernels
 
 KINDS = ["kernel", "graph", "memcpy", "memset"]
 

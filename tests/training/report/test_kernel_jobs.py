@@ -7,10 +7,9 @@ import pytest
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.training.report.jobs import THREADED_KINDS
-from nsys_pp.training.report.kernel_aggregates import sum_kernels
-from nsys_pp.training.report.kernel_jobs import find_job_kinds
-from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.jobs import THREADED_KINDS, find_job_kinds
+from nsys_pp.training.kernels import sum_kernels
+from nsys_pp.training.launched import LaunchedOps
 from tests.training.report.test_kernel_aggregates import steps
 
 Job = tuple[int, str, int, int]

@@ -7,9 +7,8 @@ import pytest
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import RANGES
-from nsys_pp.training.report.message_names import HALVES, split_names
-from nsys_pp.training.report.presets import load_preset
-from nsys_pp.training.report.vocabulary import Rules, name_jobs
+from nsys_pp.training.names import HALVES, Rules, name_jobs, split_names
+from nsys_pp.training.rules import load_preset
 
 P2P = "megatron.core.pipeline_parallel.p2p_communication"
 FORWARD, BACKWARD = "forward", "backward"

@@ -14,8 +14,8 @@ from nsys_pp.frames.training import JOBS, MESSAGES
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.messages import find_messages
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.messages import find_messages
 from tests.training.simulated_reports import (
     SimulatedReport,
     build_message_jobs,

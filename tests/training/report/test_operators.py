@@ -12,7 +12,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import RANGES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.training.report.operators import name_operators
+from nsys_pp.training.names import name_operators
 
 NAMES = {
     # name of a range -> the operator, and whether it is communication

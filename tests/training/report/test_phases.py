@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from nsys_pp.frames.report import RANGES
-from nsys_pp.training.report.phases import find_phases
-from nsys_pp.training.report.vocabulary import NAMED_JOBS, NAMED_STEPS
+from nsys_pp.training.jobs import find_phases
+from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS
 from tests.training.scheduled_runs import fill_columns
 
 Row = tuple[str, int, int]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges
+from nsys_pp.training.steps import StepHosts, StepOps, find_step_edges
 
 LATE = 50_000
 

@@ -9,9 +9,9 @@ import pytest
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.steps import find_steps
-from nsys_pp.training.report.vocabulary import NAMED_STEPS
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.names import NAMED_STEPS
+from nsys_pp.training.steps import find_steps
 from tests.training.analysed_reports import APART, AnalysedReport, analyse_reports, simulate_reports
 from tests.training.report.test_jobs import complete
 

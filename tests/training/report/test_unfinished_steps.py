@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.step_edges import StepHosts
-from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.steps import StepHosts, mark_unfinished_steps
 from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
 
 

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
-from nsys_pp.training.report import vocabulary
-from nsys_pp.training.report.presets import list_presets, load_preset
-from nsys_pp.training.report.rule_choice import choose_rules, find_preset_readings
-from nsys_pp.training.report.vocabulary import NAMED_JOBS, NAMED_STEPS, Rules, name_jobs, name_steps
+from nsys_pp.training import names as vocabulary
+from nsys_pp.training.names import (
+    NAMED_JOBS,
+    NAMED_STEPS,
+    Rules,
+    choose_rules,
+    find_preset_readings,
+    name_jobs,
+    name_steps,
+)
+from nsys_pp.training.rules import list_presets, load_preset
 from tests.training.analysed_reports import APART, read_events, simulate_reports
 from tests.training.report.test_jobs import SAID, complete
 
@@ -171,7 +178,9 @@ def test_the_preset_is_found_in_parts_of_steps(names: str, tmp_path: Path) -> No
 def test_presets_of_real_reports(shared_reports: list[Path]) -> None:
     assert len(shared_reports) > 10
     for path in shared_reports:
-        expected = "plain" if path.name.startswith(("NERSC__4gpu", "openhackathons-org__baseline_nvtx")) else ""
+        expected = (
+            "plain" if path.name.startswith(("NERSC__4gpu", "openhackathons-org__baseline_nvtx")) else ""
+        )
         assert choose_rules(read_events(path).ranges).name == expected, path.name
 
 
@@ -241,7 +250,7 @@ def test_all_presets_are_well_formed(tmp_path: Path) -> None:
         "vllm",
         "zero-bubble",
     }
-    folder = Path(load_preset.__code__.co_filename).parent.parent / "presets"
+    folder = Path(load_preset.__code__.co_filename).parent / "presets"
     for name, preset in presets.items():
         assert preset.title
         assert preset.signs

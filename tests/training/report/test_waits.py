@@ -14,9 +14,9 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, STREAM_CALLS
 from nsys_pp.frames.training import MESSAGES, PAUSE_NS, STEPS, WAITS
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.training.report.compute_segments import find_segments
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.waits import build_waits
+from nsys_pp.training.kernels import find_segments
+from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.waits import build_waits
 
 COMPUTE, COPIES, REDUCE, RECEIVE = 7, 13, 20, 21
 GEMM, SET, COPY, COLLECTIVE, MESSAGE = (

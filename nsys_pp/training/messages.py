@@ -25,8 +25,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
-from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.launched_ops import LaunchedOps
+from nsys_pp.training.jobs import find_step_rows
+from nsys_pp.training.launched import LaunchedOps
 
 _KERNEL = r"(?i)send_?recv"
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")

@@ -1,19 +1,75 @@
-"""Operations of a report and the calls that launched them, as arrays that several functions share."""
+"""Devices of a frame, and their indices."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import keep_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import Names, list_names
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
-from nsys_pp.training.report.devices import list_devices, number_devices
-from nsys_pp.training.report.main_streams import mark_main_streams
+
+_DEVICE = ["process_key", "device_id"]
+
+
+def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
+    """List the devices in a frame: process_key, device_id; by both."""
+    devices = select_columns(frame, _DEVICE)
+    process, device = (devices[name].to_numpy() for name in _DEVICE)
+    if len(frame) and (process == process[0]).all() and (device == device[0]).all():
+        return devices.head(1)
+    return devices.unique().sort(_DEVICE)
+
+
+def number_devices(frame: pl.DataFrame, devices: pl.DataFrame) -> Int64s:
+    """Find the index of each row's device in `devices` (`list_devices`); -1 without one."""
+    process, device = (numbers(frame[name]) for name in _DEVICE)
+    return find_device_numbers(process, device, devices)
+
+
+def find_device_numbers(process: Int64s, device: Int64s, devices: pl.DataFrame) -> Int64s:
+    """Find the index of each process and device in `devices`; -1 without one."""
+    index = np.full(len(process), -1)
+    for number, (process_key, device_id) in enumerate(devices.iter_rows()):
+        if device_id is not None:
+            index[(process == process_key) & (device == device_id)] = number
+    return index
+
+
+def repeat_devices(devices: pl.DataFrame, index: Int64s) -> list[pl.Series]:
+    """Return the columns process_key and device_id for indices in `devices`; constant ones if there is one device, as usual."""
+    if len(devices) != 1:
+        return index_rows(devices, index).get_columns()
+    return [column.new_from_index(0, len(index)) for column in devices]
+
+
+_LEAST_SHARE = 0.2  # of the kernel time of the stream of the device with most
+
+
+def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, duration: Int64s) -> Bools:
+    """Return the mask of operations of any kind on main streams.
+
+    Args:
+        group: Index of the device of each operation.
+        stream: Number of its stream.
+        is_compute: Mask of kernels and graphs that are not communication.
+        duration: ns.
+    """
+    first, number = find_distinct(stream)
+    total = np.bincount(number, weights=np.where(is_compute, duration, 0))
+    device = group[first]
+    most = np.zeros(int(group.max(initial=-1)) + 2)
+    np.maximum.at(most, device, total)
+    has_kernels = np.bincount(number, weights=is_compute) > 0
+    is_main: Bools = (has_kernels & (total >= _LEAST_SHARE * most[device]))[number]
+    return is_main
+
 
 _IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
 _IS_SET = mark_categories(OP_KIND, ("memset",))

@@ -1,4 +1,4 @@
-"""Steps of one report on each device."""
+"""Step detection from jobs, for devices without step ranges."""
 
 from __future__ import annotations
 
@@ -18,20 +18,294 @@ from nsys_pp.arrays.columns import (
     pack,
 )
 from nsys_pp.arrays.records import join_rows, select_rows
-from nsys_pp.arrays.search import find_last, find_rows
+from nsys_pp.arrays.search import find_first, find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
+from nsys_pp.training.jobs import find_step_rows
+from nsys_pp.training.launched import LaunchedOps, find_device_numbers, number_devices, repeat_devices
 from nsys_pp.training.repetition import RepeatedSteps, find_repeated_steps
-from nsys_pp.training.report.devices import find_device_numbers, number_devices, repeat_devices
-from nsys_pp.training.report.job_steps import find_job_steps
-from nsys_pp.training.report.jobs import find_step_rows
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.step_edges import StepHosts, StepOps, find_step_edges, list_step_ops
-from nsys_pp.training.report.unfinished_steps import mark_unfinished_steps
+
+_DEVICE = ["process_key", "device_id"]
+_FORWARDS = ("forward", "forward_backward")
+_RECEIVES = ("receive", "send_receive")
+_BETWEEN_STEPS = ("receive", "data", "other")  # kinds of jobs that run before the first forward of a step
+_JOB_STEPS = build_schema(
+    {  # one row per step and device
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "first_ns": pl.Int64,  # start of its first kernel that is not communication
+        "host_start_ns": pl.Int64,  # on the CPU
+        "host_end_ns": pl.Int64,
+        "is_partial": pl.Boolean,  # the capture began inside it
+    },
+    name="_JOB_STEPS",
+)
+
+
+def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the steps of devices without step ranges.
+
+    Args:
+        computed_jobs: `JOBS` with compute kernels, on devices without step ranges.
+        jobs: All `JOBS`.
+
+    Returns:
+        `_JOB_STEPS`, in no order; no rows for devices with a single step.
+    """
+    first_forwards = _find_first_forwards(computed_jobs)
+    if first_forwards.is_empty():
+        return _JOB_STEPS.to_frame()
+    before = (
+        jobs.filter(~pl.col("kind").is_in(_BETWEEN_STEPS))
+        .sort("process_key", "host_start_ns")
+        .select(
+            "process_key",
+            "host_start_ns",
+            previous_end_ns=pl.col("host_end_ns").cum_max().over("process_key"),
+        )
+        .sort("host_start_ns")
+    )
+    following_steps = first_forwards.sort("host_start_ns").join_asof(
+        before, on="host_start_ns", by="process_key", allow_exact_matches=False, check_sortedness=False
+    )
+    later = following_steps.select(
+        *_DEVICE,
+        first_ns="compute_start_ns",
+        host_start_ns=pl.min_horizontal("previous_end_ns", "host_start_ns"),
+    )
+    first = (
+        computed_jobs.join(first_forwards, on=_DEVICE, how="semi")
+        .group_by(_DEVICE)
+        .agg(pl.col("compute_start_ns").min())
+    )
+    host = jobs.group_by("process_key").agg(
+        pl.col("host_start_ns").min(),
+        last_ns=pl.col("host_end_ns").max(),
+        has_receives=pl.col("kind").is_in(_RECEIVES).any(),
+    )
+    earliest = first.join(host, on="process_key").select(
+        *_DEVICE, first_ns="compute_start_ns", host_start_ns="host_start_ns"
+    )
+    following = pl.col("host_start_ns").shift(-1).over(_DEVICE)
+    return (
+        pl.concat([earliest, later])
+        .sort(*_DEVICE, "host_start_ns")
+        .join(host.select("process_key", "last_ns", "has_receives"), on="process_key", maintain_order="left")
+        .with_columns(
+            host_end_ns=following.fill_null(pl.col("last_ns")),
+            is_partial=pl.col("host_start_ns").shift().over(_DEVICE).is_null() & ~pl.col("has_receives"),
+        )
+        .pipe(conform, _JOB_STEPS)
+    )
+
+
+def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the first forward of every step except the first step.
+
+    The micro-batches of the first chunk restart at it; where forwards have no micro-batch, it follows an optimizer.
+    """
+    forwards = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS))
+    if forwards.is_empty():
+        return forwards
+    outer = forwards.select("process_key", outer_id="range_id")
+    order = (
+        computed_jobs.filter(pl.col("kind").is_in([*_FORWARDS, "optimizer"]))
+        .join(outer, on=["process_key", "outer_id"], how="anti")
+        .sort(*_DEVICE, "host_start_ns")
+        .with_columns(part=pl.coalesce("virtual_stage", "chunk", 0), is_forward=pl.col("kind") != "optimizer")
+    )
+    is_counted = (pl.col("micro_batch").is_not_null() | ~pl.col("is_forward")).all().over(_DEVICE)
+    starts = order.filter(is_counted, "is_forward").filter(
+        pl.col("part") == pl.col("part").min().over(_DEVICE)
+    )
+    restarts = starts.filter(pl.col("micro_batch") <= pl.col("micro_batch").shift().over(_DEVICE))
+    after_optimizer = order.filter(~is_counted).filter(
+        "is_forward", ~pl.col("is_forward").shift().over(_DEVICE)
+    )
+    return pl.concat([restarts, after_optimizer])
+
+
+_LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
+
+
+class StepOps(Struct, frozen=True, kw_only=True):
+    """Operations of a report, by row of `GPU_OPS`."""
+
+    device: Int64s  # index of the device
+    start: Int64s
+    end: Int64s
+    launch: Int64s  # start of the launching call; of the operation, where the call is unknown
+    launched: Int64s  # end of this call
+    is_kernel: Bools  # or a graph, on a main stream
+    is_communication: Bools
+    is_aside: Bools  # no communication, and not on a main stream, as copies of the next batch
+
+    def select(self, rows: Int64s) -> StepOps:
+        """Return some of the operations."""
+        return select_rows(self, rows)
+
+
+class StepHosts(Struct, frozen=True, kw_only=True):
+    """Steps, by device and first kernel; `NEVER` stands for unknown times."""
+
+    device: Int64s  # index of the device
+    number: Int64s  # in its name
+    first: Int64s  # start of its first kernel on a main stream
+    begin: Int64s  # on the host
+    end: Int64s
+    is_open: Bools  # the end on the host is that of the capture
+    is_capture: Bools  # the whole capture is one step
+    has_end: Bools  # operations launched after the end on the host are of no step
+
+
+class StepEdges(Struct, frozen=True, kw_only=True):
+    """Start and end of steps on their devices, in the order of `StepHosts`."""
+
+    start: Int64s
+    end: Int64s
+    is_cut: Bools  # operations that were launched before the capture delayed its first operation
+
+
+def list_step_ops(ops: LaunchedOps) -> StepOps:
+    """List the operations of a report."""
+    is_unknown = ops.call < 0
+    launch, launched = ops.launch, ops.launched
+    if is_unknown.any():
+        launch, launched = (np.where(is_unknown, ops.start, times) for times in (launch, launched))
+    is_main = ops.is_main & ~ops.is_communication
+    return StepOps(
+        device=ops.device,
+        start=ops.start,
+        end=ops.end,
+        launch=launch,
+        launched=launched,
+        is_kernel=is_main & ops.is_kernel,
+        is_communication=ops.is_communication,
+        is_aside=~ops.is_communication & ~is_main,
+    )
+
+
+def find_step_edges(steps: StepHosts, ops: StepOps) -> StepEdges:
+    """Find the start and the end of each step on its device.
+
+    Args:
+        steps: Steps, by device and first kernel.
+        ops: Operations of steps.
+    """
+    first = _find_first(steps, ops)
+    own_end, ended, is_followed = _find_last_ends(steps, ops, first)
+    device = steps.device
+    follows = np.append(False, device[1:] == device[:-1])[: len(device)]
+    following_number = np.append(steps.number[1:], NEVER)[: len(device)]
+    is_followed &= (following_number == NEVER) | (following_number == steps.number + 1)
+    begin = np.where(steps.begin == NEVER, first, steps.begin)
+    start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
+    is_cut = ~follows & (start < first) & _is_delayed(first, device, ops)
+    start = running_maximum(device, np.where(is_cut, first, start))
+
+    is_closed = ~(steps.is_open | steps.is_capture)
+    own_end = np.maximum(own_end, np.where(is_closed, steps.end, NEVER))
+    is_last = np.append(~follows[1:], True)[: len(device)]
+    following = np.where(is_last, -NEVER, np.roll(start, -1))
+    end = np.where(is_followed & ~is_last, following, np.minimum(own_end, following))
+    return StepEdges(start=start, end=np.maximum(end, start), is_cut=is_cut)
+
+
+def _find_first(steps: StepHosts, ops: StepOps) -> Int64s:
+    """Find the start of the first operation of each step: a kernel, or a copy or set launched in the step before it."""
+    others = np.flatnonzero(~(ops.is_kernel | ops.is_communication | ops.is_aside))
+    others = others[np.argsort(ops.start[others], kind="stable")]
+    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
+    begin = np.append(steps.begin, NEVER)[at]
+    is_inside = (begin != NEVER) & (ops.launch[others] >= begin)
+    first = steps.first.copy()
+    np.minimum.at(first, at[is_inside], ops.start[others[is_inside]])
+    return first
+
+
+def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """Find the last operation of each step that ends before the first operation of the next step.
+
+    Operations are of the step in whose range they are launched; those launched after its range are of none.
+
+    Returns:
+        End of the last operation of each step; end of the last operation launched until the next step; mask of steps
+        after which nothing is launched until the next step.
+    """
+    own_end, end = steps.first.copy(), steps.first.copy()
+    is_followed = np.ones(len(end), dtype=np.bool_)
+    for device in list_distinct(steps.device).tolist():
+        own = np.flatnonzero(steps.device == device)
+        mine = ops.select(np.flatnonzero(ops.device == device))
+        begin = np.maximum.accumulate(np.where(steps.begin[own] == NEVER, first[own], steps.begin[own]))
+        at = np.maximum(np.searchsorted(begin, mine.launch, side="right") - 1, 0)
+        has_end = steps.has_end[own] & (steps.end[own] != NEVER)
+        is_inside = ~has_end[at] | (mine.launch <= steps.end[own][at])
+        is_followed[own[at[~is_inside]]] = False
+        counts = ~mine.is_aside & (mine.is_kernel | ~steps.is_capture[own[-1]])
+        counts |= not ops.is_kernel.any()
+        # an operation that outlasts the first one of the next step counts before the first step that it does not outlast
+        passed = np.searchsorted(first[own], mine.end) - 1
+        np.maximum.at(end, own[np.maximum(at, passed)[counts]], mine.end[counts])
+        counts &= is_inside & (passed <= at)
+        np.maximum.at(own_end, own[at[counts]], mine.end[counts])
+    return own_end, end, is_followed
+
+
+def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
+    """Return the mask of first operations that start late after their launch, and not after a recorded operation."""
+    order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
+    order = order[np.argsort(ops.start[order], kind="stable")]
+    if not len(order):
+        return np.zeros(len(first), dtype=np.bool_)
+    at = order[find_first(device, first, ops.device[order], ops.start[order])]
+    is_late = first - ops.launched[at] > _LATE_NS
+    for number in list_distinct(device[is_late]).tolist():
+        own = np.flatnonzero(is_late & (device == number))
+        ended = np.sort(ops.end[ops.device == number])
+        before = np.searchsorted(ended, first[own] - _LATE_NS)
+        until = np.searchsorted(ended, first[own], side="right")
+        is_late[own] = before == until
+    return is_late
+
+
+_LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
+
+
+def mark_unfinished_steps(steps: StepHosts, process: Int64s, ops: LaunchedOps) -> Bools:
+    """Mark the steps at the end of each device's capture that launched kernels without a record.
+
+    Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked unless all later
+    steps are. Of a process with several devices, it is not known where such a kernel would have run: it counts for all.
+
+    Args:
+        steps: Steps, by device and time.
+        process: Process of each step.
+        ops: Operations of the report.
+    """
+    is_unfinished = ops.calls.contain(_LAUNCH)
+    is_unfinished[ops.launches["call_row"].to_numpy()] = False
+    rows = np.flatnonzero(is_unfinished)
+    mark = np.zeros(len(process), dtype=np.bool_)
+    if not len(rows):
+        return mark
+    of_call, called = (ops.api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
+    begin, end = steps.begin, steps.end
+    has_end = steps.has_end & (end != NEVER)
+    for number in list_distinct(steps.device).tolist():
+        own = np.flatnonzero(steps.device == number)
+        mine = called[of_call == process[own[0]]]
+        at = np.searchsorted(np.maximum.accumulate(begin[own]), mine, side="right") - 1
+        mine, at = mine[at >= 0], at[at >= 0]
+        is_inside = ~has_end[own[at]] | (mine <= end[own[at]])
+        has_any = np.bincount(at[is_inside], minlength=len(own)) > 0
+        mark[own] = np.logical_and.accumulate(has_any[::-1])[::-1]
+    return mark
+
 
 _IS_COMPUTE = mark_categories(JOB_KIND, COMPUTE_KINDS)
 _IS_OUTSIDE = mark_categories(JOB_KIND, ("data", "other"))

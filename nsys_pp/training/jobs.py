@@ -7,17 +7,31 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather_rows, list_distinct, numbers, pick, set_column
-from nsys_pp.arrays.search import find_last, find_rows
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    gather,
+    gather_rows,
+    has_value,
+    index_rows,
+    is_among,
+    list_distinct,
+    mark_categories,
+    numbers,
+    pick,
+    set_column,
+)
+from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.names import as_texts
+from nsys_pp.arrays.search import find_last, find_rows, number_rows
 from nsys_pp.arrays.segments import expand_windows
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import conform, conform_part
 from nsys_pp.frames.report import MOST_EARLY_NS
-from nsys_pp.frames.training import JOBS
-from nsys_pp.training.report.devices import list_devices, number_devices
-from nsys_pp.training.report.launched_ops import LaunchedOps
-from nsys_pp.training.report.vocabulary import NAMED_JOBS
+from nsys_pp.frames.training import JOB_KIND, JOB_RANGES, JOBS, MESSAGE_KINDS, SCHEDULED_KINDS
+from nsys_pp.training.launched import LaunchedOps, list_devices, number_devices
+from nsys_pp.training.names import NAMED_JOBS, find_parents
 
 THREADED_KINDS = ("backward", "forward_backward", "weight_gradient")
 """Kinds of jobs with work on several threads, as in PyTorch's autograd."""
@@ -202,3 +216,180 @@ def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tu
     """List all pairs of rows and others with the same value; the values of the others ascend."""
     first, last = (np.searchsorted(of_others, values, side=side) for side in ("left", "right"))
     return np.repeat(rows, last - first), others[expand_windows(first, last)]
+
+
+def list_job_ranges(jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the ranges of `JOBS` that have operations: `JOB_RANGES`."""
+    range_id = numbers(jobs["range_id"])
+    rows = np.flatnonzero((range_id != NEVER) & has_value(jobs["start_ns"]))
+    _, first = np.unique(range_id[rows], return_index=True)
+    return index_rows(jobs[JOB_RANGES.names()], rows[first])
+
+
+_IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
+_LEAST_SHARE = 0.5  # of the steps, that contain a name
+_MOST_PER_STEP = 64  # more ranges in a step are operators, not phases
+_NUMBER = r"[0-9]+"
+
+
+def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Find the phases of steps: ranges of the step's thread directly inside it, with a name that most steps have.
+
+    Numbers in names do not distinguish them. If each step has a single phase, its own phases follow instead.
+
+    Args:
+        ranges: `RANGES`.
+        step_ranges: `NAMED_STEPS`.
+        named_jobs: `NAMED_JOBS`.
+
+    Returns:
+        `NAMED_JOBS` of kind "other", by range_id, without the ranges of `named_jobs`. Empty if a range is a forward or a
+        backward, without steps, and for steps that contain more ranges than phases would be.
+    """
+    nothing = NAMED_JOBS.to_frame()
+    if step_ranges.is_empty() or _IS_SCHEDULED[numbers(named_jobs["kind"])].any():
+        return nothing
+    threads = step_ranges["thread_key"].unique()
+    own = ranges.filter(pl.col("thread_key").is_in(threads.implode()), pl.col("end_thread_key").is_null())
+    range_id = own["range_id"].to_numpy()
+    is_around = np.isin(range_id, step_ranges["range_id"].to_numpy())
+    if not is_around.any():
+        return nothing
+    parent = find_parents(own, np.ones(len(own), dtype=np.bool_))
+    is_phase = _list_inside(own, parent, is_around)
+    if is_phase.sum() <= is_around.sum() and (inner := _list_inside(own, parent, is_phase)).any():
+        is_phase = inner
+    phases = own[np.flatnonzero(is_phase & ~np.isin(range_id, named_jobs["range_id"].to_numpy()))]
+    return conform_part(phases.with_columns(kind=pl.lit("other")), NAMED_JOBS)
+
+
+def _list_inside(ranges: pl.DataFrame, parent: Int64s, is_around: Bools) -> Bools:
+    """Return the mask of the ranges directly inside some ranges, of names that most of these contain."""
+    inside = np.flatnonzero((parent >= 0) & is_around[parent])
+    around = parent[inside]
+    is_phase = np.zeros(len(ranges), dtype=np.bool_)
+    if len(inside) == 0 or len(inside) > _MOST_PER_STEP * is_around.sum():
+        return is_phase
+    folded = as_texts(ranges["name"][inside]).str.replace_all(_NUMBER, "0")
+    counts = pl.DataFrame({"name": folded, "around": around}).with_columns(
+        share=pl.col("around").n_unique().over("name") / int(is_around.sum())
+    )
+    is_phase[inside] = (counts["share"] >= _LEAST_SHARE).to_numpy()
+    return is_phase
+
+
+def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the gaps between the ranges of messages on each thread.
+
+    Args:
+        named_jobs: `NAMED_JOBS`.
+
+    Returns:
+        `NAMED_JOBS` of kind "other", by thread and start, with ids of their own. Empty if a range is a forward or a
+        backward.
+    """
+    if is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
+        return NAMED_JOBS.to_frame()
+    messages = named_jobs.filter(pl.col("kind").is_in(MESSAGE_KINDS), pl.col("end_thread_key").is_null())
+    if messages.is_empty():
+        return NAMED_JOBS.to_frame()
+    gaps = (
+        messages.sort("thread_key", "start_ns")
+        .select(
+            "process_key",
+            "thread_key",
+            start_ns=pl.col("end_ns").shift(1).over("thread_key"),
+            end_ns="start_ns",
+        )
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
+    first_id = int(named_jobs["range_id"].to_numpy().max()) + 1
+    return conform_part(
+        gaps.with_columns(
+            range_id=first_id + pl.int_range(pl.len(), dtype=pl.Int64),
+            kind=pl.lit("other"),
+            is_open=pl.lit(value=False),
+        ),
+        NAMED_JOBS,
+    )
+
+
+def find_gap_jobs(
+    named_jobs: pl.DataFrame, halves: pl.DataFrame, gaps: pl.DataFrame, compute: pl.DataFrame
+) -> pl.DataFrame:
+    """Find the gaps that are jobs: they compute, and messages of one direction are sent before the next such gap.
+
+    Args:
+        named_jobs: `NAMED_JOBS`.
+        halves: `HALVES`, for the direction of sends that also receive.
+        gaps: From `list_gaps`.
+        compute: `COMPUTED` of them.
+
+    Returns:
+        `NAMED_JOBS` of kinds "forward" and "backward". Empty if the direction of a send is unknown, if a gap is
+        followed by sends of both directions, or if a thread has not as many forwards as backwards: then some jobs have
+        no range of a send.
+    """
+    computes = gaps.join(compute.select("range_id").unique(), on="range_id", how="semi")
+    if computes.is_empty():
+        return NAMED_JOBS.to_frame()
+    sends = (
+        named_jobs.filter(pl.col("kind").is_in(("send", "send_receive")))
+        .join(halves.select("name", "send_direction"), on="name", how="left")
+        .select("thread_key", "start_ns", sent=pl.coalesce("send_direction", "direction"))
+        .sort("start_ns")
+    )
+    if sends["sent"].has_nulls():
+        return NAMED_JOBS.to_frame()
+    after = sends.join_asof(
+        computes.sort("end_ns").select("thread_key", "range_id", "end_ns"),
+        left_on="start_ns", right_on="end_ns", by="thread_key", strategy="backward", check_sortedness=False,
+    )  # fmt: skip
+    directions = after.drop_nulls("range_id").group_by("range_id").agg(pl.col("sent").unique())
+    if (directions["sent"].list.len() > 1).any():
+        return NAMED_JOBS.to_frame()
+    jobs = computes.join(directions.with_columns(pl.col("sent").list.first()), on="range_id").with_columns(
+        kind=pl.col("sent").cast(pl.String)
+    )
+    forwards = pl.col("kind") == "forward"
+    balance = jobs.group_by("thread_key").agg(forwards.sum().alias("forwards"), total=pl.len())
+    if (2 * balance["forwards"] != balance["total"]).any():
+        return NAMED_JOBS.to_frame()
+    return conform_part(jobs.with_columns(direction=None), NAMED_JOBS).sort("range_id")
+
+
+def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
+    """Find the kind of the innermost job around the launch of each operation.
+
+    Jobs on the thread of the launch come first; launches outside these belong to a job of `THREADED_KINDS` on another thread of the
+    process, as backwards run on threads of their own.
+
+    Args:
+        ops: Operations of the report.
+        jobs: `JOBS` of the same report.
+
+    Returns:
+        `JOB_KIND` per operation, in order; null without a known launch, and outside all jobs.
+    """
+    time, thread = ops.launch, ops.thread
+    if jobs.is_empty():
+        return pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(time))
+    jobs = jobs[["process_key", "thread_key", "host_start_ns", "host_end_ns", "kind"]]
+    jobs = index_rows(jobs, number_rows(jobs.get_columns())[0])
+    job = np.full(len(time), -1)
+    has_call = ops.call >= 0
+    job[has_call] = _find_jobs(
+        thread[has_call], time[has_call], jobs, "thread_key", np.ones(len(jobs), np.bool_)
+    )
+    is_outside = has_call & (job < 0)
+    process, is_threaded = numbers(ops.gpu_ops["process_key"]), is_among(jobs["kind"], THREADED_KINDS)
+    job[is_outside] = _find_jobs(process[is_outside], time[is_outside], jobs, "process_key", is_threaded)
+    return gather(jobs["kind"], job).alias("job_kind")
+
+
+def _find_jobs(owner: Int64s, time: Int64s, jobs: pl.DataFrame, key: str, is_chosen: Bools) -> Int64s:
+    """Find the innermost of the chosen jobs with the same owner around each time; -1 without one."""
+    rows = np.flatnonzero(is_chosen)
+    of, start, end = (numbers(jobs[name])[rows] for name in (key, "host_start_ns", "host_end_ns"))
+    at = find_innermost(owner, time, interval_owner=of, start=start, end=end)
+    return np.append(rows, -1)[at]

@@ -1,1 +1,0 @@
-"""Training frames of one report: jobs, steps, messages, compute segments and kernel aggregates."""

@@ -1,0 +1,915 @@
+"""Operations of a report as arrays, for the search of their holders."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, list_distinct, numbers, pack, pick
+from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
+from nsys_pp.arrays.launch_calls import gather_calls
+from nsys_pp.arrays.nearest import find_launched
+from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.records import select_rows
+from nsys_pp.arrays.search import find_first, find_last, find_pairs
+from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.series import build_column
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.columns import build_frame
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.report import OVERHEAD_SUMS, WAITING_CALL
+from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
+from nsys_pp.training.kernels import Segments
+from nsys_pp.training.launched import LaunchedOps, number_devices, repeat_devices
+
+_RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
+_NAME = r"(?i)send_?recv"
+MESSAGE, COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
+COPY = len(NEED.categories)  # kind of copies and sets
+ASIDE = COPY + 1  # kind of kernels on other than main streams
+_TRIES = 4  # operations that ended earlier to try, where the last one was launched too late
+
+
+class Operations(Struct, frozen=True, kw_only=True):
+    """All operations of a report, by row of `GPU_OPS`; `NEVER` stands for unknown times and threads."""
+
+    group: Int64s  # index of the device
+    process: Int64s
+    stream: Int64s  # equal for operations of one stream
+    start: Int64s
+    end: Int64s
+    call: Int64s  # row of the launching call in `API_CALLS`; -1 where unknown
+    launch: Int64s  # start of this call
+    launched: Int64s  # end of this call
+    thread: Int64s  # of this call
+    need: Int64s  # index of `NEED`, `COPY` or `ASIDE`; -1: a kernel of a main stream
+    is_on_main: Bools  # on a main stream
+    is_send: Bools  # messages that are only sent
+    by_end: Int64s  # rows in order of `end`
+
+
+def list_operations(ops: LaunchedOps, messages: pl.DataFrame) -> Operations:
+    """List the operations of a report.
+
+    Args:
+        ops: The operations.
+        messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
+    """
+    op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
+    is_message = ops.names.contain(_NAME)
+    is_message[op_id] = True
+    need = np.where(is_message, MESSAGE, COLLECTIVE)
+    need[ops.is_copy] = COPY
+    need[ops.is_compute] = np.where(ops.is_main[ops.is_compute], -1, ASIDE)
+    only_sends = np.zeros(len(need), dtype=np.bool_)
+    only_sends[op_id[is_send]] = True
+    only_sends[op_id[~is_send]] = False
+    return Operations(
+        group=ops.device,
+        process=numbers(ops.gpu_ops["process_key"]),
+        stream=ops.stream,
+        start=ops.start,
+        end=ops.end,
+        call=ops.call,
+        launch=ops.launch,
+        launched=ops.launched,
+        thread=ops.thread,
+        need=need,
+        is_on_main=ops.is_main,
+        is_send=only_sends,
+        by_end=np.argsort(ops.end, kind="stable"),
+    )
+
+
+def find_last_ended(
+    group: Int64s,
+    time: Int64s,
+    ops: Operations,
+    among: Bools,
+    key: Int64s,
+    *,
+    launched_by: Int64s,
+) -> Int64s:
+    """Find the last operation of a group that ended at or before each time.
+
+    Args:
+        group: Group of each time.
+        time: Times to search for.
+        ops: Operations.
+        among: Mask of the operations to choose from.
+        key: Group of each operation.
+        launched_by: Latest launch of the operation, for each time; operations launched later do not count.
+
+    Returns:
+        Row of the operation; -1 without one among the last `_TRIES` that ended.
+    """
+    rows = ops.by_end[among[ops.by_end]]
+    events = (key[rows], ops.end[rows], ops.launch[rows])
+    found = find_launched((group, time, launched_by), events, tries=_TRIES)
+    if found is None:
+        return _find_last_ended(group, time, ops, rows, key, launched_by)
+    return pick(rows, found, -1)
+
+
+def _find_last_ended(
+    group: Int64s, time: Int64s, ops: Operations, among: Int64s, key: Int64s, launched_by: Int64s
+) -> Int64s:
+    """Find the operations as above, among some rows, which are in order of their ends."""
+    among = among[order_rows(_number(key[among]), ops.end[among])]
+    at = find_last(group, time, key[among], ops.end[among])
+    found = np.full(len(group), -1)
+    rows = np.append(among, -1)
+    for _ in range(_TRIES):
+        row = rows[at]
+        is_open = (at >= 0) & (found < 0)
+        is_open[is_open] &= key[row[is_open]] == group[is_open]
+        is_early = is_open.copy()
+        is_early[is_open] &= ops.launch[row[is_open]] <= launched_by[is_open]
+        found[is_early] = row[is_early]
+        at = np.maximum(at - 1, -1)
+    return found
+
+
+def _number(key: Int64s) -> Int64s:
+    """Number the keys from 0; indices stay as they are."""
+    if not len(key) or (key.min() >= 0 and key.max() <= len(key)):
+        return key
+    return np.unique(key, return_inverse=True)[1].astype(np.int64, copy=False)
+
+
+STREAM_WAIT = "StreamWaitEvent"
+_RECORD = "EventRecord"
+
+
+class EventWaits(Struct, frozen=True, kw_only=True):
+    """Recorded waits.
+
+    Attributes:
+        need: Row of the operation that the stream of each operation waited for before it; -1 without one.
+        is_unknown: Mask of the operations before which their stream waited for an event whose record is unknown.
+        has_waits: The streams of calls that make a stream wait are recorded.
+        sync_calls: Rows of `API_CALLS`: synchronising calls for a single stream, or an event whose record is known.
+        sync_needs: Row of the operation that each of them waited for; -1 without one.
+    """
+
+    need: Int64s
+    is_unknown: Bools
+    has_waits: bool
+    sync_calls: Int64s
+    sync_needs: Int64s
+
+
+class _Recorded(Struct, frozen=True, kw_only=True):
+    """Columns of `STREAM_CALLS`."""
+
+    process: Int64s
+    correlation_id: Int64s
+    stream: Int64s  # number of the stream, as `_Launched.stream`
+    event: Int64s  # equal for one event
+    has_stream: Bools
+    has_event: Bools
+
+
+class _Calls(Struct, frozen=True, kw_only=True):
+    """Calls with a recorded stream or event."""
+
+    call: Int64s  # row of `API_CALLS`
+    time: Int64s  # its start
+    stream: Int64s  # as `_Launched.stream`
+    event: Int64s  # equal for one event
+    has_stream: Bools
+    has_event: Bools
+
+
+class _Launched(Struct, frozen=True, kw_only=True):
+    """Operations by launch."""
+
+    row: Int64s
+    stream: Int64s
+    launch: Int64s
+
+    def find_last(self, stream: Int64s, time: Int64s) -> Int64s:
+        """Find the last operation launched on a stream before each time; -1 without one."""
+        return pick(self.row, find_last(stream, time, self.stream, self.launch, is_before=True), -1)
+
+    def find_first(self, stream: Int64s, time: Int64s) -> Int64s:
+        """Find the first operation launched on a stream at or after each time; -1 without one."""
+        return pick(self.row, find_first(stream, time, self.stream, self.launch), -1)
+
+
+def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventWaits:
+    """Find the operations that streams and synchronising calls waited for, from recorded streams and events.
+
+    Args:
+        ops: Operations of the report.
+        launched_ops: The same.
+        stream_calls: `STREAM_CALLS`.
+    """
+    count = len(ops.start)
+    if stream_calls.is_empty():
+        return _find_none(count)
+    recorded, of_op = _list_recorded(stream_calls, launched_ops)
+    by_launch = np.argsort(ops.launch, kind="stable")
+    launched = _Launched(row=by_launch, stream=of_op[by_launch], launch=ops.launch[by_launch])
+    is_record = stream_calls["is_record"].to_numpy()
+    records = _find_calls(recorded, np.flatnonzero(is_record), launched_ops, _RECORD)
+    others = np.flatnonzero(~is_record)
+    waits = _find_calls(recorded, others, launched_ops, STREAM_WAIT)
+    syncs = _find_calls(recorded, others, launched_ops, WAITING_CALL)
+
+    awaited, is_resolved = _find_recorded(waits, records, launched)
+    gated = launched.find_first(waits.stream, waits.time)
+    gated[~waits.has_stream] = -1
+    need = np.full(count + 1, -1)
+    known = np.flatnonzero((gated >= 0) & (awaited >= 0))
+    known = known[np.argsort(ops.end[awaited[known]], kind="stable")]  # the last assignment stays
+    need[gated[known]] = awaited[known]
+    is_unknown = np.zeros(count + 1, dtype=np.bool_)
+    is_unknown[gated[~is_resolved]] = True
+
+    by_event, has_record = _find_recorded(syncs, records, launched)
+    by_stream = launched.find_last(syncs.stream, syncs.time)
+    is_single = np.where(syncs.has_event, has_record, syncs.has_stream)
+    return EventWaits(
+        need=need[:-1],
+        is_unknown=is_unknown[:-1],
+        has_waits=bool(waits.has_stream.any()),
+        sync_calls=syncs.call[is_single],
+        sync_needs=np.where(syncs.has_event, by_event, by_stream)[is_single],
+    )
+
+
+def _find_none(count: int) -> EventWaits:
+    """Return the waits of a report without recorded streams and events."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return EventWaits(
+        need=np.full(count, -1),
+        is_unknown=np.zeros(count, dtype=np.bool_),
+        has_waits=False,
+        sync_calls=nothing,
+        sync_needs=nothing,
+    )
+
+
+def _list_recorded(stream_calls: pl.DataFrame, ops: LaunchedOps) -> tuple[_Recorded, Int64s]:
+    """List the columns of `STREAM_CALLS`; also return the number of each operation's stream."""
+    process, context, stream, event = (
+        numbers(stream_calls[name]) for name in ("process_key", "context_id", "stream_id", "event_id")
+    )
+    of_ops = (numbers(ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
+    both = pack(*(np.append(*pair) for pair in zip((process, context, stream), of_ops, strict=True)))
+    recorded = _Recorded(
+        process=process,
+        correlation_id=numbers(stream_calls["correlation_id"]),
+        stream=both[: len(process)],
+        event=pack(process, event),
+        has_stream=stream != NEVER,
+        has_event=event != NEVER,
+    )
+    return recorded, both[len(process) :]
+
+
+def _find_calls(recorded: _Recorded, rows: Int64s, launched_ops: LaunchedOps, pattern: str) -> _Calls:
+    """Find the calls of some rows of `STREAM_CALLS` whose name contains a pattern, by time."""
+    api_calls = launched_ops.api_calls
+    named = launched_ops.calls.list_rows(pattern) if len(rows) else rows
+    process, correlation_id = (numbers(api_calls[name])[named] for name in ("process_key", "correlation_id"))
+    at = find_pairs(process, correlation_id, recorded.process[rows], recorded.correlation_id[rows])
+    rows, call = rows[at >= 0], named[at[at >= 0]]
+    time = numbers(api_calls["start_ns"])[call]
+    order = np.argsort(time, kind="stable")
+    rows = rows[order]
+    return _Calls(
+        call=call[order],
+        time=time[order],
+        stream=recorded.stream[rows],
+        event=recorded.event[rows],
+        has_stream=recorded.has_stream[rows],
+        has_event=recorded.has_event[rows],
+    )
+
+
+def _find_recorded(waits: _Calls, records: _Calls, launched: _Launched) -> tuple[Int64s, Bools]:
+    """Find the last operation before the last record of each event, and the mask of waits with such a record."""
+    record = find_last(waits.event, waits.time, records.event, records.time)
+    record[~waits.has_event] = -1
+    is_resolved = record >= 0
+    awaited = np.full(len(record), -1)
+    awaited[is_resolved] = launched.find_last(
+        records.stream[record[is_resolved]], records.time[record[is_resolved]]
+    )
+    return awaited, is_resolved
+
+
+_RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
+_DEVICE = r"(?:Device|Ctx|Context)Synchronize"
+
+
+class _Syncs(Struct, frozen=True, kw_only=True):
+    """Calls that waited until the end of a known operation, by thread and return."""
+
+    thread: Int64s
+    process: Int64s
+    begin: Int64s
+    returned: Int64s
+    need: Int64s  # row of the operation
+
+    def select(self, rows: Int64s) -> _Syncs:
+        return _Syncs(
+            thread=self.thread[rows],
+            process=self.process[rows],
+            begin=self.begin[rows],
+            returned=self.returned[rows],
+            need=self.need[rows],
+        )
+
+
+def find_host_needs(
+    rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, events: EventWaits
+) -> Int64s:
+    """Find the operation that the host waited for before it launched each of some operations.
+
+    The calls of the launching thread before the launch count, and those of other threads that it waited for: it makes no
+    calls while such a call waits, and from its next call to the launch the other thread makes none. PyTorch's main
+    thread launches the backward like this, on the thread of autograd.
+
+    Args:
+        rows: Rows of the operations in `GPU_OPS`.
+        ops: All operations.
+        launched_ops: The same.
+        events: Recorded waits.
+
+    Returns:
+        Row of the operation that ended last among those waited for; -1 without one. Of those of other threads, an operation of
+        the same device counts before others.
+    """
+    syncs = _list_syncs(ops, events, launched_ops)
+    if not len(syncs.thread):
+        return np.full(len(rows), -1)
+    thread, launch, process = ops.thread[rows], ops.launch[rows], ops.process[rows]
+    own = find_last(thread, launch, syncs.thread, syncs.returned)
+    own[launch == NEVER] = -1
+    need = pick(_keep_latest(syncs, ops).need, own, -1)
+    launching = ops.thread[ops.need != COPY]  # threads that only copy do not train
+    others = [
+        thread_key
+        for thread_key in list_distinct(syncs.thread)
+        if (thread != thread_key).any() and (launching == thread_key).any()
+    ]
+    if not others:
+        return need
+    api_calls = launched_ops.api_calls
+    calls = np.argsort(numbers(api_calls["start_ns"]), kind="stable")
+    of_call, start, end = (numbers(api_calls[name])[calls] for name in ("thread_key", "start_ns", "end_ns"))
+    of_any, of_device = np.full((2, len(rows)), -1)
+    for other in others:
+        theirs = syncs.select(np.flatnonzero(syncs.thread == other))
+        at = find_last(process, launch, theirs.process, theirs.returned)
+        at[(thread == other) | (launch == NEVER)] = -1
+        until = np.append(theirs.returned, NEVER)[at]
+        before = find_last(thread, until, of_call, start)
+        is_silent = np.append(end, NEVER)[before] <= np.append(theirs.begin, NEVER)[at]
+        woken = np.append(start, -NEVER)[find_first(thread, until, of_call, start)]
+        further = np.append(start, -NEVER)[find_first(np.full_like(woken, other), woken, of_call, start)]
+        is_awaited = (at >= 0) & is_silent & (further > launch)
+        row = np.where(is_awaited, np.append(theirs.need, -1)[at], -1)
+        of_any = _keep_last(of_any, row, ops)
+        of_device = _keep_last(of_device, np.where(pick(ops.group, row, -1) == ops.group[rows], row, -1), ops)
+    # in a process with several GPUs, the threads of all of them wait at the same time
+    return _keep_last(need, np.where(of_device >= 0, of_device, of_any), ops)
+
+
+def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
+    """List the synchronising calls with the operations that they waited for.
+
+    A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event, where it is
+    recorded, else for the last operation other than compute that ended while they waited: they return soon
+    after it, unless they wait for the whole device. Calls rarely wait for sends.
+    """
+    api_calls, calls = launched_ops.api_calls, launched_ops.calls.list_rows(WAITING_CALL)
+    thread, process, begin, returned = (
+        numbers(api_calls[name])[calls] for name in ("thread_key", "process_key", "start_ns", "end_ns")
+    )
+    if not len(calls):
+        return _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=calls)
+    of_call = np.full(len(api_calls) + 1, -1)
+    of_call[ops.call] = np.arange(len(ops.call))
+    need = of_call[calls]
+    recorded = np.full(len(api_calls), -1)
+    recorded[events.sync_calls] = np.arange(len(events.sync_calls))
+    is_recorded = recorded[calls] >= 0
+    need = np.where(is_recorded, pick(events.sync_needs, recorded[calls], -1), need)
+
+    is_guess = ~is_recorded & (need < 0)
+    guess = np.full(len(calls), -1)
+    for among in (ops.is_send & (ops.need >= 0), ~ops.is_send & (ops.need >= 0)) if is_guess.any() else ():
+        found = find_last_ended(process, returned, ops, among, ops.process, launched_by=begin)
+        guess = np.where(_end(found, ops) > begin, found, guess)
+    is_soon = launched_ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
+    need = np.where(is_guess & is_soon, guess, need)
+    is_possible = (_end(need, ops) > begin) & (_end(need, ops) <= returned)
+    syncs = _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=need)
+    rows = np.flatnonzero(is_possible)
+    return syncs.select(rows[np.lexsort((returned[rows], thread[rows]))])
+
+
+def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
+    """Replace each call by the call until it, on its thread, that waited for the operation that ended last."""
+    segment = np.cumsum(np.diff(syncs.thread, prepend=syncs.thread[:1]) != 0)
+    end = ops.end[syncs.need]
+    is_new = running_maximum(segment, end) == end
+    latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
+    return syncs.select(latest)
+
+
+def _keep_last(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
+    """Return the operation of each two that ends later, the first one if both end at once."""
+    return np.where(_end(other, ops) > _end(row, ops), other, row)
+
+
+def _end(row: Int64s, ops: Operations) -> Int64s:
+    """Return the ends of operations; `NEVER` where the row is -1."""
+    return pick(ops.end, row, NEVER)
+
+
+_STREAM_NS = 3_000  # an operation that waits for its stream starts this soon after the operation before it
+_AT_ONCE_NS = (
+    10_000  # an operation that waits on its device starts this soon after the operation it waits for
+)
+_LAUNCH_NS = 4_000  # least time from the start of a launching call to the start of the operation
+_LATE_NS = 50_000  # an operation that starts later than this after its holder is not explained by it
+
+
+class Holders(Struct, frozen=True, kw_only=True):
+    """Holders of some operations.
+
+    Attributes:
+        op: Row of the operation that held each one, or that the host waited for before the launch; -1 without one.
+        since: Time from which nothing known held the operation; its start, if it is explained.
+    """
+
+    op: Int64s
+    since: Int64s
+
+
+def find_holders(rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, events: EventWaits) -> Holders:
+    """Find the holders of some operations.
+
+    Args:
+        rows: Rows of the operations in `GPU_OPS`.
+        ops: All operations.
+        launched_ops: The same.
+        events: Recorded waits.
+
+    Returns:
+        Holders, which ended at or before the start of the operation and started earlier.
+    """
+    start, launch = ops.start[rows], ops.launch[rows]
+    on_device = _find_on_device(rows, ops, events, launched_ops)
+    device_end = _end(on_device, ops)
+    is_late = (launch != NEVER) & (launch + _LAUNCH_NS >= device_end)
+    awaited = find_host_needs(rows, ops, launched_ops, events=events)
+    op = np.where(is_late, awaited, on_device)
+    is_earlier = (op >= 0) & (ops.start[op] < start) & (_end(op, ops) <= start)
+    since = np.where(is_late, ops.launched[rows], device_end)
+    return Holders(
+        op=np.where(is_earlier, op, -1),
+        since=np.where(start - since > _LATE_NS, np.minimum(since, start), start),
+    )
+
+
+def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Int64s:
+    """Find the last operation that each operation waited for on its device; -1 without one."""
+    start, launch = ops.start[rows], ops.launch[rows]
+    launched_by = np.where(launch == NEVER, start, launch)
+    found = _find_on_stream(rows, ops)
+    by_event = events.need[rows]
+    if (by_event >= 0).any():
+        by_event[_end(by_event, ops) > start] = -1
+        found = _later(found, by_event, ops)
+
+    group = ops.group[rows]
+
+    def last_ended(among: Bools) -> Int64s:
+        return find_last_ended(group, start, ops, among, ops.group, launched_by=launched_by)
+
+    is_other = ops.need >= 0
+    awaited, sent, computed = (
+        last_ended(among) for among in (is_other & ~ops.is_send, is_other & ops.is_send, ~is_other)
+    )
+    awaits = _await_unknown(rows, ops, events, launched_ops)
+    is_ready = awaits | (start - launch > _AT_ONCE_NS)  # else it may start so late because of its launch
+    right_before, right_end = np.full(len(rows), -1), np.full(len(rows), NEVER)
+    for guess in (sent, computed, awaited):  # rarely a send: any other operation replaces it
+        guess_end = _end(guess, ops)
+        is_held = (guess >= 0) & (start - guess_end <= _AT_ONCE_NS)
+        is_held &= (launch == NEVER) | (is_ready & (launch + _LAUNCH_NS <= guess_end))
+        if not is_held.any():
+            continue
+        is_held &= (guess_end > right_end) | pick(ops.is_send, right_before, absent=False)
+        right_before, right_end = (
+            np.where(is_held, guess, right_before),
+            np.where(is_held, guess_end, right_end),
+        )
+    right_before[start - _end(found, ops) <= _STREAM_NS] = -1
+    found = _later(found, right_before, ops)
+    if not awaits.any():
+        return found
+    is_open = awaits & (start - np.maximum(_end(found, ops), launch) > _LATE_NS)
+    return _later(found, np.where(is_open, awaited, -1), ops)
+
+
+def _later(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
+    """Return the operation of each pair that ended later; -1 without any."""
+    return np.where(_end(other, ops) > _end(row, ops), other, row)
+
+
+def _find_on_stream(rows: Int64s, ops: Operations) -> Int64s:
+    """Find the last operation other than compute before each operation on its stream; -1 without one."""
+    start = ops.start[rows]
+    return find_last_ended(ops.stream[rows], start, ops, ops.need >= 0, ops.stream, launched_by=start)
+
+
+def _await_unknown(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Bools:
+    """Return the mask of operations whose stream waited for an event that is not recorded.
+
+    Without recorded streams, the stream of a call that waits for an event is that of the next launch on its thread.
+    """
+    if events.has_waits:
+        return events.is_unknown[rows]
+    api_calls, wait_calls = launched_ops.api_calls, launched_ops.calls.list_rows(STREAM_WAIT)
+    if not len(wait_calls):
+        return np.zeros(len(rows), dtype=np.bool_)
+    is_launch = np.zeros(len(api_calls), dtype=np.bool_)
+    is_launch[launched_ops.launches["call_row"].to_numpy()] = True
+    calls = np.concatenate([wait_calls, np.flatnonzero(is_launch)])
+    thread, time = (gather_calls(api_calls[name], calls) for name in ("thread_key", "start_ns"))
+    order = np.argsort(time, kind="stable")
+    before = find_last(ops.thread[rows], ops.launch[rows], thread[order], time[order], is_before=True)
+    return pick(order < len(wait_calls), before, absent=False)
+
+
+_CAUSES = pl.Series(CAUSES, dtype=CAUSE)
+_HOST, _UNKNOWN, _IDLE, _COPY = (CAUSES.index(cause) for cause in ("host", "unknown", "idle", "copy"))
+
+
+class _Gaps(Struct, frozen=True, kw_only=True):
+    """Gaps of steps between compute segments, which the chain of an operation explains."""
+
+    group: Int64s  # index of the device
+    step: Int64s
+    start: Int64s
+    end: Int64s
+    op: Int64s  # row of the next kernel of a main stream; in tails of the last operation of the step, -1 without one
+    is_tail: Bools  # after the last kernel of a main stream in the step
+
+
+class _Links(Struct, frozen=True, kw_only=True):
+    """Operations that hold gaps, by gap and end."""
+
+    gap: Int64s
+    op: Int64s
+
+
+def build_waits(
+    segments: Segments,
+    launched_ops: LaunchedOps,
+    *,
+    steps: pl.DataFrame,
+    stream_calls: pl.DataFrame,
+    messages: pl.DataFrame,
+) -> pl.DataFrame:
+    """Find the operations that hold the gaps between the compute segments of each step.
+
+    Args:
+        segments: Compute segments.
+        launched_ops: Operations of the report.
+        steps: `STEPS`.
+        stream_calls: `STREAM_CALLS`.
+        messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
+
+    Returns:
+        `WAITS`; empty without steps.
+    """
+    devices, ops = launched_ops.devices, list_operations(launched_ops, messages)
+    gaps = _list_gaps(segments, steps, number_devices(steps, devices), ops)
+    is_held = ops.need >= 0
+    is_held[gaps.op[gaps.op >= 0]] = True
+    rows = np.flatnonzero(is_held)
+    events = find_event_waits(ops, launched_ops, stream_calls=stream_calls)
+    found = find_holders(rows, ops, launched_ops, events=events)
+    holder, since = np.full(len(ops.start) + 1, -1), np.full(len(ops.start) + 1, NEVER)
+    holder[rows], since[rows] = found.op, found.since
+    return _build_frame(gaps, _follow(gaps, holder, ops), since, ops, devices)
+
+
+def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Operations) -> _Gaps:
+    """List the gaps of each step: before each of its segments, and after the last one; `group`: of each step."""
+    order = np.lexsort((numbers(steps["start_ns"]), group))
+    group = group[order]
+    number, start, end = (numbers(steps[name])[order] for name in ("step", "start_ns", "end_ns"))
+    of_segment = find_last(segments.group, segments.start, group, start)
+    inside = np.flatnonzero((of_segment >= 0) & (segments.start < pick(end, of_segment, NEVER)))
+    step = of_segment[inside]
+    before = np.maximum(segments.previous_end[inside], start[step])
+
+    last = find_last(group, end, segments.group, segments.start, is_before=True)
+    latest = pick(running_maximum(segments.group, segments.end), last, NEVER)
+    after = np.minimum(np.maximum(latest, start), end)
+    gap_step = np.append(step, np.arange(len(group)))
+    gap_end = np.append(segments.start[inside], end)
+    mains = np.flatnonzero(ops.need < 0)
+    mains = mains[np.argsort(ops.start[mains], kind="stable")]
+    kernel = pick(mains, find_first(group[gap_step], gap_end, ops.group[mains], ops.start[mains]), -1)
+    is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
+    is_final = (ops.need == MESSAGE) | (ops.need == COLLECTIVE) | ((ops.need == COPY) & ops.is_on_main)
+    final = find_last_ended(group, end, ops, is_final, ops.group, launched_by=end)
+
+    gaps = _Gaps(
+        group=group[gap_step],
+        step=number[gap_step],
+        start=np.append(before, after),
+        end=gap_end,
+        op=np.where(is_tail, final[gap_step], kernel),
+        is_tail=is_tail,
+    )
+    kept = np.flatnonzero(gaps.start < gaps.end)
+    kept = kept[np.lexsort((gaps.start[kept], gaps.group[kept]))]
+    return select_rows(gaps, kept)
+
+
+def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
+    """Follow the chain of each gap back to its start.
+
+    Round k finds the operations at distances 2**k to 2**(k+1) - 1: there are as many rounds as bits in the length of
+    the longest chain.
+
+    Args:
+        gaps: Gaps.
+        holder: Row of the operation that held each one; -1 without one, and for row -1.
+        ops: Operations.
+    """
+
+    def select(gap: Int64s, op: Int64s) -> tuple[Int64s, Int64s]:
+        is_link = (op >= 0) & (pick(ops.end, op, NEVER) > gaps.start[gap])
+        is_link &= pick(ops.need, op, -1) >= 0
+        return gap[is_link], op[is_link]
+
+    first = np.where(gaps.is_tail, gaps.op, holder[gaps.op])
+    gap, op = select(np.arange(len(gaps.op)), first)
+    jump, found_count = holder, -1
+    while len(gap) != found_count:
+        found_count = len(gap)
+        further = select(gap, jump[op])
+        gap, op = np.append(gap, further[0]), np.append(op, further[1])
+        jump = jump[jump]
+    order = np.lexsort((ops.end[op], gap))
+    return _Links(gap=gap[order], op=op[order])
+
+
+def _build_frame(
+    gaps: _Gaps, links: _Links, since: Int64s, ops: Operations, devices: pl.DataFrame
+) -> pl.DataFrame:
+    """Cut each gap at the starts and ends of its links; a link may outlast the gap, or begin after it.
+
+    Args:
+        gaps: Gaps.
+        links: Their links.
+        since: Time from which nothing known held each operation; `NEVER` for row -1.
+        ops: Operations.
+        devices: Devices.
+    """
+    gap = np.append(links.gap, np.arange(len(gaps.op)))
+    op = np.append(links.op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
+    is_rest = op < 0
+    op_start, op_end = pick(ops.start, op, NEVER), pick(ops.end, op, NEVER)
+    order = np.lexsort((op_end, is_rest, gap))
+    gap, op, is_rest = gap[order], op[order], is_rest[order]
+    op_start, op_end = op_start[order], op_end[order]
+    end = np.where(is_rest, gaps.end[gap], np.minimum(op_end, gaps.end[gap]))
+    is_first = np.diff(gap, prepend=-1) != 0
+    begin = np.where(is_first, gaps.start[gap], np.roll(end, 1))
+    start = np.clip(np.where(is_rest, end, op_start), begin, end)
+
+    is_idle = is_rest & gaps.is_tail[gap]
+    unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
+    need = pick(ops.need, op, -1)
+    run = np.select([need == COPY, need == ASIDE], [_COPY, _HOST], -1)  # kernels aside run in no gap
+    parts = (
+        (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
+        (unexplained, start, np.full(len(gap), _UNKNOWN)),
+        (start, end, run),
+    )
+    columns = np.stack([np.concatenate(column) for column in zip(*parts, strict=True)])
+    part = np.repeat(np.arange(3), len(gap))
+    kept = np.flatnonzero(columns[0] < columns[1])
+    row = np.tile(np.arange(len(gap)), 3)[kept]
+    kept = kept[np.lexsort((part[kept], row))]
+    row = np.tile(np.arange(len(gap)), 3)[kept]
+    is_run = (part[kept] == 2) & (run[row] < 0)
+    frame = build_frame(
+        [
+            *repeat_devices(devices, gaps.group[gap[row]]),
+            as_numbers("step", gaps.step[gap[row]]),
+            build_column("start_ns", columns[0][kept]),
+            build_column("end_ns", columns[1][kept]),
+            gather(_CAUSES, columns[2][kept]).alias("cause"),
+            gather(NEED.categories, np.where(is_run, need[row], -1)).alias("need"),
+            as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),
+            as_numbers("need_start_ns", np.where(is_run, op_start[row], NEVER)),
+            as_numbers("need_end_ns", np.where(is_run, op_end[row], NEVER)),
+        ]
+    )
+    return conform(frame, WAITS)
+
+
+_INTERVAL = ("thread_key", "start_ns", "end_ns")
+
+
+def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps) -> pl.DataFrame:
+    """Cut the time in which nsys held the launching thread out of the waits with cause "host"; its cause is "profiler".
+
+    Args:
+        waits: `WAITS`.
+        overheads: `OVERHEADS`.
+        ops: Operations of the report.
+
+    Returns:
+        `WAITS`. Without overhead of the profiler the same.
+    """
+    if overheads.is_empty():
+        return waits
+    held = overheads.filter("is_of_profiler")
+    late = waits.filter(cause="host")
+    if held.is_empty() or late.is_empty():
+        return waits
+    thread = find_late_threads(late, ops)
+    start, end = numbers(late["start_ns"]), numbers(late["end_ns"])
+    found = intersect(thread, start, end, unite(*(numbers(held[name]) for name in _INTERVAL)))
+    if not len(found.row):
+        return waits
+    rest = subtract(start, end, found)
+    parts = [
+        waits.filter(pl.col("cause").ne_missing("host")),
+        late[np.setdiff1d(np.arange(len(late)), found.row)],
+        _replace(late[rest.row], rest.start, rest.end),
+        _replace(late[found.row], found.start, found.end).with_columns(cause=pl.lit("profiler", CAUSE)),
+    ]
+    return pl.concat(parts).sort("process_key", "device_id", "start_ns").pipe(conform, WAITS)
+
+
+def _replace(waits: pl.DataFrame, start: Int64s, end: Int64s) -> pl.DataFrame:
+    return waits.with_columns(pl.Series("start_ns", start), pl.Series("end_ns", end))
+
+
+def find_late_threads(waits: pl.DataFrame, ops: LaunchedOps) -> Int64s:
+    """Find the thread that launched the operation after each wait; `NEVER` without one.
+
+    Args:
+        waits: process_key, device_id, end_ns.
+        ops: Operations of the report.
+    """
+    order = np.argsort(ops.start, kind="stable")
+    group, end = number_devices(waits, ops.devices), numbers(waits["end_ns"])
+    at = find_first(group, end, ops.device[order], ops.start[order])
+    threads: Int64s = np.append(ops.thread, NEVER)[np.append(order, -1)[at]]
+    return threads
+
+
+_FLUSH = r"(?i)flush"  # of buffers that all threads of a process share
+_KEYS = ("process_key", "device_id")
+
+
+def sum_overheads(
+    overheads: pl.DataFrame,
+    steps: pl.DataFrame,
+    *,
+    waits: pl.DataFrame,
+    launched_ops: LaunchedOps,
+) -> pl.DataFrame:
+    """Sum the overhead of the threads that launch on each device, by step and name.
+
+    Args:
+        overheads: `OVERHEADS`.
+        steps: `STEPS`.
+        waits: `WAITS`, of which those with cause "host" are late launches.
+        launched_ops: Operations of the report.
+
+    Returns:
+        `OVERHEAD_SUMS`; times of one name at once on several threads count once. Empty without overhead, or without steps.
+    """
+    parts = [OVERHEAD_SUMS.to_frame()]
+    if overheads.is_empty():
+        return parts[0]
+    gpu_ops, api_calls, launches = launched_ops.gpu_ops, launched_ops.api_calls, launched_ops.launches
+    ops = gpu_ops.select(*_KEYS)[launches["op_id"].to_numpy()]
+    threads = api_calls["thread_key"].gather(launches["call_row"])
+    launching = ops.with_columns(threads.alias("thread_key")).unique(maintain_order=True)
+    for key, of_device in steps.partition_by(_KEYS, as_dict=True, maintain_order=True).items():
+        on_device = launching.filter(process_key=key[0], device_id=key[1])
+        own = overheads.join(on_device.select("thread_key"), on="thread_key", how="semi")
+        whole = own.filter("is_of_profiler").with_columns(name=pl.lit(None, pl.String))
+        sums = _sum_by_name(pl.concat([own.drop_nulls("name"), whole]), of_device)
+        late = waits.filter(process_key=key[0], device_id=key[1], cause="host")
+        late = late.with_columns(thread_key=find_late_threads(late, launched_ops))
+        sums.append(_sum_beside(late, overheads, of_device, api_calls))
+        device = {name: pl.lit(value, OVERHEAD_SUMS[name]) for name, value in zip(_KEYS, key, strict=True)}
+        parts += [part.with_columns(**device).pipe(conform, OVERHEAD_SUMS) for part in sums]
+    return pl.concat(parts)
+
+
+def _sum_by_name(overheads: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]:
+    """Sum the overhead of a device by name."""
+    keys = ["name", "is_of_profiler"]
+    return [
+        _measure(own, steps).with_columns(
+            name=pl.lit(name, pl.String), is_of_profiler=pl.lit(is_of_profiler), beside_ns=pl.lit(0, pl.Int64)
+        )
+        for (name, is_of_profiler), own in overheads.partition_by(
+            keys, as_dict=True, maintain_order=True
+        ).items()
+    ]
+
+
+def _sum_beside(
+    late: pl.DataFrame, overheads: pl.DataFrame, steps: pl.DataFrame, api_calls: pl.DataFrame
+) -> pl.DataFrame:
+    """Sum the flushes on other threads during late launches whose thread was inside a CUDA call, by name and step.
+
+    Args:
+        late: `WAITS` of a device with cause "host", with the late thread, which no overhead held.
+        overheads: `OVERHEADS`.
+        steps: `STEPS` of the device.
+        api_calls: `API_CALLS`.
+    """
+    flushes = overheads.filter(pl.col("name").str.contains(_FLUSH), "is_of_profiler")
+    if late.is_empty() or flushes.is_empty():
+        return OVERHEAD_SUMS.to_frame()
+    thread, start, end = (numbers(late[name]) for name in ("thread_key", "start_ns", "end_ns"))
+    calls = api_calls.join(late.select("thread_key"), on="thread_key", how="semi")
+    called = intersect(thread, start, end, _unite(calls, numbers(calls["thread_key"])))
+    parts = [OVERHEAD_SUMS.to_frame()]
+    lengths = steps.select("step", step_ns=pl.col("end_ns") - pl.col("start_ns"))
+    for (name,), own in flushes.partition_by("name", as_dict=True, maintain_order=True).items():
+        flushed = _unite(own, numbers(process_key(own["thread_key"])))
+        process = numbers(late["process_key"])[called.row]
+        beside = intersect(process, called.start, called.end, flushed)
+        parts.append(
+            late.select("step")[called.row[beside.row]]
+            .with_columns(beside_ns=pl.Series(beside.end - beside.start, dtype=pl.Int64))
+            .group_by("step")
+            .agg(pl.col("beside_ns").sum())
+            .sort("step")
+            .join(lengths, on="step", how="left")
+            .with_columns(
+                name=pl.lit(name, pl.String),
+                is_of_profiler=pl.lit(value=True),
+                time_ns=pl.lit(0, pl.Int64),
+                count=pl.lit(0, pl.Int64),
+                process_key=pl.lit(None, pl.Int64),
+                device_id=pl.lit(None, pl.Int32),
+            )
+            .pipe(conform, OVERHEAD_SUMS)
+        )
+    return pl.concat(parts)
+
+
+def _unite(frame: pl.DataFrame, owner: Int64s) -> Intervals:
+    return unite(owner, numbers(frame["start_ns"]), numbers(frame["end_ns"]))
+
+
+def _measure(overheads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Measure the union of overhead in each step, and outside: step, time_ns, count, step_ns; without steps with none."""
+    united = _unite(overheads, np.zeros(len(overheads), dtype=np.int64))
+    steps = steps.sort("start_ns")
+    since, until = numbers(steps["start_ns"]), numbers(steps["end_ns"])
+    inside = _cover(united, until) - _cover(united, since)
+    begins = np.sort(numbers(overheads["start_ns"]))
+    count = np.searchsorted(begins, until) - np.searchsorted(begins, since)
+    own = steps.select(
+        "step",
+        time_ns=pl.Series(inside, dtype=pl.Int64),
+        count=pl.Series(count, dtype=pl.Int64),
+        step_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    rest = pl.DataFrame(
+        {
+            "step": [None],
+            "time_ns": [int((united.end - united.start).sum()) - int(inside.sum())],
+            "count": [len(begins) - int(count.sum())],
+            "step_ns": [None],
+        },
+        schema=own.schema,
+    )
+    return pl.concat([own, rest]).filter(pl.col("time_ns") > 0)
+
+
+def _cover(united: Intervals, time: Int64s) -> Int64s:
+    """Return the time that disjoint intervals cover before each time."""
+    total = np.append(0, np.cumsum(united.end - united.start))
+    at = np.searchsorted(united.start, time, side="right")
+    last = np.append(united.end, 0)[at - 1]
+    last = np.where(at > 0, last, time)
+    return np.asarray(total[at] - np.maximum(last - time, 0))
