@@ -68,7 +68,6 @@ def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.Data
             is_numbered=pl.lit(True),
             name=pl.format("step_{}", "step"),
             source=pl.lit("range"),
-            confidence=None,
             reason=None,
             host_start_ns=pl.lit(None),
             host_end_ns=pl.lit(None),
