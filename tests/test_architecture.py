@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "nsys_pp"
 SIBLINGS = {"read", "model", "projection", "alignment", "training"}
-SHARED = {"errors", "units", "frames", "arrays", "compiled", "registry", "stages", "leftovers"}
+SHARED = {"errors", "units", "frames", "arrays", "compiled", "options", "progress", "registry", "leftovers"}
 NSYS_NAME = re.compile(
     r"CUPTI_ACTIVITY|NVTX_EVENTS|TARGET_INFO_|META_DATA_|StringIds|globalTid|correlationId|demangledName"
 )

@@ -10,9 +10,9 @@ import click
 import polars as pl
 
 from nsys_pp.cli import main
-from nsys_pp.cli.sections import LOGGING, SECTIONS
 from nsys_pp.commands.sql import list_sql_columns
 from nsys_pp.frames.table import AnyTable, describe_columns
+from nsys_pp.options import LOGGING, SECTIONS
 from nsys_pp.registry import Registry
 from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
 from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES

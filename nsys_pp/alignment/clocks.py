@@ -17,10 +17,10 @@ from msgspec import Struct
 from nsys_pp.alignment.collectives import match_events
 from nsys_pp.alignment.events import gather_events, guess_clocks
 from nsys_pp.alignment.solution import Solution, change_rate, override_offset, solve_clocks
-from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import CLOCKS, Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Session
+from nsys_pp.options import ClockMode
 from nsys_pp.units import NS_PER_S
 
 # Offsets of neighbouring pieces differ by a tenth of the bound, within these limits.

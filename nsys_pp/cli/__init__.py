@@ -1,4 +1,4 @@
-"""The command line: a module per command, shared options in `options`.
+"""The command line: a module per command; their options are data (`nsys_pp.options`).
 
 A command's module is imported when the command is called, and the library when the command's function runs, so that
 `--help` and `--version` import click alone.
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
-from nsys_pp.cli.error_output import print_error
-from nsys_pp.cli.escapes import escape_line
+from nsys_pp.cli.command import OrderedGroup
 from nsys_pp.cli.interrupts import (
     describe_end,
+    end_at_once,
     end_on_interrupt,
+    has_unheard_thread,
     is_interrupt,
 )
-from nsys_pp.cli.sections import OrderedGroup
-from nsys_pp.cli.unforeseen import explain_unforeseen, is_unforeseen
+from nsys_pp.cli.log import escape_line, print_error
+from nsys_pp.cli.result import explain_unforeseen, is_unforeseen
 from nsys_pp.errors import NsysPPError
 from nsys_pp.registry import Registry
 
@@ -84,6 +85,8 @@ class _MainGroup(OrderedGroup):
             except BaseException as error:  # panics of polars derive from it
                 if is_interrupt(error):
                     status = _report_interrupt(error)
+                    if has_unheard_thread():
+                        end_at_once(status)
                     ctx.exit(status)
                 if not _report_error(error):
                     raise
@@ -97,14 +100,10 @@ class _MainGroup(OrderedGroup):
 
 def _report_interrupt(error: BaseException) -> int:
     """Print the end of an interrupted program, unless its log of JSON has it; return its exit status."""
-    end = describe_end()
-    if isinstance(error, click.exceptions.Exit) and error.exit_code == end.status:
-        return end.status
-    if end.is_error:
-        print_error(end.message, end.hint)
-    else:
-        click.echo(end.message, err=True)
-    return end.status
+    status, message = describe_end()
+    if not (isinstance(error, click.exceptions.Exit) and error.exit_code == status):
+        click.echo(message, err=True)
+    return status
 
 
 def _report_error(error: BaseException) -> bool:

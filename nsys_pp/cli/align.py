@@ -1,4 +1,4 @@
-"""`nsys-pp align`: clocks of all machines on one time axis, with error bounds."""
+"""`nsys-pp align`: clocks of all machines, with error bounds."""
 
 from __future__ import annotations
 
@@ -8,26 +8,12 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.clock import clock_and_rank_options
-from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option
-from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
+from nsys_pp.cli.tables import SCREEN_FORMATS, output_tables
 
 
-@click.command(cls=SectionCommand)
-@format_option(["table", "json"], default="table", default_text="table")
-@input_options
-@clock_and_rank_options
-@work_options
-@wait_options
-@keep_going_option
-@result_options
-@click.pass_context
-def align(ctx: click.Context, /, reports: tuple[str, ...], format: str, **options: Any) -> None:
+@command(format=SCREEN_FORMATS)
+def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
     """Align the clocks of all machines, with error bounds.
 
     A collective ends on all its ranks at the same time, and a message ends after it began: these
@@ -38,25 +24,17 @@ def align(ctx: click.Context, /, reports: tuple[str, ...], format: str, **option
     Example:
       nsys-pp align node*/report*.sqlite
     """
-    from nsys_pp.cli.screen import open_screen
     from nsys_pp.commands.align import CLOCK_TABLE
     from nsys_pp.frames.table import FilledTable
-    from nsys_pp.output.tables.terminal import print_tables
 
-    with show_progress() as progress:
-        aligned = nsys_pp.align(reports, progress=progress, **options)
+    aligned = run_with_progress(nsys_pp.align, reports, **options)
     if format == "json":
-        click.echo(json.dumps(_describe_clocks(aligned), indent=2, ensure_ascii=False))
+        clocks = [
+            {**row, "reports": [str(aligned.paths[index]) for index in row["reports"]]}  # keys are stable
+            for row in aligned.clocks.to_dicts()
+        ]
+        click.echo(json.dumps(clocks, indent=2, ensure_ascii=False))
     else:
         frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
-        with open_screen() as console:
-            print_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], console=console)
-    exit_if_skipped(ctx, aligned.skipped, aligned.row_counts)
-
-
-def _describe_clocks(aligned: nsys_pp.AlignResult) -> list[dict[str, Any]]:
-    """Return the clocks as plain types; the keys are stable."""
-    return [
-        {**row, "reports": [str(aligned.paths[index]) for index in row["reports"]]}
-        for row in aligned.clocks.to_dicts()
-    ]
+        output_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], output=STANDARD_OUTPUT, format="table")
+    end_with(aligned)

@@ -8,49 +8,18 @@ from typing import Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
-from nsys_pp.cli.log import log_notes, log_output, record_verdict
-from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.clock import clock_and_rank_options
-from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import (
-    STANDARD_OUTPUT,
-    force_option,
-    format_option,
-    output_option,
-    title_option,
-)
-from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.training import training_options
-from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
+from nsys_pp.cli.log import log_notes, log_output, log_skipped, record_verdict
 from nsys_pp.units import format_bytes, format_count
 
 _FORMATS = ("html", "svg", "png")
 
 
-@click.command(cls=SectionCommand)
-@output_option("pipeline.html")
-@format_option(_FORMATS)
-@force_option
-@input_options
-@title_option
-@training_options
-@clock_and_rank_options
-@work_options
-@wait_options
-@keep_going_option
-@result_options
-@click.pass_context
-def chart(
-    ctx: click.Context,
-    /,
-    reports: tuple[str, ...],
-    output: Path,
-    format: str | None,
-    force: bool,
-    **options: Any,
-) -> None:
+@command(
+    output={"default": Path("pipeline.html")},
+    format={"choices": _FORMATS, "default_text": "inferred from the file extension"},
+)
+def chart(reports: tuple[str, ...], output: Path, format: str | None, **options: Any) -> None:
     """Draw a pipeline as an HTML page, SVG or PNG.
 
     A lane per GPU with its jobs, messages and bubbles, coloured by cause. The page needs no network
@@ -66,22 +35,11 @@ def chart(
         raise click.UsageError(
             f"unknown extension of `{output}`; expected .html, .svg or .png, or choose a `--format`"
         )
-    with show_progress() as progress:
-        charted = nsys_pp.chart(
-            reports,
-            output,
-            format=format,
-            force=force,
-            progress=progress,
-            **options,
-        )
+    charted = run_with_progress(nsys_pp.chart, reports, output, format=format, **options)
     log_skipped(charted.skipped)
     record_verdict(charted.verdict)
     log_notes(charted.notes)
-    size = format_bytes(output.stat().st_size)
-    log_output(
-        f"Wrote {output} ({size}): {format_count(charted.jobs, 'job')} on {format_count(charted.lanes, 'lane')}"
-        f" in {format_count(charted.steps, 'step')}.",
-        output,
-    )
-    exit_if_skipped(ctx, charted.skipped, charted.row_counts)
+    counts = f"{format_count(charted.jobs, 'job')} on {format_count(charted.lanes, 'lane')}"
+    size, steps = format_bytes(output.stat().st_size), format_count(charted.steps, "step")
+    log_output(f"Wrote {output} ({size}): {counts} in {steps}.", output)
+    end_with(charted)

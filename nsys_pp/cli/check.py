@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import nsys_pp
-from nsys_pp.cli.escapes import escape_line
-from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
-from nsys_pp.cli.log import record_rows
-from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option, verbose_option
-from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.values import Timeout
-from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SELECTION, SectionCommand, option
+from nsys_pp.cli.command import command, end_with, run_with_progress
+from nsys_pp.cli.log import escape_line
+from nsys_pp.cli.tables import SCREEN_FORMATS
 from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
@@ -28,27 +20,8 @@ STATUSES = {"info": 0, "warning": 4, "error": 5}
 _COLORS = {"info": None, "warning": "yellow", "error": "red"}
 
 
-@click.command(cls=SectionCommand)
-@format_option(["table", "json"], default="table", default_text="table")
-@input_options
-@option(
-    "--time-limit",
-    "time_limit_s",
-    section=SELECTION,
-    type=Timeout(),
-    metavar="TIME",
-    default="60s",
-    help="Time limit of SQLite's check of one file, e.g. 90s, 10m.",
-)
-@verbose_option
-@work_options
-@wait_options
-@keep_going_option
-@result_options
-@click.pass_context
-def check(
-    ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: bool, **options: Any
-) -> None:
+@command(format=SCREEN_FORMATS)
+def check(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -> None:
     """Check reports for damage, impossible values and lost events.
 
     Each finding is a sentence, and a sentence on its meaning for the analyses. The exit status is 5
@@ -59,17 +32,12 @@ def check(
     Example:
       nsys-pp check runs/7 --format json
     """
-    with show_progress() as progress:
-        result = nsys_pp.check(reports, progress=progress, **options)
+    result = run_with_progress(nsys_pp.check, reports, **options)
     if format == "json":
         click.echo(json.dumps(_describe(result), indent=2, ensure_ascii=False))
     else:
         _print(result, verbose=verbose)
-    if status := STATUSES[result.severity]:
-        record_rows(result.row_counts)
-        log_skipped(result.skipped)
-        ctx.exit(status)
-    exit_if_skipped(ctx, result.skipped, result.row_counts)
+    end_with(result, STATUSES[result.severity])
 
 
 def _describe(result: CheckResult) -> list[dict[str, Any]]:
@@ -95,8 +63,15 @@ def _print(result: CheckResult, *, verbose: bool) -> None:
             click.echo(f"          {escape_line(finding['meaning'])}")
         if not findings:
             click.echo("  nothing found")
-    if not verbose:
-        _print_sum(reports)
+    counts = [
+        sum(finding["count"] or 0 for finding in report["findings"] if _is_of_no_event(finding))
+        for report in reports
+    ]
+    if not verbose and sum(counts):
+        click.echo(
+            f"info: rows without an event left out: {sum(counts):,} in {format_count(sum(map(bool, counts)), 'report')}"
+            " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
+        )
     if reports:
         _print_conclusion(reports)
 
@@ -104,20 +79,6 @@ def _print(result: CheckResult, *, verbose: bool) -> None:
 def _is_of_no_event(finding: dict[str, Any]) -> bool:
     """Return whether a finding counts rows that are no events, such as names of threads."""
     return bool(finding["severity"] == "info" and finding["kind"] == "rows left out")
-
-
-def _print_sum(reports: list[dict[str, Any]]) -> None:
-    """Print the number of rows that are no events, in all reports."""
-    counts = [sum(filter(None, _count_no_events(report))) for report in reports]
-    if total := sum(counts):
-        click.echo(
-            f"info: rows without an event left out: {total:,} in {format_count(sum(map(bool, counts)), 'report')}"
-            " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
-        )
-
-
-def _count_no_events(report: dict[str, Any]) -> Iterator[int]:
-    return (finding["count"] for finding in report["findings"] if _is_of_no_event(finding))
 
 
 def _print_conclusion(reports: list[dict[str, Any]]) -> None:

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped
-from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.identity import identity_options
-from nsys_pp.cli.options.inputs import input_options
-from nsys_pp.cli.options.output import format_option, verbose_option
-from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import SectionCommand
+from nsys_pp.cli.command import command, end_with, run_with_progress
+from nsys_pp.cli.result import list_rows
+from nsys_pp.cli.tables import SCREEN_FORMATS, open_screen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,17 +24,8 @@ _ROSTER_COLUMNS = (
 )
 
 
-@click.command(cls=SectionCommand)
-@format_option(["table", "json"], default="table", default_text="table")
-@input_options
-@verbose_option
-@identity_options
-@work_options
-@wait_options
-@keep_going_option
-@result_options
-@click.pass_context
-def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -> None:
+@command(format=SCREEN_FORMATS)
+def info(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -> None:
     """Show the contents of reports, and missing tables.
 
     Several reports are listed with machine, rank, GPU, pipeline stage, and the source of each. The
@@ -53,29 +39,21 @@ def info(ctx: click.Context, /, reports: tuple[str, ...], format: str, verbose: 
     Example:
       nsys-pp info report.sqlite
     """
-    with show_progress() as progress:
-        result = nsys_pp.info(reports, progress=progress, **options)
+    result = run_with_progress(nsys_pp.info, reports, **options)
     if format == "json":
-        click.echo(
-            json.dumps([_describe_info(info) for info in result.reports], indent=2, ensure_ascii=False)
-        )
+        infos = [_describe_info(info) for info in result.reports]
+        click.echo(json.dumps(infos, indent=2, ensure_ascii=False))
     else:
-        _print_infos(result.reports, is_verbose=verbose)
-    exit_if_skipped(ctx, result.skipped, result.row_counts)
+        from nsys_pp.cli.info_screen import print_info, print_roster
 
-
-def _print_infos(infos: list[ReportInfo], *, is_verbose: bool) -> None:
-    """Print the roster of several reports, and the contents of each."""
-    from nsys_pp.cli.info_screen import print_info, print_roster
-    from nsys_pp.cli.screen import open_screen
-
-    with open_screen() as console:
-        if len(infos) > 1:
-            print_roster(infos, console)
-        if is_verbose or len(infos) <= _MAX_SCREENS:
-            for info in infos:
-                console.print("\n" * (len(infos) > 1), end="")
-                print_info(info, console, with_fact_tables=is_verbose)
+        with open_screen() as console:
+            if len(result.reports) > 1:
+                print_roster(result.reports, console)
+            if verbose or len(result.reports) <= _MAX_SCREENS:
+                for info in result.reports:
+                    console.print("\n" * (len(result.reports) > 1), end="")
+                    print_info(info, console, with_fact_tables=verbose)
+    end_with(result)
 
 
 def _describe_info(info: ReportInfo) -> dict[str, Any]:
@@ -83,7 +61,6 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
     import polars as pl
 
     from nsys_pp.cli.info_screen import format_utc
-    from nsys_pp.cli.row_counts import list_rows
 
     session, contents = info.session, info.contents
     return {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import polars as pl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.cli.escapes import escape_line
+from nsys_pp.cli.log import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.terminal import print_tables
@@ -30,23 +31,23 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = False) -> None:
     """Print the facts of one report, no wider than the console; tables of facts are counted, or listed on request."""
     # In a file or a pipe, a path is not wrapped, so that it can be searched.
-    console.print(
-        Text(escape_line(str(info.path)), style="bold", overflow="fold"), soft_wrap=not console.is_terminal
-    )
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
-    facts.add_column(overflow="fold")
-    for label, text in _list_facts(info):
-        facts.add_row(label, Text(escape_line(text)))
-    console.print(facts)
-    _print_gpus(info, console)
-    _print_processes(info, console)
-    _print_domains(info, console)
+    path = Text(escape_line(str(info.path)), style="bold", overflow="fold")
+    console.print(path, soft_wrap=not console.is_terminal)
+    console.print(_build_grid(_list_facts(info)))
+    contents = info.contents
+    headings = ("GPU", "name", "bus or uuid", "process", "operations")
+    _print_rows(console, headings, contents.gpus, _describe_gpu)
+    processes = contents.processes.sort("op_count", "call_count", "range_count", descending=True)
+    headings = ("process", "name", "threads", "ranges", "CUDA calls", "operations")
+    _print_rows(console, headings, processes, _describe_process)
+    headings = ("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
+    _print_rows(console, headings, contents.domains, _describe_domain)
     console.print()
-    console.print(_list_kinds(info, console.width))
-    console.print(_list_tables(info, console.width, with_fact_tables=with_fact_tables))
-    for sentence in info.contents.anomalies:
-        console.print(_hang("note", sentence, style="yellow"))
+    width = console.width - _LABEL_WIDTH - 2
+    console.print(_build_grid(_list_kinds(info, width)))
+    console.print(_build_grid(_list_tables(info, width, with_fact_tables=with_fact_tables)))
+    for sentence in contents.anomalies:
+        console.print(_build_grid([("note", sentence)], style="yellow"))
 
 
 def print_roster(infos: Sequence[ReportInfo], console: Console) -> None:
@@ -65,7 +66,19 @@ def format_utc(utc_ns: int) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
-def _list_facts(info: ReportInfo) -> Iterable[tuple[str, str]]:
+def _build_grid(rows: Iterable[tuple[str, ...]], *, style: str = "cyan") -> Table:
+    """Build rows of a label and lines of text; a label that is that of the row above is left out."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style=style)
+    grid.add_column(overflow="fold")
+    above = ""
+    for label, *lines in rows:
+        grid.add_row("" if label == above else label, Text("\n".join(map(escape_line, lines))))
+        above = label
+    return grid
+
+
+def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
     session, contents = info.session, info.contents
     nsys = session.nsys_version or "unknown version (exports of 2019 and 2020 do not contain it)"
     yield "nsys", f"{nsys}, export schema {session.schema_version}" if session.schema_version else nsys
@@ -105,46 +118,31 @@ def _percent(part: int, whole: int) -> str:
     return "100 %" if part == whole else f"{part * 1000 // whole / 10:.1f} %"
 
 
-def _print_gpus(info: ReportInfo, console: Console) -> None:
-    rows = [
-        (
-            row["gpu"],
-            row["name"] or "unknown",
-            row["bus_location"] or (row["uuid"] or "")[:8],
-            f"{row['pid']} (device {row['device_id']})",
-            f"{row['op_count']:,}",
-        )
-        for row in info.contents.gpus.head(_MOST_ROWS).to_dicts()
-    ]
-    table = _start_table(console, "GPU", "name", "bus or uuid", "process", "operations")
-    _print_rows(table, rows, info.contents.gpus, console)
+def _describe_gpu(row: Mapping[str, Any]) -> list[str]:
+    place = row["bus_location"] or (row["uuid"] or "")[:8]
+    process = f"{row['pid']} (device {row['device_id']})"
+    return [row["gpu"], row["name"] or "unknown", place, process, f"{row['op_count']:,}"]
 
 
-def _print_processes(info: ReportInfo, console: Console) -> None:
-    processes = info.contents.processes.sort("op_count", "call_count", "range_count", descending=True)
+def _describe_process(row: Mapping[str, Any]) -> list[str]:
     counts = ("thread_count", "range_count", "call_count", "op_count")
-    rows = [
-        (f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts))
-        for row in processes.head(_MOST_ROWS).to_dicts()
-    ]
-    table = _start_table(console, "process", "name", "threads", "ranges", "CUDA calls", "operations")
-    _print_rows(table, rows, processes, console)
+    return [f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts)]
 
 
-def _print_domains(info: ReportInfo, console: Console) -> None:
+def _describe_domain(row: Mapping[str, Any]) -> list[str]:
     counts = ("push_pop_count", "start_end_count", "open_count", "cross_thread_count", "mark_count")
-    rows = [
-        (row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts))
-        for row in info.contents.domains.head(_MOST_ROWS).to_dicts()
-    ]
-    table = _start_table(
-        console, "NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks"
-    )
-    _print_rows(table, rows, info.contents.domains, console)
+    return [row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts)]
 
 
-def _start_table(console: Console, *headings: str) -> Table:
-    """Build a table that wraps only names, and on a narrow console headings of several words."""
+def _print_rows(
+    console: Console,
+    headings: Sequence[str],
+    rows: pl.DataFrame,
+    describe: Callable[[Mapping[str, Any]], list[str]],
+) -> None:
+    """Print the first rows as a table that wraps only names, and on a narrow console headings of several words."""
+    if rows.is_empty():
+        return
     table = Table(box=None, pad_edge=False, header_style="cyan")
     for heading in headings:
         table.add_column(
@@ -154,47 +152,30 @@ def _start_table(console: Console, *headings: str) -> Table:
             no_wrap=heading not in _LONG_WORDS,
             overflow="fold" if heading in _LONG_WORDS else "ellipsis",
         )
-    return table
-
-
-def _print_rows(table: Table, rows: Sequence[tuple[str, ...]], whole: pl.DataFrame, console: Console) -> None:
-    if not rows:
-        return
-    for row in rows:
-        table.add_row(*(Text(escape_line(" ".join(cell.split()))) for cell in row))
+    for row in rows.head(_MOST_ROWS).to_dicts():
+        table.add_row(*(Text(escape_line(" ".join(cell.split()))) for cell in describe(row)))
     console.print()
     console.print(table)
-    if len(whole) > len(rows):
-        console.print(f"... {len(whole) - len(rows):,} more, by `--json`", style="dim")
+    if len(rows) > _MOST_ROWS:
+        console.print(f"... {len(rows) - _MOST_ROWS:,} more, by `--json`", style="dim")
 
 
-def _list_kinds(info: ReportInfo, width: int) -> Table:
+def _list_kinds(info: ReportInfo, width: int) -> Iterator[tuple[str, ...]]:
     """List the recorded kinds of data, and the options that record the others."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
-    grid.add_column(overflow="fold")
+    contents = info.contents
     recorded = [
-        f"{title} {count:,}" for title, count in info.contents.recorded.select("title", "row_count").rows()
+        f"{title} {count:,}" for title, count in contents.recorded.select("title", "row_count").rows()
     ]
-    grid.add_row("recorded", Text(_pack(recorded, width - _LABEL_WIDTH - 2) or "no known kinds of data"))
-    label = "not recorded"
-    for option, titles in _group_options(info.contents.missing).items():
-        grid.add_row(label, Text(escape_line(f"{', '.join(titles)}: {option}")))
-        label = ""
-    label = "left out"
-    left_out = info.contents.row_counts.drop_nulls("reason")
+    yield "recorded", *(_pack(recorded, width) or ["no known kinds of data"])
+    for option, titles in _group_options(contents.missing).items():
+        yield "not recorded", f"{', '.join(titles)}: {option}"
+    left_out = contents.row_counts.drop_nulls("reason")
     for table, source, reason, count in left_out.select("table", "source", "reason", "row_count").rows():
-        grid.add_row(label, Text(escape_line(f"{count:,} of {source or table}: {reason}")))
-        label = ""
-    return grid
+        yield "left out", f"{count:,} of {source or table}: {reason}"
 
 
-def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Table:
+def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Iterator[tuple[str, ...]]:
     """List the tables with rows by their use; enumerations and empty tables are left out."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style="cyan")
-    grid.add_column(overflow="fold")
-    label = "tables"
     tables = info.contents.tables.filter(pl.col("row_count") > 0)
     for (use,), rows in tables.group_by("use", maintain_order=True):
         names = [
@@ -205,9 +186,7 @@ def _list_tables(info: ReportInfo, width: int, *, with_fact_tables: bool) -> Tab
             counts = format_count(len(rows), "table"), format_count(int(rows["row_count"].sum()), "row")
             names = [f"{counts[0]}, {counts[1]}; --verbose lists them"]
         names[0] = f"{use}: {names[0]}"
-        grid.add_row(label, Text(_pack(map(escape_line, names), width - _LABEL_WIDTH - 2)))
-        label = ""
-    return grid
+        yield "tables", *_pack(names, width)
 
 
 def _note(show: str | None, sums: str | None) -> str:
@@ -222,21 +201,20 @@ def _note(show: str | None, sums: str | None) -> str:
 
 def _group_options(missing: pl.DataFrame) -> dict[str, list[str]]:
     """Group the missing kinds of data by the option that records them; `--trace` has several values."""
-    traced = missing.filter(pl.col("option").str.starts_with(_TRACE))
+    is_traced = pl.col("option").str.starts_with(_TRACE)
+    traced = missing.filter(is_traced)
     values = traced["option"].str.strip_prefix(_TRACE).unique(maintain_order=True)
     grouped = {_TRACE + ",".join(values): traced["title"].to_list()} if len(values) else {}
-    for option, title in (
-        missing.filter(~pl.col("option").str.starts_with(_TRACE)).select("option", "title").rows()
-    ):
+    for option, title in missing.filter(~is_traced).select("option", "title").rows():
         grouped.setdefault(option, []).append(title)
     return grouped
 
 
-def _pack(items: Iterable[str], width: int) -> str:
-    r"""Join items into lines that break only between items.
+def _pack(items: Iterable[str], width: int) -> list[str]:
+    """Join items into lines that break only between items.
 
     >>> _pack(["kernels 3", "copies 12", "sets 1"], 22)
-    'kernels 3, copies 12,\nsets 1'
+    ['kernels 3, copies 12,', 'sets 1']
     """
     lines: list[str] = []
     for item in items:
@@ -244,12 +222,4 @@ def _pack(items: Iterable[str], width: int) -> str:
             lines[-1] += f", {item}"
         else:
             lines.append(item)
-    return ",\n".join(lines)
-
-
-def _hang(label: str, text: str, *, style: str) -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=_LABEL_WIDTH, no_wrap=True, style=style)
-    grid.add_column(overflow="fold")
-    grid.add_row(label, Text(escape_line(text)))
-    return grid
+    return [f"{line}," for line in lines[:-1]] + lines[-1:]

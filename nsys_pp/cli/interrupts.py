@@ -9,9 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, NoReturn
-
-from nsys_pp.errors import NsysPPError
+from typing import NoReturn
 
 INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
 
@@ -21,7 +19,6 @@ _SOON_S = 0.02
 _received = threading.Event()
 _endings = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _cause: list[int] = []  # signals, the first one first
-_stop_reason: list[NsysPPError] = []  # of `stop_main_thread`
 
 
 @contextmanager
@@ -39,7 +36,6 @@ def end_on_interrupt() -> Iterator[None]:
         return
     _received.clear()
     _cause.clear()
-    _stop_reason.clear()
     before = {signal.SIGINT: signal.signal(signal.SIGINT, _unwind)}
     for ending in map(signal.Signals.__getitem__, _endings):
         if signal.getsignal(ending) == signal.SIG_DFL:
@@ -64,28 +60,11 @@ def is_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-class End(NamedTuple):
-    """The end of a program that was interrupted: exit status, last words, and a hint where these are an error."""
-
-    status: int
-    message: str
-    hint: str | None = None
-    is_error: bool = False
-
-
-def describe_end() -> End:
-    """Describe the end of an interrupted program: by the reason of `stop_main_thread`, or as in shells."""
-    if _stop_reason:
-        return End(1, _stop_reason[0].message, _stop_reason[0].hint, is_error=True)
+def describe_end() -> tuple[int, str]:
+    """Return the exit status of an interrupted program, as in shells, and its last words."""
     if not _cause or _cause[0] == signal.SIGINT:
-        return End(INTERRUPTED, "Interrupted")
-    return End(128 + _cause[0], "Terminated")
-
-
-def stop_main_thread(reason: NsysPPError) -> None:
-    """Stop the work of the main thread as Ctrl-C does; called from another thread, inside `end_on_interrupt`."""
-    _stop_reason.append(reason)
-    os.kill(os.getpid(), signal.SIGINT)
+        return INTERRUPTED, "Interrupted"
+    return 128 + _cause[0], "Terminated"
 
 
 def has_unheard_thread() -> bool:

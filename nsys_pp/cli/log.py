@@ -1,19 +1,23 @@
-"""Log lines on stderr, and the record of a command for `--result`."""
+"""What a command says on stderr: lines of its log, errors with hints, skipped inputs; and the record of it for `--result`.
+
+Names of hosts, GPUs, processes and files may contain control characters: an escape sequence could change the title of the
+terminal, hide a line or move the cursor, and a line break could imitate a line of nsys-pp. So they are escaped.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
-from msgspec import Struct, field
 
-from nsys_pp.cli.escapes import escape_line, escape_text
-from nsys_pp.errors import NsysPPError
+from nsys_pp.errors import REPORT_IT, NsysPPError, UnforeseenError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,9 +26,38 @@ if TYPE_CHECKING:
 
 Level = Literal["info", "warning", "error"]
 _KEY = "nsys_pp.record"
+# C0 and C1 controls; line and paragraph separators; marks that change the direction of the text after them
+_CONTROLS = "\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+_IN_LINES = re.compile(f"[{_CONTROLS}]")
+_IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")
+_ON_SCREENS = re.compile(f"(\x1b\\[[0-9;]*m)|(?!\n)[{_CONTROLS}]")
 
 
-class Record(Struct):
+def escape_line(text: str) -> str:
+    r"""Escape control characters, also line breaks.
+
+    >>> escape_line("node\x1b]0;x\x07\nError: none")
+    'node\\x1b]0;x\\x07\\nError: none'
+    """
+    return _IN_LINES.sub(_escape, text)
+
+
+def escape_text(text: str) -> str:
+    """Escape control characters but line breaks and tabs: for tracebacks."""
+    return _IN_TEXT.sub(_escape, text)
+
+
+def escape_screen(text: str) -> str:
+    """Escape control characters but line breaks and the colors that the renderer of the screen writes."""
+    return _ON_SCREENS.sub(lambda match: match[0] if match[1] else _escape(match), text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+@dataclass(slots=True)
+class Record:
     """The record of a running command."""
 
     in_json: bool = False  # format of the log lines
@@ -94,22 +127,38 @@ def log(
     click.echo(line, file=file, err=file is None)
 
 
+def print_error(message: str, hint: str | None) -> None:
+    """Print an error and its hint."""
+    click.echo(f"Error: {escape_line(message)}", err=True)
+    if hint:
+        click.echo(f"\nhint: {escape_text(hint)}", err=True)
+
+
 def log_output(message: str, *paths: Path) -> None:
     """Log written files, and record them."""
     current_record().outputs.extend(paths)
     log(message, event="wrote", facts={"outputs": describe_outputs(paths)})
 
 
-def log_note(message: str) -> None:
-    """Log a note about an uncertain result, and record it."""
-    current_record().notes.append(message)
-    log(message, event="note", level="warning", prefix="note: ")
-
-
 def log_notes(messages: Sequence[str]) -> None:
-    """Log several notes."""
+    """Log notes about uncertain results, and record them."""
+    current_record().notes.extend(messages)
     for message in messages:
-        log_note(message)
+        log(message, event="note", level="warning", prefix="note: ")
+
+
+def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
+    """List the skipped inputs that are not listed yet: before the verdict, as it lacks them."""
+    record = current_record()
+    skipped = [entry for entry in skipped if entry not in record.skipped]
+    record.skipped.extend(skipped)
+    for path, error in skipped:
+        facts = {"path": str(path), "reason": error.message, "hint": error.hint}
+        log(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)
+        if isinstance(error, UnforeseenError):
+            log_traceback(error.details)
+    if any(isinstance(error, UnforeseenError) for _, error in skipped):
+        log(REPORT_IT, event="hint", prefix="hint: ")
 
 
 def log_traceback(details: str) -> None:
@@ -135,7 +184,7 @@ def log_verdict(verdict: Verdict) -> None:
         log(finding.line, event="finding", facts={"kind": finding.kind, "gain_ns": finding.gain_ns})
 
 
-def describe_outputs(paths: tuple[Path, ...] | list[Path]) -> list[dict[str, Any]]:
+def describe_outputs(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """Return path and size of each output, as plain types."""
     return [{"path": str(path), "bytes": path.stat().st_size if path.is_file() else None} for path in paths]
 

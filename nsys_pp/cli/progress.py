@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from nsys_pp.cli.log import Record, current_record, log
-from nsys_pp.run.options import Progress as Callback
-from nsys_pp.run.options import Share
+from nsys_pp.progress import Progress as Callback
+from nsys_pp.progress import Share
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import click
 
-from nsys_pp.cli.options.inputs import nsys_option
-from nsys_pp.cli.options.output import force_option
-from nsys_pp.cli.sections import OUTPUT, OrderedGroup, option
+from nsys_pp.cli.command import OrderedGroup, SectionCommand, command
 
 
 @click.group(cls=OrderedGroup)
@@ -25,7 +23,7 @@ def recipe() -> None:
     """
 
 
-@recipe.command()
+@recipe.command(cls=SectionCommand)
 def path() -> None:
     """Print the folder of the recipes, for NSYS_RECIPE_PATH."""
     from nsys_pp.commands.recipe import recipe_folder
@@ -33,18 +31,9 @@ def path() -> None:
     click.echo(recipe_folder())
 
 
-@recipe.command()
-@nsys_option
-@option(
-    "--to",
-    section=OUTPUT,
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Copy the recipes to this folder, for NSYS_RECIPE_PATH; it is created if missing.",
-)
-@force_option
-@click.pass_context
-def install(ctx: click.Context, /, nsys: str | None, to: Path | None, force: bool) -> None:
+@recipe.add_command
+@command()
+def install(nsys: str | None, to: Path | None, force: bool) -> None:
     """Copy the recipes to nsys, or to a folder.
 
     Installed recipes use this installation of nsys-pp, whichever Python nsys runs them with. `--nsys`
@@ -52,7 +41,8 @@ def install(ctx: click.Context, /, nsys: str | None, to: Path | None, force: boo
     """
     from nsys_pp.commands.recipe import install_recipes
 
-    if to is not None and ctx.get_parameter_source("nsys") is click.core.ParameterSource.COMMANDLINE:
+    named = click.get_current_context().get_parameter_source("nsys")
+    if to is not None and named is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("`--nsys` and `--to` exclude each other; omit one of them")
     installed = install_recipes(nsys=nsys, to=to, force=force)
     line = f"{shlex.quote(installed.nsys or 'nsys')} recipe {installed.names[0]} --input DIR"

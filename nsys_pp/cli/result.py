@@ -1,35 +1,156 @@
-"""The result of a command as a file: exit status, inputs, outputs, notes and timings."""
+"""How a command ends: errors in sentences, counts of rows (`--explain-rows`), and the result as a file (`--result`)."""
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
+import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nsys_pp.cli.interrupts import describe_end, is_interrupt
-from nsys_pp.cli.log import Record, describe_outputs, log_note
-from nsys_pp.cli.unforeseen import explain_unforeseen
-from nsys_pp.errors import NsysPPError
+from nsys_pp.cli.log import Record, begin_record, describe_outputs, log, log_notes, log_traceback
+from nsys_pp.errors import REPORT_IT, NsysPPError, OptionError, UnforeseenError, describe_unforeseen
 
-_WITHOUT_PARTS = ("extract", "info", "project")
+if TYPE_CHECKING:
+    import polars as pl
+
+_WITHOUT_PARTS = ("extract", "info", "project", "scrub")
+_CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
-def check_result_path(path: Path, output: Any) -> None:
+def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Call the function of a command, and record its end as its options of logging ask."""
+    if "log_format" not in options:
+        ctx.invoke(function, **options)
+        return
+    in_json = options.pop("log_format") == "json"
+    record = begin_record(ctx, in_json=in_json, shows_tracebacks=options.pop("debug"))
+    result, explains_rows = options.pop("result"), options.pop("explain_rows")
+    if result is not None:
+        _check_result_path(result, options.get("output"))
+    warnings.showwarning = lambda message, *_, **__: log_notes([str(message)])  # the group restores it
+    try:
+        ctx.invoke(function, **options)
+    except BaseException as error:
+        raised = _blame_option(ctx, error)
+        if explains_rows:
+            _log_rows(record)
+        log_traceback(trace_unforeseen(raised))
+        status, description = _describe_error(raised)
+        _save_result(ctx, record, result, status, description, warns_only=True)
+        is_reported = isinstance(raised, NsysPPError) or is_interrupt(raised) or is_unforeseen(raised)
+        if in_json and description and is_reported:
+            facts = {"hint": description["hint"]}
+            log(description["message"] or "", event="error", level="error", facts=facts)
+            ctx.exit(status)
+        if raised is error:
+            raise
+        raise raised from None
+    if explains_rows:
+        _log_rows(record)
+    _save_result(ctx, record, result, 0, None, warns_only=False)
+
+
+def _blame_option(ctx: click.Context, error: BaseException) -> BaseException:
+    """Return an invalid value that the library reports as wrong usage of its option."""
+    if not isinstance(error, OptionError):
+        return error
+    param = next((param for param in ctx.command.params if param.name == error.option), None)
+    return click.UsageError(error.message) if param is None else click.BadParameter(error.message, ctx, param)
+
+
+def is_unforeseen(error: BaseException) -> bool:
+    """Return whether an error is a defect: neither a sentence for the user, nor an interrupt, nor a closed pipe."""
+    if isinstance(error, (NsysPPError, click.ClickException, click.exceptions.Exit, click.Abort, *_CONTROL)):
+        return False
+    is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
+    return not is_closed_pipe and not is_interrupt(error)
+
+
+def explain_unforeseen(error: BaseException) -> tuple[str, str]:
+    """Return the message and the hint of an unforeseen error."""
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory",
+            "raise the memory limit of the job, or process fewer reports at once",
+        )
+    return f"unforeseen {describe_unforeseen(error)}", REPORT_IT
+
+
+def trace_unforeseen(error: BaseException) -> str:
+    """Return the traceback of an unforeseen error; empty for any other."""
+    if isinstance(error, UnforeseenError):
+        return error.details
+    return "".join(traceback.format_exception(error)) if is_unforeseen(error) else ""
+
+
+def list_rows(row_counts: pl.DataFrame) -> list[dict[str, Any]]:
+    """List the rows of each table of each report as plain types; the keys are stable.
+
+    Args:
+        row_counts: `RUN_ROW_COUNTS`.
+
+    Returns:
+        For each report its path and tables: stage, our name, name in the report, rows read, used, and left out by
+        reason. `read = used + left out` holds for each.
+    """
+    reports: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for stage, table, source, reason, count, report in row_counts.rows():
+        tables = reports.setdefault(report, {})
+        empty = {"stage": stage, "table": table, "source": source, "read": 0, "used": 0, "left_out": {}}
+        entry = tables.setdefault((stage, table), empty)
+        entry["read"] += count
+        if reason is None:
+            entry["used"] += count
+        else:
+            entry["left_out"][reason] = count
+    return [{"report": report, "tables": [*tables.values()]} for report, tables in reports.items()]
+
+
+def describe_table(entry: dict[str, Any]) -> str:
+    """Format the rows of one table of `list_rows`.
+
+    >>> rows = {"stage": "report", "table": "nvtx", "source": None, "read": 1166, "used": 1100}
+    >>> describe_table({**rows, "left_out": {"without a start": 66}})
+    'nvtx: 1,166 rows read, 1,100 used; left out: 66 without a start'
+    """
+    name = entry["source"] or entry["table"]
+    left_out = ", ".join(f"{count:,} {reason}" for reason, count in entry["left_out"].items())
+    if entry["stage"] == "file":
+        return f"{name}: {entry['read']:,} rows by their numbers, {entry['used']:,} there; {left_out}"
+    if entry["stage"] == "projection":
+        verb = {"ranges": "projected", "gpu_ops": "with their launch"}.get(name, "used")
+        text = f"{name.replace('_', ' ')}: {entry['read']:,}, of these {entry['used']:,} {verb}"
+    else:
+        text = f"{name}: {entry['read']:,} rows read, {entry['used']:,} used"
+    return f"{text}; left out: {left_out}" if left_out else text
+
+
+def _log_rows(record: Record) -> None:
+    for report in [] if record.row_counts is None else list_rows(record.row_counts):
+        for entry in report["tables"]:
+            facts = {"report": report["report"], **entry}
+            log(f"{report['report']}: {describe_table(entry)}", event="rows", facts=facts)
+
+
+def _check_result_path(path: Path, output: Path | None) -> None:
     """Check that `--result` is a writable .json file other than the output."""
     from nsys_pp.output.files import check_output
 
     if path.suffix != ".json":
         raise click.UsageError(f"invalid `--result {path}`; expected a .json file")
-    if output is not None and Path(output).absolute() == path.absolute():
+    if output is not None and output.absolute() == path.absolute():
         raise click.UsageError(f"`--result` and `-o` are the same file `{path}`")
     check_output(path, force=True)
 
 
-def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | None]:
+def _describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | None]:
     """Return the exit status of an error, and its message and hint; None for a plain exit."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code, None
@@ -38,32 +159,32 @@ def describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | N
     if isinstance(error, click.ClickException):
         return error.exit_code, {"message": error.format_message(), "hint": None}
     if is_interrupt(error):
-        end = describe_end()
-        return end.status, {"message": end.message, "hint": end.hint}
+        status, message = describe_end()
+        return status, {"message": message, "hint": None}
     message, hint = explain_unforeseen(error)
     return 1, {"message": message, "hint": hint}
 
 
-def save_result(
+def _save_result(
     ctx: click.Context,
     record: Record,
-    result: Path | None,
-    *,
+    path: Path | None,
     status: int,
     error: dict[str, str | None] | None,
-    warn_only: bool,
+    *,
+    warns_only: bool,
 ) -> None:
-    """Write the result file, if there is one; with `warn_only`, a failure to do so is logged as a note."""
-    if result is None:
+    """Write the result file, if there is one; with `warns_only`, a failure to do so is logged as a note."""
+    if path is None:
         return
     from nsys_pp.output.result import write_result
 
     try:
-        write_result(result, _describe(ctx, record, status, error))
+        write_result(path, _describe(ctx, record, status, error))
     except NsysPPError as refused:
-        if not warn_only:
+        if not warns_only:
             raise
-        log_note(refused.message)
+        log_notes([refused.message])
 
 
 def _describe(
@@ -73,17 +194,16 @@ def _describe(
     from importlib.metadata import version
 
     record.enter(None)
-    named = [
-        str(name)
-        for name in (*ctx.params.get("reports", ()), ctx.params.get("a"), ctx.params.get("b"))
-        if name
-    ]
+    named = [*ctx.params.get("reports", ()), ctx.params.get("a"), ctx.params.get("b")]
+    named = [str(name) for name in named if name]
+    output = ctx.params.get("output")
+    is_written = status in (0, 3) and output is not None and str(output) != "-" and output.exists()
     return {
         "command": ctx.info_name,
         "version": version("nsys-pp"),
         "exit_status": status,
         "error": error,
-        "outputs": describe_outputs(record.outputs or _find_output(ctx, status)),
+        "outputs": describe_outputs(record.outputs or [output] * is_written),
         "named": named,
         "inputs": _find_inputs(ctx, named),
         "skipped": [
@@ -91,7 +211,7 @@ def _describe(
         ],
         "notes": record.notes,
         "verdict": record.verdict,
-        "rows": _describe_rows(record),
+        "rows": None if record.row_counts is None else list_rows(record.row_counts),
         "started": record.started,
         "timings": {
             "wall_s": round(time.monotonic() - record.began_s, 3),
@@ -99,22 +219,6 @@ def _describe(
         },
         "peak_memory_bytes": _measure_peak(),
     }
-
-
-def _describe_rows(record: Record) -> list[dict[str, Any]] | None:
-    """Return the rows of each table of each report; None where the command has no counts."""
-    if record.row_counts is None:
-        return None
-    from nsys_pp.cli.row_counts import list_rows
-
-    return list_rows(record.row_counts)
-
-
-def _find_output(ctx: click.Context, status: int) -> list[Path]:
-    """Return the file of `-o`, for commands that record no outputs."""
-    output = ctx.params.get("output")
-    is_written = status in (0, 3) and output is not None and str(output) != "-" and Path(output).exists()
-    return [Path(output)] if is_written else []  # type: ignore[arg-type]
 
 
 def _find_inputs(ctx: click.Context, named: list[str]) -> list[str]:

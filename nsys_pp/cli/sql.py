@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 import nsys_pp
-from nsys_pp.cli.inputs import exit_if_skipped, log_skipped
-from nsys_pp.cli.options.batch import keep_going_option, wait_options, work_options
-from nsys_pp.cli.options.clock import clock_and_rank_options
-from nsys_pp.cli.options.inputs import nsys_option
-from nsys_pp.cli.options.output import STANDARD_OUTPUT, force_option, format_option, output_option
-from nsys_pp.cli.options.result import result_options
-from nsys_pp.cli.options.tables import limit_option
-from nsys_pp.cli.options.training import training_options
-from nsys_pp.cli.progress import show_progress
-from nsys_pp.cli.sections import OUTPUT, SectionArgument, SectionCommand, option
-from nsys_pp.cli.table_output import output_tables, settle_format
+from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
+from nsys_pp.cli.log import log_skipped
+from nsys_pp.cli.tables import TABLE_FORMATS, check_outputs, output_tables, settle_format
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,46 +23,13 @@ _LEAST_INSTANT_NS = 10**15  # 11 days: no duration of a capture
 _DIGITS, _MOST_DECIMALS = 4, 9
 
 
-@click.command(cls=SectionCommand)
-@output_option("-", default_text="standard output")
-@format_option(
-    ["table", "markdown", "csv", "json", "parquet", "sqlite"],
-    default_text="inferred from the file extension; table on standard output",
+@command(
+    output={"default": STANDARD_OUTPUT, "default_text": "standard output"},
+    format=TABLE_FORMATS,
+    reports={"is_optional": True},
+    limit={"default": 40, "default_text": "40 in tables; all rows in other formats"},
 )
-@force_option
-@option(
-    "--explain",
-    section=OUTPUT,
-    is_flag=True,
-    help="List the tables and columns of queries instead; with names of tables, theirs.",
-)
-@click.argument(
-    "query",
-    cls=SectionArgument,
-    section=OUTPUT,
-    text="A query in SQL, in the dialect of polars.",
-    required=False,
-)
-@click.argument(
-    "reports",
-    cls=SectionArgument,
-    section=OUTPUT,
-    text="Exported reports, .nsys-rep files, parts, folders of these, or quoted patterns.",
-    metavar="REPORT...",
-    nargs=-1,
-)
-@nsys_option
-@limit_option(40, default_text="40 in tables; all rows in other formats")
-@training_options
-@clock_and_rank_options
-@work_options
-@wait_options
-@keep_going_option
-@result_options
-@click.pass_context
 def sql(
-    ctx: click.Context,
-    /,
     query: str | None,
     reports: tuple[str, ...],
     explain: bool,
@@ -89,29 +48,22 @@ def sql(
     Example:
       nsys-pp sql "SELECT kind, sum(compute_ns) FROM jobs GROUP BY kind" node*/report*.sqlite
     """
-    from nsys_pp.output.files import check_output
-
     if not explain and (query is None or not reports):
         raise click.UsageError("expected a query and reports, or `--explain`")
-    format = settle_format(str(output), format, ["answer"], option="one query")
-    if output != STANDARD_OUTPUT:
-        from nsys_pp.run.batch import list_existing_inputs
-
-        check_output(output, force=force, inputs=[] if explain else list_existing_inputs(reports))
-    skipped: list[Any] = []
-    counts = None
+    format = settle_format(output, format, ["answer"], option="one query")
+    check_outputs(
+        output, format, ["columns" if explain else "answer"], () if explain else reports, force=force
+    )
+    limit = limit if output == STANDARD_OUTPUT and format == "table" else 0
     if explain:
-        filled = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
-        limit = 0
-    else:
-        with show_progress() as progress:
-            answer = nsys_pp.sql(str(query), reports, progress=progress, **options)
-        filled = _build_table(answer.table, name="answer")
-        skipped, counts = answer.skipped, answer.row_counts
-    is_printed = output == STANDARD_OUTPUT and format == "table"
-    log_skipped(skipped)
-    output_tables([filled], output=output, format=format, limit=limit if is_printed else 0, force=force)
-    exit_if_skipped(ctx, skipped, counts)
+        columns = _build_table(_list_columns([*filter(None, [query, *reports])]), name="columns")
+        output_tables([columns], output=output, format=format, force=force)
+        return
+    answer = run_with_progress(nsys_pp.sql, str(query), reports, **options)
+    log_skipped(answer.skipped)
+    filled = _build_table(answer.table, name="answer")
+    output_tables([filled], output=output, format=format, limit=limit, force=force)
+    end_with(answer)
 
 
 def _list_columns(words: list[str]) -> Any:

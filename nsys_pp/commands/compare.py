@@ -14,16 +14,17 @@ from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.run_names import RunName, parse_run_name
 from nsys_pp.commands.run_sums import sum_run
 from nsys_pp.frames.aggregates import RunSums
-from nsys_pp.frames.choices import ASPECTS
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.options import ASPECTS
 from nsys_pp.output.compare_page.page import write_comparison
 from nsys_pp.output.compare_page.source import ComparisonSource
 from nsys_pp.output.files import check_output, open_output, replace_file
+from nsys_pp.progress import split_progress
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords, split_progress
+from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords
 from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
 from nsys_pp.tables.compare.compare import TABLES, compare_samples
 from nsys_pp.tables.compare.evidence import divide_ranks

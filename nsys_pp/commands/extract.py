@@ -14,9 +14,9 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.options import DETAILS, Detail
 from nsys_pp.output.files import check_output
 from nsys_pp.output.spool import make_scratch
 from nsys_pp.projection.ranges import Scope
@@ -77,7 +77,7 @@ def extract(
         ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default: "kernel".
         scope: Launches that count for a range: "thread", "process" or "auto". Default: "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all".
+        show: Kinds of data to draw on request, keys of `nsys_pp.options.SHOW_KINDS` or "all".
         force: Make all parts again, and replace other existing files.
         options: See `nsys_pp.JobOptions`.
 

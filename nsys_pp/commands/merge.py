@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from nsys_pp.commands.merge_result import MergeResult as MergeResult
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.choices import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.options import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output
 from nsys_pp.output.split_index import INDEX, is_split_folder, name_folder
 from nsys_pp.output.trace_format_registry import TRACE_FORMATS, TraceFormat, infer_trace_format
@@ -72,7 +72,7 @@ def merge(
         start_ns: Omit events that end before this time after the start of the earliest session.
         end_ns: Omit events that begin after this time, counted likewise.
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        show: Kinds of data to draw on request, keys of `nsys_pp.frames.choices.SHOW_KINDS` or "all". Default: those of the
+        show: Kinds of data to draw on request, keys of `nsys_pp.options.SHOW_KINDS` or "all". Default: those of the
             parts, else none.
         split: "machine", "rank" or "step": a trace for each, or for each group of successive steps; "none": one
             trace; "auto": one trace, or with more than `max_events` by machine, or by rank if a machine has more.

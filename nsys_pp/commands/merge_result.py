@@ -7,9 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.frames.choices import Split
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.options import Split
 from nsys_pp.output.split_index import SplitFile
 from nsys_pp.run.batch import Skipped
 

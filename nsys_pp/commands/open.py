@@ -25,7 +25,7 @@ NATIVE = ("trace_processor_shell", "trace_processor")
 LARGE_BYTES = 80 << 20
 """Size of a trace, compressed, above which a browser may run out of memory.
 
-A browser holds about 2 million events (`nsys_pp.frames.choices.MAX_EVENTS`), which take 20 to 40 bytes each."""
+A browser holds about 2 million events (`nsys_pp.options.MAX_EVENTS`), which take 20 to 40 bytes each."""
 
 _FIRST_S, _IDLE_S = 600.0, 90.0
 

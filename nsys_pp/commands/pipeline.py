@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.errors import MissingDataError, OptionError
-from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.table import fill_tables
@@ -19,6 +18,7 @@ from nsys_pp.frames.training import SCHEDULED_KINDS, Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
+from nsys_pp.options import DATA_TYPES
 from nsys_pp.read import is_part, read_report
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, read_inputs

@@ -17,6 +17,7 @@ from nsys_pp.output.files import translate_errors
 _PACKAGE = Path(__file__).resolve().parent.parent
 _SHARED = "nsys_pp_recipe"  # modules that recipes import, next to them
 _NOTE = "installed.json"  # the shared folder's `command.py` reads it
+_TABLE = "table.py"  # of options, for the shared folder's `options.py`
 # Below the folder of nsys, or of one of its sides; CUDA's toolkit has nsys in a folder of its own.
 _INSIDE = "python/packages/nsys_recipe/recipes"
 _PATTERNS = (_INSIDE, f"*/{_INSIDE}", f"nsight-systems*/*/{_INSIDE}")
@@ -79,9 +80,10 @@ def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
     try:
         for name in names:
             shutil.copytree(
-                source / name, Path(beside, name), ignore=shutil.ignore_patterns("__pycache__", _NOTE)
+                source / name, Path(beside, name), ignore=shutil.ignore_patterns("__pycache__", _NOTE, _TABLE)
             )
         Path(beside, _SHARED, _NOTE).write_text(json.dumps({"python": sys.executable}), encoding="utf-8")
+        shutil.copyfile(_PACKAGE / "options.py", Path(beside, _SHARED, _TABLE))
         for name in names:
             if (folder / name).exists():
                 shutil.rmtree(folder / name)

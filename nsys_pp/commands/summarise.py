@@ -12,11 +12,11 @@ import polars as pl
 from nsys_pp.aggregates.processes import concatenate_frames, list_processes
 from nsys_pp.aggregates.range_items import MOST_NAMES
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
-from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.table import Table, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence
+from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, read_inputs

@@ -178,7 +178,7 @@ class PartOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ops: tuple[str, ...] = ("kernel",)
     scope: str = "auto"
     flows: bool = False
-    show: tuple[str, ...] = ()  # kinds of data on request: keys of `nsys_pp.frames.choices.SHOW_KINDS`
+    show: tuple[str, ...] = ()  # kinds of data on request: keys of `nsys_pp.options.SHOW_KINDS`
     preset: str | None = None  # naming rules of jobs; None: detected
     job_patterns: tuple[str, ...] = ()
     step_patterns: tuple[str, ...] = ()

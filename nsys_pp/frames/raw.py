@@ -48,7 +48,7 @@ colors, categories and payloads of ranges); communication between ranks (payload
 MPI); calls of the operating system; data of the host for summaries (these calls, runs of threads,
 allocations); kinds of memory of copies; the number of rows of every exported table; metrics of GPUs for the
 overview of a trace, and these and metrics of the network for sums in parts; and the kinds of data that a
-trace has on request (`nsys_pp.frames.choices.SHOW_KINDS`), each with the prefix `show_`.
+trace has on request (`nsys_pp.options.SHOW_KINDS`), each with the prefix `show_`.
 """
 
 SHOW_GROUPS: frozenset[Group] = frozenset(group for group in get_args(Group) if group.startswith("show_"))

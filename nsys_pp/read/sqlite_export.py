@@ -19,6 +19,7 @@ from msgspec import Struct
 from nsys_pp.arrays.threads import count_processors
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RawReport, RowTally
+from nsys_pp.progress import report_stage
 from nsys_pp.read.names import ROW_ID, STRINGS_TABLE, Source
 from nsys_pp.read.plan import (
     assemble,
@@ -31,7 +32,6 @@ from nsys_pp.read.plan import (
 )
 from nsys_pp.read.sqlite import Connection, Database, open_database
 from nsys_pp.read.sqlite_file import IMMUTABLE, busy_error, check_database, damaged_error, find_state
-from nsys_pp.stages import report_stage
 
 _MAX_THREADS = 4
 _SMALL_FILE_BYTES = 4_000_000  # read by one thread, and checked as a whole: SQLite takes 9 ms for each MB

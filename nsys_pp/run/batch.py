@@ -32,18 +32,10 @@ from nsys_pp.executors.executor import (
     as_exception,
     choose_executor,
 )
+from nsys_pp.progress import Progress, Share, follow_stages, report_progress
 from nsys_pp.read import find_reports
 from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
-from nsys_pp.run.options import (
-    BatchOptions,
-    Inputs,
-    Progress,
-    Share,
-    check_least,
-    parse_inputs,
-    report_progress,
-)
-from nsys_pp.stages import follow_stages
+from nsys_pp.run.options import BatchOptions, Inputs, check_least, parse_inputs
 
 # of files that are written, whichever report is being read
 _OF_OUTPUTS = {errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EROFS}

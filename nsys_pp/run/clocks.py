@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from nsys_pp.alignment.clocks import Alignment, align_clocks
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.errors import ClockError
-from nsys_pp.frames.choices import ClockMode
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform
+from nsys_pp.options import ClockMode
 from nsys_pp.read.find import order_of_path
 from nsys_pp.read.parts import list_frames
 from nsys_pp.run.inputs import Input

@@ -17,8 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.choices import Split
 from nsys_pp.frames.training import span_steps
+from nsys_pp.options import Split
 from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.perfetto.trace import PlacedReport, write_perfetto
 from nsys_pp.output.split_index import (

@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.errors import OutputError, ReportError
-from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
+from nsys_pp.options import SHOW_KINDS
 from nsys_pp.output.files import translate_errors
 from nsys_pp.output.parts import write_part
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing

@@ -34,7 +34,7 @@ from nsys_pp.run.inputs import IDENTITY_FRAMES, count_report_rows
 from nsys_pp.run.metrics import summarise_for_part, summarise_network
 from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
-from nsys_pp.stages import enter_stage
+from nsys_pp.progress import enter_stage
 from nsys_pp.training.names import name_operators
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}

@@ -14,6 +14,7 @@ import polars as pl
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import Training
+from nsys_pp.progress import report_progress
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
@@ -29,7 +30,6 @@ from nsys_pp.run.options import (
     parse_run_layout,
     parse_schedule,
     parse_steps,
-    report_progress,
 )
 from nsys_pp.run.run_training import Captures, NumberedSteps, find_captures, find_training, number_run
 

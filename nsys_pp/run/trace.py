@@ -26,6 +26,7 @@ from nsys_pp.output.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.output.trace.drawing import Drawing
 from nsys_pp.output.trace.subtrack_columns import Source as RowSource
 from nsys_pp.output.trace_format_registry import TraceFormat
+from nsys_pp.progress import Progress, Share, report_progress
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.batch import Batch
@@ -40,7 +41,6 @@ from nsys_pp.run.inputs import (
 )
 from nsys_pp.run.layout import Drawn, PlacedDrawing, Shown, TraceLayout, count_events, count_shown
 from nsys_pp.run.mpi import place_mpi_messages, read_mpi_messages
-from nsys_pp.run.options import Progress, Share, report_progress
 from nsys_pp.run.parts import OF_HOSTS, OF_RUN, describe_hosts, is_content_open, is_usual
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import SCHEDULED_KINDS
+from nsys_pp.options import SCHEDULES
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, BOTH = range(len(SCHEDULED_KINDS))
 """Indices of `SCHEDULED_KINDS`: the kinds of jobs in arrays."""

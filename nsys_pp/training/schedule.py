@@ -22,7 +22,6 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.intervals import intersect, unite
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
-from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
     JOB_KINDS,
@@ -33,6 +32,7 @@ from nsys_pp.frames.training import (
     Schedule,
     mark_split_backwards,
 )
+from nsys_pp.options import SCHEDULES
 from nsys_pp.training.lanes import count_stages
 from nsys_pp.training.orders import (
     BACKWARD,

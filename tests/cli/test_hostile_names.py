@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.cli.escapes import escape_screen
+from nsys_pp.cli.log import escape_screen
 from tests.cli.calls import call
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"

@@ -10,16 +10,8 @@ import click
 import pytest
 
 from nsys_pp.cli import main
-from nsys_pp.cli.sections import SECTIONS
+from nsys_pp.options import SECTIONS
 from tests.cli.calls import call
-
-RENAMED = {
-    "--jobs": "--processes",
-    "--job": "--job-pattern",
-    "--step": "--step-pattern",
-    "--tables": "--table",
-    "--top": "--limit",
-}
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 
@@ -107,16 +99,6 @@ def test_help_fits_80_columns(path: tuple[str, ...]) -> None:
 def test_help_is_plain_ascii_without_colour(path: tuple[str, ...]) -> None:
     assert call(*path, "--help", env={"FORCE_COLOR": "1"}).stdout.isascii()
     assert "\x1b" not in call(*path, "--help", env={"FORCE_COLOR": "1"}).stdout
-
-
-@pytest.mark.parametrize("old", RENAMED)
-def test_a_former_name_is_refused_with_the_new_one(old: str) -> None:
-    commands = [path for path, command in COMMANDS.items() if has_option(command, RENAMED[old])]
-    assert commands
-    for path in commands:
-        result = call(*path, "report.sqlite", old, "1")
-        assert result.code == 2
-        assert f"No such option '{old}'. Did you mean '{RENAMED[old]}'?" in result.stderr
 
 
 @each_command

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nsys_pp.cli.log import Record
 from nsys_pp.cli.progress import _ProgressLines, build_bar, estimate_left
-from nsys_pp.run.options import Share
+from nsys_pp.progress import Share
 
 
 def render_bar(width: int, activity: str, counts: str) -> list[str]:

@@ -16,9 +16,6 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.cli import interrupts
-from nsys_pp.cli import result as result_file
-from nsys_pp.errors import NsysPPError
 from tests.cli.calls import command_line, environment, run
 from tests.patience import PATIENCE_S
 
@@ -91,14 +88,6 @@ def test_an_interrupt_is_one_object_in_a_log_of_json(large_report: Path, tmp_pat
         logged = [json.loads(text) for text in stderr.splitlines()]
         assert [entry["message"] for entry in logged if entry["event"] == "error"] == ["Terminated"]
         assert json.loads(result.read_text())["exit_status"] == 143
-
-
-def test_the_reason_of_a_stop_is_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the memory limit of the whole program is exceeded."""
-    reason = NsysPPError("there is not enough memory", "raise it")
-    monkeypatch.setattr(interrupts, "_stop_reason", [reason])
-    described = result_file.describe_error(KeyboardInterrupt())
-    assert described == (1, {"message": reason.message, "hint": reason.hint})
 
 
 def _hear_signals() -> None:

@@ -10,8 +10,8 @@ import nsys_pp
 from fixtures import simulate
 from fixtures.serving.reports import write_reports
 from fixtures.serving.simulate import draw_serving, serve
-from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.options import Detail
 
 RUNS = {
     "a stage with more kernels": "--pp 4 --dp 1",

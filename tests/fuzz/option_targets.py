@@ -8,15 +8,13 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import click
 from click.testing import CliRunner
 
 import nsys_pp
+from nsys_pp import options
 from nsys_pp.cli import main
-from nsys_pp.cli.options.clock import MachineOffset
-from nsys_pp.cli.options.values import Duration, DurationRange, MemorySize, Numbers, ProcessCount, Timeout
 from nsys_pp.commands.pipeline import _count_flops
 from nsys_pp.errors import NsysPPError
 from nsys_pp.run.options import (
@@ -135,8 +133,14 @@ def write_text(choices: Choices, folder: Path) -> None:
     )
 
 
-def _convert(kind: click.ParamType[Any]) -> Callable[[str], object]:
-    return lambda text: kind.convert(text, None, None)
+def _refuse(parse: Callable[[str], object]) -> Callable[[str], object]:
+    def parse_value(text: str) -> object:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise NsysPPError("refused") from error
+
+    return parse_value
 
 
 _PARSERS: tuple[Callable[[str], object], ...] = (
@@ -150,8 +154,8 @@ _PARSERS: tuple[Callable[[str], object], ...] = (
     parse_gate,
     lambda text: _count_flops(None, text),
     *map(
-        _convert,
-        (Duration(), DurationRange(), Timeout(), Numbers(), MemorySize(), ProcessCount(), MachineOffset()),
+        _refuse,
+        dict.fromkeys(option.type for option in options.OPTIONS if not isinstance(option.type, type)),
     ),
 )
 
@@ -159,10 +163,7 @@ _PARSERS: tuple[Callable[[str], object], ...] = (
 def _parser_work(parse: Callable[[str], object]) -> Work:
     def parse_value(source: Path, output: Path) -> None:
         text = (source / "value.txt").read_bytes().decode("utf-8", "surrogateescape")
-        try:
-            parse(text)
-        except click.UsageError as error:
-            raise NsysPPError("refused") from error
+        parse(text)
 
     return parse_value
 

@@ -12,7 +12,7 @@ import polars as pl
 
 import nsys_pp
 from fixtures import simulate
-from nsys_pp.frames.choices import DETAILS
+from nsys_pp.options import DETAILS
 
 _MOST_ROWS = 40  # of each table
 _PAGE_BYTES = 512

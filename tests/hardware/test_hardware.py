@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_pp.frames.choices import DATA_TYPES
 from nsys_pp.hardware.model_flops import ModelShape, count_flops, parse_model
 from nsys_pp.hardware.peaks import find_peak, read_peaks
+from nsys_pp.options import DATA_TYPES
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS, SURVEY_GROUPS, RawReport, find_show_groups
 from nsys_pp.model import build_report
+from nsys_pp.options import SHOW_KINDS
 from nsys_pp.read import read_report
 from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
 from nsys_pp.read.plan import plan_sources

@@ -16,6 +16,7 @@ import pytest
 from nsys_pp_recipe import command, options, work
 
 from nsys_pp.cli import main
+from nsys_pp.options import Option
 from tests.conftest import REPOSITORY
 from tests.recipes.interpreters import make_interpreter
 
@@ -40,9 +41,13 @@ def flags(name: str) -> Iterator[tuple[str, click.Option]]:
             yield next(word for word in parameter.opts if word.startswith("--")), parameter
 
 
+def _values(option: Option) -> str:
+    return "none" if option.type is bool else "many" if option.is_many else "one"
+
+
 @pytest.mark.parametrize("name", ["extract", "merge", "chart", "pipeline", "summary"])
 def test_options_are_those_of_the_commands(name: str) -> None:
-    handed = {one.flag: one.values for one in options.FORWARDED if name in one.commands}
+    handed = {one.flags: _values(one) for one in options.FORWARDED if options.accepts(name, one)}
     own = RECIPES_OWN | {flag for other, flag in NOT_FORWARDED if other == name}
     if name == "extract":  # what it cannot make a part of is left to the next command
         own.add("--keep-going")
@@ -58,15 +63,18 @@ def test_options_are_those_of_the_commands(name: str) -> None:
 def test_what_a_recipe_is_told_each_command_is_told(main_command: str) -> None:
     parser = argparse.ArgumentParser()
     options.add_options(parser.add_argument, main_command)
-    handed = [one for one in options.FORWARDED if main_command in one.commands]
+    handed = [one for one in options.FORWARDED if options.accepts(main_command, one)]
     words = [
-        [one.flag] if one.values == "none" else [f"{one.flag}={x}" for x in EXAMPLES[one.values]]
+        [one.flags] if _values(one) == "none" else [f"{one.flags}={x}" for x in EXAMPLES[_values(one)]]
         for one in handed
     ]
     parsed = parser.parse_args([word for some in words for word in some])
     for name in ("extract", "merge", "chart", "pipeline", "summary"):
         told = [
-            word for one, some in zip(handed, words, strict=True) if name in one.commands for word in some
+            word
+            for one, some in zip(handed, words, strict=True)
+            if options.accepts(name, one)
+            for word in some
         ]
         assert options.forward_options(parsed, name) == told
     assert options.forward_options(parser.parse_args([]), "extract") == []

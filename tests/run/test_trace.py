@@ -17,9 +17,8 @@ from fixtures.recording.export import Session, write_report
 from nsys_pp.cli import main
 from nsys_pp.errors import MissingDataError, OutputError
 from nsys_pp.frames.roster import ROSTER
+from nsys_pp.progress import Share, enter_stage, follow_stages, report_stage
 from nsys_pp.run.layout import build_titles
-from nsys_pp.run.options import Share
-from nsys_pp.stages import enter_stage, follow_stages, report_stage
 from tests.importer.importer import Importer
 from tests.importer.readback import read_tracks
 

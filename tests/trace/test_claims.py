@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import nsys_pp
-from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.model import build_report
+from nsys_pp.options import SHOW_KINDS
 from nsys_pp.read import read_report
 from tests.draws import count_draws
 from tests.importer.importer import Importer

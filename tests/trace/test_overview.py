@@ -18,10 +18,10 @@ from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.export import write_report
 from fixtures.recording.metrics import METRICS, add_metrics
 from fixtures.recording.session import Session
-from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.model import build_report
+from nsys_pp.options import Detail
 from nsys_pp.output.trace.overview import MOST_WINDOWS, average, summarise_metrics
 from nsys_pp.read import read_report
 from tests.importer.importer import Importer

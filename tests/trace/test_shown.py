@@ -13,10 +13,10 @@ import pytest
 
 import nsys_pp
 from nsys_pp.errors import MissingDataError, OptionError
-from nsys_pp.frames.choices import SHOW_KINDS
 from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
+from nsys_pp.options import SHOW_KINDS
 from nsys_pp.output.trace.counters import list_metrics
 from nsys_pp.output.trace.mpi_rows import TITLE as MPI_MESSAGES
 from nsys_pp.read import read_report

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from fixtures.program.schedule import chunks_of
-from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.training import (
     COVER,
@@ -26,6 +25,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
+from nsys_pp.options import SCHEDULES
 from nsys_pp.training.orders import order_jobs
 from tests.training.expected_training import expected_training, simulate_truth
 

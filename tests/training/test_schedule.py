@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of, virtual_stage
-from nsys_pp.frames.choices import SCHEDULES
 from nsys_pp.frames.training import (
     LANE_COMPUTE_SEGMENTS,
     LANES,
@@ -23,6 +22,7 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
+from nsys_pp.options import SCHEDULES
 from nsys_pp.training.orders import order_jobs
 from nsys_pp.training.schedule import (
     label_jobs,

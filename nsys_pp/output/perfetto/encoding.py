@@ -35,7 +35,7 @@ from nsys_pp.output.trace.drawing import (
 )
 from nsys_pp.output.trace.subtrack_columns import Source, prepare_columns
 from nsys_pp.output.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
-from nsys_pp.stages import report_stage
+from nsys_pp.progress import report_stage
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 _LARGE_ROWS = (

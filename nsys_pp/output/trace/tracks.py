@@ -29,9 +29,9 @@ from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.choices import Detail
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report, SampledMetric
+from nsys_pp.options import Detail
 from nsys_pp.output.trace.activity_rows import SYSTEM, draw_activities, split_by_process
 from nsys_pp.output.trace.counters import Counter, busy_percent, list_counters, list_metrics
 from nsys_pp.output.trace.drawing import (

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import RunFacts
-from nsys_pp.frames.choices import ASPECTS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.options import ASPECTS
 from nsys_pp.tables.verdict.wording import format_time
 
 EFFECT = pl.Enum(["same", "unknown", "noted", "large", "excluded"])

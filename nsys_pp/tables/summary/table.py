@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.choices import SUMMARY_GROUPS
 from nsys_pp.frames.table import Column
+from nsys_pp.options import SUMMARY_GROUPS
 
 GROUP_COLUMNS = (
     Column(

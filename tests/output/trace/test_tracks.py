@@ -9,10 +9,10 @@ import polars as pl
 from msgspec.structs import replace
 
 from fixtures.recording.export import write_report
-from nsys_pp.frames.choices import DETAILS, Detail
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
+from nsys_pp.options import DETAILS, Detail
 from nsys_pp.output.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
 from nsys_pp.output.trace.tree import arrange, index_tracks, subtracks_by_track
 from nsys_pp.read import read_report

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from nsys_pp.frames.aggregates import RunFacts
-from nsys_pp.frames.choices import ASPECTS
+from nsys_pp.options import ASPECTS
 from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts, describe_comparability
 
 FACTS = RunFacts(
