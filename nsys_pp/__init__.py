@@ -6,8 +6,8 @@
     result = nsys_pp.pipeline("runs/7", steps="10:12")
     result.tables()["stages"]
 
-Each command is one function, whose result has polars frames; keywords that several commands share are those of
-`RunOptions` and its bases. Names are imported on first use, so that `import nsys_pp` is cheap.
+Each command is one function, whose result has polars frames; keywords that several commands share are those
+of `RunOptions` and its bases. Names are imported on first use, so that `import nsys_pp` is cheap.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def job(
         kind: One of `KINDS`.
         microbatch: Number of the micro-batch within its step; None if it has none or is unknown.
         chunk: Number of the model chunk within this stage; needs a micro-batch.
-        backward: For a "forward" that overlaps with a backward: micro-batch, and optionally chunk, of the backward.
+        backward: For a "forward" that overlaps with a backward: micro-batch, and optionally chunk, of the
+            backward.
 
     Raises:
         ValueError: The kind is invalid or has no micro-batches; or a chunk has no micro-batch.
@@ -172,7 +173,7 @@ def name_job(
 
 
 def forward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None = None) -> Callable[_P, _R]:
-    """Mark each call as the forward of the next micro-batch of its step, for functions such as Megatron-LM's `forward_step`.
+    """Mark each call as the forward of the next micro-batch of its step, as for Megatron-LM's `forward_step`.
 
         schedules.forward_step = capture.forward_step(schedules.forward_step)
 
@@ -189,9 +190,9 @@ def backward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None
 
 
 def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
-    """Record the steps [start, stop): open the profiler's capture range before the first, close it after the last.
+    """Record the steps [start, stop): open the capture range before the first, close it after the last.
 
-    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime of the program, if it is loaded; and
+    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime of the program if it has one; and
     the range `CAPTURE_RANGE` is pushed, for programs without CUDA. `nsys profile --capture-range` waits for
     either. Without a profiler nothing happens. A failed step ends the capture.
 
@@ -267,7 +268,10 @@ def _pop() -> None:
 
 @cache
 def _find_functions() -> tuple[_Push, _Pop] | None:
-    """Find the functions that push and pop ranges, at the first range: by then programs have imported PyTorch."""
+    """Find the functions that push and pop ranges, at the first range.
+
+    By then programs have imported PyTorch.
+    """
     if "torch" in sys.modules:
         try:
             torch_nvtx = importlib.import_module("torch.cuda.nvtx")
@@ -280,14 +284,16 @@ def _find_functions() -> tuple[_Push, _Pop] | None:
         package = importlib.import_module("nvtx")
     except ImportError:
         warnings.warn(
-            "nsys_pp.capture: a profiler is active, but neither PyTorch nor the package `nvtx` is available: no range is recorded"
+            "nsys_pp.capture: a profiler is active, but neither PyTorch nor the package `nvtx` is available: "
+            "no range is recorded"
             " (`pip install nvtx`; import torch first)",
             stacklevel=2,
         )
         return None
     if type(package.get_domain("nsys_pp.capture")).__name__ == "DummyDomain":
         warnings.warn(
-            "nsys_pp.capture: this `nvtx` records nothing under this version of nsys (`pip install nvtx==0.2.11` does)",
+            "nsys_pp.capture: this `nvtx` records nothing under this version of nsys (`pip install "
+            "nvtx==0.2.11` does)",
             stacklevel=2,
         )
     return package.push_range, package.pop_range

@@ -1,7 +1,7 @@
 """The compiled libraries: each `x.c` is beside the one module that uses it, and `libx.so` beside that.
 
-They are built when nsys-pp is installed (`hatch_build.py`) and required. A library is loaded once, and the sizes of the
-structures that cross are compared: a library of other sources is refused.
+They are built when nsys-pp is installed (`hatch_build.py`) and required. A library is loaded once, and the
+sizes of the structures that cross are compared: a library of other sources is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Names of temporary files and folders, and removal of those whose process was killed.
 
-A name ends in a mark of its owner: machine, process, and start of this process. So the next run that writes to the same
-folder can remove what a killed one left (SIGKILL, a lost node), and nothing that is still being written. A folder that was
-moved aside, and was not replaced yet, is moved back.
+A name ends in a mark of its owner: machine, process, and start of this process. So the next run that writes
+to the same folder can remove what a killed one left (SIGKILL, a lost node), and nothing that is still being
+written. A folder that was moved aside, and was not replaced yet, is moved back.
 """
 
 from __future__ import annotations
@@ -52,9 +52,12 @@ def make_temporary_folder(output: Path) -> Path:
 
 @cache
 def sweep_folder(folder: Path) -> None:
-    """Remove the temporary files and folders of dead processes in a folder, once per process; no `OSError` is raised.
+    """Remove the temporary files and folders of dead processes in a folder, once per process.
 
-    An output that a process had moved aside, and did not replace before it was killed, is moved back, with a warning.
+    No `OSError` is raised.
+
+    An output that a process had moved aside, and did not replace before it was killed, is moved back, with a
+    warning.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -64,7 +67,10 @@ def sweep_folder(folder: Path) -> None:
 
 
 def remove_own() -> None:
-    """Remove the temporary files of this process, which ends: an interrupt may come between a file and its cleanup."""
+    """Remove the temporary files of this process, which ends.
+
+    An interrupt may come between a file and its cleanup.
+    """
     for folder in _own_folders:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
@@ -109,7 +115,10 @@ def _remove(entry: os.DirEntry[str]) -> None:
 
 
 def _move_back(temporary: Path) -> None:
-    """Move outputs back that are absent in their folder: there is no system call that replaces one folder by another."""
+    """Move outputs back that are absent in their folder.
+
+    There is no system call that replaces one folder by another.
+    """
     aside = temporary / MOVED_ASIDE
     for output in [*aside.iterdir()] if aside.is_dir() else []:
         place = temporary.parent / output.name
@@ -131,7 +140,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _read_start(pid: int) -> int | None:
-    """Read the start of a process, in ticks since the machine started; None where the system does not show it."""
+    """Read the start of a process, in ticks since the machine started.
+
+    None where the system does not show it.
+    """
     with suppress(OSError, ValueError, IndexError):
         # the name of the program, in parentheses, may contain anything
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
@@ -140,7 +152,10 @@ def _read_start(pid: int) -> int | None:
 
 @cache
 def _own_host() -> str:
-    """Return a mark of the machine since it started, and of the container: process numbers are unique in it."""
+    """Return a mark of the machine since it started, and of the container.
+
+    Process numbers are unique in it.
+    """
     facts = [socket.gethostname()]
     with suppress(OSError):
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text())

@@ -1,7 +1,7 @@
 """All options of the command line: one name, one meaning and one help text in every command.
 
-Click's commands, the library's checks and the recipes of nsys read this table. It imports the standard library alone, as
-`--help` and the Python of nsys need it.
+Click's commands, the library's checks and the recipes of nsys read this table. It imports the standard
+library alone, as `--help` and the Python of nsys need it.
 """
 
 from __future__ import annotations
@@ -174,7 +174,10 @@ def parse_positive(text: str) -> float:
 
 
 class Option(NamedTuple):
-    """An option; an argument where `flags` is empty. Commands may have defaults, choices and values of their own."""
+    """An option; an argument where `flags` is empty.
+
+    Commands may have defaults, choices and values of their own.
+    """
 
     name: str  # keyword of the library, and of the function of a command
     flags: str

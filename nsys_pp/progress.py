@@ -1,7 +1,9 @@
-"""Progress of a command: the current activity and the finished share, and those of the stages inside one report.
+"""Progress of a command.
 
-The follower of a report is in a context variable, so that no function between the two needs a parameter for it. Without one,
-nothing happens.
+The current activity and the finished share, and those of the stages inside one report.
+
+The follower of a report is in a context variable, so that no function between the two needs a parameter for
+it. Without one, nothing happens.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 Progress = Callable[[str, float], None]
-"""Callback: receives the current activity and the finished share of its phase, 0 to 1; a `Share` has also the phase
+"""Callback: receives the current activity and the finished share of its phase, 0 to 1.
+
+A `Share` has also the phase
 and the counts. A new phase begins at 0."""
 
 
@@ -70,7 +74,7 @@ _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 @contextmanager
 def follow_stages(follower: Follower) -> Iterator[None]:
-    """Call a function with the progress of the report that is processed inside the context, in this thread."""
+    """Call a function with the progress of the report that the context processes, in this thread."""
     token = _stage.set(_Stage(follower))
     try:
         yield

@@ -1,7 +1,7 @@
 """The command line: a module per command; their options are data (`nsys_pp.options`).
 
-A command's module is imported when the command is called, and the library when the command's function runs, so that
-`--help` and `--version` import click alone.
+A command's module is imported when the command is called, and the library when the command's function runs,
+so that `--help` and `--version` import click alone.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
 }
 _COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
 
-# The allocator of polars reads this when it is loaded. By default, it never returns the pages that it freed to the
-# system while there is memory: up to a fifth of the peak.
+# The allocator of polars reads this when it is loaded. By default, it never returns the pages that it freed
+# to the system while there is memory: up to a fifth of the peak.
 _ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
 
-# The threads of numpy's OpenBLAS, which few commands use, wait for work in a loop of 2^n cycles before they sleep. The default
-# (26) takes 60 ms of a processor at every start, from the threads that read reports.
+# The threads of numpy's OpenBLAS, which few commands use, wait for work in a loop of 2^n cycles before they
+# sleep. The default (26) takes 60 ms of a processor at every start, from the threads that read reports.
 _WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# Python looks for unreachable cycles after so many new objects (700 by default): modules are tens of thousands of objects
-# that stay, and rows of reports are none.
+# Python looks for unreachable cycles after so many new objects (700 by default): modules are tens of
+# thousands of objects that stay, and rows of reports are none.
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}

@@ -69,7 +69,8 @@ def _print(result: CheckResult, *, verbose: bool) -> None:
     ]
     if not verbose and sum(counts):
         click.echo(
-            f"info: rows without an event left out: {sum(counts):,} in {format_count(sum(map(bool, counts)), 'report')}"
+            f"info: rows without an event left out: {sum(counts):,} in "
+            f"{format_count(sum(map(bool, counts)), 'report')}"
             " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
         )
     if reports:

@@ -1,4 +1,7 @@
-"""A command of the program: its options come from `nsys_pp.options`, and all commands record, log and end in one way."""
+"""A command of the program.
+
+Its options come from `nsys_pp.options`, and all commands record, log and end in one way.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +174,10 @@ def run_with_progress(function: Callable[..., Any], *inputs: Any, **options: Any
 
 
 def end_with(result: Any, status: int = 0) -> None:
-    """Record the rows of a result and list its skipped inputs; exit with a status, or with 3 if there are any."""
+    """Record the rows of a result and list its skipped inputs.
+
+    Exit with a status, or with 3 if there are any.
+    """
     record_rows(result.row_counts)
     log_skipped(result.skipped)
     if status := status or 3 * bool(result.skipped):

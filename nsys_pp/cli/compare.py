@@ -27,8 +27,8 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
     """Compare two runs: steps, bubbles, stages, ranks, jobs, kernels.
 
     The output begins with at most five findings and with what the runs differ in. The steps of a run are its
-    samples: a difference within their noise counts as no change. Runs that cannot be compared are refused. The exit
-    status is 4 if a gate of `--fail-on` fails.
+    samples: a difference within their noise counts as no change. Runs that cannot be compared are refused.
+    The exit status is 4 if a gate of `--fail-on` fails.
 
     \b
     Examples:
@@ -38,7 +38,8 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
     page = None if output in (None, STANDARD_OUTPUT) else output
     if page is not None and page.suffix not in _PAGES:
         raise click.UsageError(
-            f"the page is HTML, so `{page}` must end in .html; `--format json` and `markdown` print the tables"
+            f"the page is HTML, so `{page}` must end in .html; `--format json` and `markdown` print the "
+            "tables"
         )
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
     record_verdict(compared.verdict)

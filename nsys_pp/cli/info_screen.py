@@ -29,7 +29,10 @@ _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by
 
 
 def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = False) -> None:
-    """Print the facts of one report, no wider than the console; tables of facts are counted, or listed on request."""
+    """Print the facts of one report, no wider than the console.
+
+    Tables of facts are counted, or listed on request.
+    """
     # In a file or a pipe, a path is not wrapped, so that it can be searched.
     path = Text(escape_line(str(info.path)), style="bold", overflow="fold")
     console.print(path, soft_wrap=not console.is_terminal)
@@ -140,7 +143,7 @@ def _print_rows(
     rows: pl.DataFrame,
     describe: Callable[[Mapping[str, Any]], list[str]],
 ) -> None:
-    """Print the first rows as a table that wraps only names, and on a narrow console headings of several words."""
+    """Print the first rows as a table that wraps only names, on a narrow console also headings."""
     if rows.is_empty():
         return
     table = Table(box=None, pad_edge=False, header_style="cyan")

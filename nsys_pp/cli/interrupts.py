@@ -25,8 +25,9 @@ _cause: list[int] = []  # signals, the first one first
 def end_on_interrupt() -> Iterator[None]:
     """Raise `KeyboardInterrupt` at the first Ctrl-C, and end the process at the second.
 
-    So do SIGTERM, which batch systems send some seconds before SIGKILL, and SIGHUP where it is not ignored; further ones
-    are ignored, since batch systems send them to all processes of a job, also through their shell.
+    So do SIGTERM, which batch systems send some seconds before SIGKILL, and SIGHUP where it is not ignored;
+    further ones are ignored, since batch systems send them to all processes of a job, also through their
+    shell.
 
     Python may raise between the acquisition of a lock and the `with` that releases it, so that a
     pool of threads waits forever: after some seconds, an alarm ends the process.
@@ -73,7 +74,10 @@ def has_unheard_thread() -> bool:
 
 
 def end_at_once(status: int) -> NoReturn:
-    """End the process with its cleanup, but without its threads: at a usual end, a running library could crash."""
+    """End the process with its cleanup, but without its threads.
+
+    At a usual end, a running library could crash.
+    """
     _set_alarm(_PATIENCE_S)
     with suppress(Exception):
         atexit._run_exitfuncs()

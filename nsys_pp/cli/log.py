@@ -1,7 +1,10 @@
-"""What a command says on stderr: lines of its log, errors with hints, skipped inputs; and the record of it for `--result`.
+"""What a command says on stderr: lines of its log, errors with hints, skipped inputs.
 
-Names of hosts, GPUs, processes and files may contain control characters: an escape sequence could change the title of the
-terminal, hide a line or move the cursor, and a line break could imitate a line of nsys-pp. So they are escaped.
+And the record of it for `--result`.
+
+Names of hosts, GPUs, processes and files may contain control characters: an escape sequence could change the
+title of the terminal, hide a line or move the cursor, and a line break could imitate a line of nsys-pp. So
+they are escaped.
 """
 
 from __future__ import annotations

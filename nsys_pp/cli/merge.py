@@ -85,7 +85,9 @@ def _log_traces(merged: nsys_pp.MergeResult, max_events: int, *, is_opened: bool
     if max(merged.events, *(file.event_count for file in merged.files), 0) > max_events:
         log_notes(
             [
-                f"a browser holds about {max_events:,} events; divide the run with `--split rank` or `--split step`, or"
-                " reduce the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and `--end`"
+                f"a browser holds about {max_events:,} events; divide the run with `--split rank` or "
+                "`--split step`, or"
+                " reduce the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and "
+                "`--end`"
             ]
         )

@@ -49,14 +49,16 @@ def log_opening(opening: Opening) -> None:
     if opening.is_site:
         log_notes(
             [
-                "the page comes from https://ui.perfetto.dev, the trace stays on this machine; without a network, use"
+                "the page comes from https://ui.perfetto.dev, the trace stays on this machine; without a "
+                "network, use"
                 " `pip install 'nsys-pp[ui]'`"
             ]
         )
     if opening.is_large and opening.native is None:
         log_notes(
             [
-                "a browser may run out of memory with a trace of this size: divide the run with `nsys-pp merge --split"
+                "a browser may run out of memory with a trace of this size: divide the run with `nsys-pp "
+                "merge --split"
                 " rank`, or put `trace_processor_shell` of Perfetto on PATH"
             ]
         )

@@ -1,4 +1,4 @@
-"""`nsys-pp pipeline`: steps, stages, jobs and bubbles of a pipeline, as tables, or in the formats of other tools."""
+"""`nsys-pp pipeline`: steps, stages, jobs and bubbles, as tables or in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _SHOWN_OF_INFERENCE = ("verdict", "iterations", "iteration_families", "lanes", "
     format=TABLE_FORMATS | {"choices": (*TABLE_FORMATS["choices"], *EXPORTERS)},
     names={
         **parse_table_names(TABLES, REQUESTED_TABLES),
-        "default_text": f"{', '.join(_SHOWN)} on standard output ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs;"
+        "default_text": f"{', '.join(_SHOWN)} on standard output"
+        f" ({', '.join(_SHOWN_WITHOUT_JOBS)} without jobs;"
         f" {', '.join(_SHOWN_OF_INFERENCE)} of inference), else all",
     },
     limit={"default": 40, "default_text": "40 in tables; all rows in other formats"},
@@ -45,9 +46,9 @@ def pipeline(
     """Show steps, stages, jobs, and the causes of bubbles.
 
     `-o` writes a .json, .md or .sqlite file with all tables, a .csv or .parquet file with one table,
-    or a folder with a file per table. The formats html, svg and png are those of `nsys-pp chart`; `--format paddle`
-    writes the two files of Paddle's timeline tool to the folder of `-o`, for all GPUs or those of `--device`;
-    `--format steptask` is short for `--steptask`.
+    or a folder with a file per table. The formats html, svg and png are those of `nsys-pp chart`;
+    `--format paddle` writes the two files of Paddle's timeline tool to the folder of `-o`, for all GPUs or
+    those of `--device`; `--format steptask` is short for `--steptask`.
 
     \b
     Examples:

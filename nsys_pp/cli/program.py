@@ -26,7 +26,11 @@ def run() -> NoReturn:
 
 
 def _can_end_now() -> bool:
-    """Clean up; return whether nothing is left to do: no thread, no profiler or debugger, and no output that cannot be written."""
+    """Clean up.
+
+    Return whether nothing is left to do: no thread, no profiler or debugger, and no output that cannot be
+    written.
+    """
     is_watched = sys.getprofile() is not None or sys.gettrace() is not None
     if is_watched or any(not thread.daemon for thread in _list_other_threads()):
         return False

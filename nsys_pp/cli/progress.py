@@ -75,8 +75,8 @@ def _show_bar() -> Iterator[Callback]:
 def build_bar(console: Console) -> Bar:
     """Build a bar of tasks that have the field `counts`.
 
-    On a narrow console it is short and has no elapsed time; the activity, with the name of a report, is cut to the rest of the
-    width. Counts and the time left are not cut.
+    On a narrow console it is short and has no elapsed time; the activity, with the name of a report, is cut
+    to the rest of the width. Counts and the time left are not cut.
     """
     from rich.progress import (
         BarColumn,
@@ -140,7 +140,10 @@ def _read_interval() -> float:
 
 
 class _ProgressLines:
-    """Lines about the current work: counts and rate of reports, or the share of a single report, and the time left."""
+    """Lines about the current work.
+
+    Counts and rate of reports, or the share of a single report, and the time left.
+    """
 
     def __init__(self, record: Record, stderr: IO[str]) -> None:
         self._record, self._stderr = record, stderr
@@ -202,7 +205,9 @@ def _format_rate(rate: float) -> str:
 
 
 def estimate_left(share: float, elapsed_s: float) -> float | None:
-    """Estimate the time that is left of a phase, in s, from its duration so far; None: too early, or at its end.
+    """Estimate the time that is left of a phase, in s, from its duration so far.
+
+    None: too early, or at its end.
 
     >>> estimate_left(0.25, 5.0), estimate_left(0.001, 5.0), estimate_left(1.0, 5.0)
     (15.0, None, None)

@@ -1,4 +1,7 @@
-"""How a command ends: errors in sentences, counts of rows (`--explain-rows`), and the result as a file (`--result`)."""
+"""How a command ends.
+
+Errors in sentences, counts of rows (`--explain-rows`), and the result as a file (`--result`).
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ def _blame_option(ctx: click.Context, error: BaseException) -> BaseException:
 
 
 def is_unforeseen(error: BaseException) -> bool:
-    """Return whether an error is a defect: neither a sentence for the user, nor an interrupt, nor a closed pipe."""
+    """Return whether an error is a defect.
+
+    Neither a sentence for the user, nor an interrupt, nor a closed pipe.
+    """
     if isinstance(error, (NsysPPError, click.ClickException, click.exceptions.Exit, click.Abort, *_CONTROL)):
         return False
     is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
@@ -97,7 +103,8 @@ def list_rows(row_counts: pl.DataFrame) -> list[dict[str, Any]]:
         row_counts: `RUN_ROW_COUNTS`.
 
     Returns:
-        For each report its path and tables: stage, our name, name in the report, rows read, used, and left out by
+        For each report its path and tables: stage, our name, name in the report, rows read, used, and left
+            out by
         reason. `read = used + left out` holds for each.
     """
     reports: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}

@@ -67,7 +67,10 @@ def sql(
 
 
 def _list_columns(words: list[str]) -> Any:
-    """List the columns of the named tables, or of all; names of reports are accepted, as all have the same tables."""
+    """List the columns of the named tables, or of all.
+
+    Names of reports are accepted, as all have the same tables.
+    """
     from nsys_pp.commands.sql import list_sql_columns
     from nsys_pp.run.batch import list_existing_inputs
 
@@ -108,7 +111,10 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
 
 
 def _choose_digits(values: pl.Series) -> dict[str, Any]:
-    """Choose the digits of numbers on a terminal: instants have all, computed numbers four of the smallest."""
+    """Choose the digits of numbers on a terminal.
+
+    Instants have all, computed numbers four of the smallest.
+    """
     from nsys_pp.frames.table import split_unit
 
     if not values.dtype.is_numeric() or values.is_empty():

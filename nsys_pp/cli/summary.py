@@ -44,8 +44,8 @@ def summary(
     """Summarise time by operator, kernel, copy, and idle cause.
 
     The first lines are the findings of `nsys-pp pipeline`. Reports of many ranks are added up, or grouped
-    with `--by`. Parts (`nsys-pp extract`) are read without their events. `-o` writes a .json, .md or .sqlite file with all tables, a .csv or .parquet
-    file with one table, or a folder with a file per table.
+    with `--by`. Parts (`nsys-pp extract`) are read without their events. `-o` writes a .json, .md or .sqlite
+    file with all tables, a .csv or .parquet file with one table, or a folder with a file per table.
 
     \b
     Examples:

@@ -29,7 +29,10 @@ SCREEN_FORMATS = {"choices": ("table", "json"), "default": "table"}
 
 @contextmanager
 def open_screen() -> Iterator[Console]:
-    """Open a console that prints through click: rich cannot write names in other scripts to an ASCII terminal."""
+    """Open a console that prints through click.
+
+    Rich cannot write names in other scripts to an ASCII terminal.
+    """
     from nsys_pp.output.tables.terminal import open_console
 
     console = open_console()
@@ -126,8 +129,8 @@ def check_outputs(
     with_parts: bool = True,
 ) -> None:
     """Check that the files of tables can be written, before any work is done."""
-    from nsys_pp.output.files import check_output
     from nsys_pp.run.batch import list_existing_inputs
+    from nsys_pp.output.files import check_output
 
     if output == STANDARD_OUTPUT:
         return

@@ -1,8 +1,9 @@
 """Threads of the libraries for arrays and frames: one, where all inputs are small.
 
-Their frames then take microseconds, and to hand each to another thread costs a tenth of the processor time of a command.
-Parts are small, but their frames are joined: those of many take milliseconds, and two stages may work on them at once.
-The libraries read these variables when they are imported, which is after the command line is parsed.
+Their frames then take microseconds, and to hand each to another thread costs a tenth of the processor time of
+a command. Parts are small, but their frames are joined: those of many take milliseconds, and two stages may
+work on them at once. The libraries read these variables when they are imported, which is after the command
+line is parsed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _LIBRARIES = ("polars", "numpy")
 
 
 def limit_threads(inputs: Sequence[str]) -> None:
-    """Have the libraries use one thread if all inputs are small, for frames of many parts two; a variable that the user has set stays.
+    """Have the libraries use one thread if all inputs are small, for frames of many parts two.
+
+    A variable that the user has set stays.
 
     Args:
         inputs: Files, folders, or glob patterns, as named by the user.
@@ -42,7 +45,10 @@ def limit_threads(inputs: Sequence[str]) -> None:
 
 
 def _list_sizes(inputs: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """List the names and sizes of all files below inputs, in bytes; unreadable ones are left to the command."""
+    """List the names and sizes of all files below inputs, in bytes.
+
+    Unreadable ones are left to the command.
+    """
     for named in inputs:
         paths = [named] if os.path.lexists(named) else glob.iglob(named, recursive=True)
         for path in paths:

@@ -89,14 +89,14 @@ def compare(
     """Compare two runs: steps, bubbles, stages, ranks, links, kinds of job, kernels.
 
     Args:
-        a: Run to compare with: reports, parts, folders of them, or glob patterns, with its steps at the end of a text,
-            as in `runs/7:10:14`.
+        a: Run to compare with: reports, parts, folders of them, or glob patterns, with its steps at the end
+            of a text, as in `runs/7:10:14`.
         b: Run to judge, likewise. It can be the same run with other steps.
         steps_a: Steps of A, apart from its name; `steps` applies to both runs.
         steps_b: Steps of B.
         gates: Limits for B, as in `bubble>5%` (`nsys_pp.tables.compare.gates`).
-        allow_different: Aspects in which the runs may differ although times depend on them: "steps", "stages", "jobs",
-            "operations".
+        allow_different: Aspects in which the runs may differ although times depend on them: "steps",
+            "stages", "jobs", "operations".
         output: Page to write.
         title: Heading of the page. Default: the name of the output.
         force: Replace an existing page.
@@ -197,7 +197,10 @@ def _name(run: RunName, window: str) -> str:
 
 
 def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return the samples that can be compared: none of stages and ranks if these mean something else in the other run."""
+    """Return the samples that can be compared.
+
+    None of stages and ranks if these mean something else in the other run.
+    """
     samples = dict(run.samples)
     excluded = comparability.filter(pl.col("effect") == "excluded")["fact"].to_list()
     if "stages" in excluded:

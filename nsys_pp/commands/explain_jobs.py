@@ -32,8 +32,8 @@ class ExplainResult(ShortRepr):
     """Names of ranges of all reports.
 
     Attributes:
-        names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number of ranges,
-            and time of the GPU operations in them; names without a rule last.
+        names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number
+            of ranges, and time of the GPU operations in them; names without a rule last.
         skipped: Skipped inputs, each with its error.
         row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
@@ -69,7 +69,10 @@ def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult
 
 
 def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Explain the names of one report: one row per name and rule, and `ROW_COUNTS`; `rules` are from `parse_job_options`."""
+    """Explain the names of one report: one row per name and rule, and `ROW_COUNTS`.
+
+    `rules` are from `parse_job_options`.
+    """
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
     chosen = choose_rules(
         report.ranges,

@@ -68,7 +68,8 @@ def export_jobs(
     check_keywords(options, RunOptions)
     check_choice("format", format, EXPORTERS)
     exporter = EXPORTERS[format]
-    target: Path = None if output is None else Path(output)  # type: ignore[assignment]  # "steptask" accepts None
+    # type: ignore[assignment]  # "steptask" accepts None
+    target: Path = None if output is None else Path(output)
     needs_reports = "sources" in exporter.options
     batch = Batch(inputs, options, with_parts=not needs_reports)
     result = build_pipeline(

@@ -47,7 +47,8 @@ class Opening:
         address: To open in the browser.
         has_browser: A browser was started here.
         forwarding: Command for the user's own machine, where the user is logged in over ssh; None otherwise.
-        is_site: The address is that of Perfetto's site, which needs the internet; the file stays on this machine.
+        is_site: The address is that of Perfetto's site, which needs the internet; the file stays on this
+            machine.
         native: Program that reads the trace, in place of the browser; None: the browser.
         is_large: The browser may run out of memory.
     """
@@ -74,9 +75,9 @@ def open_output(
 ) -> OpenResult:
     """Open a trace, chart or page in the browser, and serve it until it was read.
 
-    A trace is shown by Perfetto's UI: by the one that the extra `ui` installs, without a network; otherwise by
-    https://ui.perfetto.dev, which reads the file from this machine. Only this machine can reach the server, and only with
-    the address that the browser is given.
+    A trace is shown by Perfetto's UI: by the one that the extra `ui` installs, without a network; otherwise
+    by https://ui.perfetto.dev, which reads the file from this machine. Only this machine can reach the
+    server, and only with the address that the browser is given.
 
     Args:
         file: The file: a trace, or a page or picture.

@@ -78,7 +78,8 @@ def project(
         options: See `nsys_pp.BatchOptions`.
 
     Raises:
-        ReportError: A report cannot be read, or is named twice, or none has both NVTX ranges and GPU operations.
+        ReportError: A report cannot be read, or is named twice, or none has both NVTX ranges and GPU
+            operations.
     """
     check_keywords(options, BatchOptions)
     check_choice("scope", scope, SCOPES)
@@ -111,7 +112,10 @@ def _project_file(
     per_stream: bool,
     nsys: str | None,
 ) -> tuple[Identity, pl.DataFrame, pl.DataFrame] | MissingDataError:
-    """Project the ranges of one report, with its `ROW_COUNTS`; an error is returned where it has none, or no operations."""
+    """Project the ranges of one report, with its `ROW_COUNTS`.
+
+    An error is returned where it has none, or no operations.
+    """
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
     if missing := _find_missing(report):
         return missing
@@ -155,7 +159,10 @@ def _add_roster(projections: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame
 
 
 def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Add the columns of `facts`, which has a row for each of few keys; a join takes several times as long for millions of rows."""
+    """Add the columns of `facts`, which has a row for each of few keys.
+
+    A join takes several times as long for millions of rows.
+    """
     if rows.is_empty():
         return rows.join(facts, on=keys, how="left", maintain_order="left")
     columns = [numbers(rows[key]) for key in keys]

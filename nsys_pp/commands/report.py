@@ -67,8 +67,8 @@ def report(
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The page.
         title: Heading of the page. Default: the name of the output.
-        trace: Trace of the run (`nsys_pp.merge`) that the page opens at findings and steps: a file, for commands
-            of `nsys-pp open`, or an address, for links.
+        trace: Trace of the run (`nsys_pp.merge`) that the page opens at findings and steps: a file, for
+            commands of `nsys-pp open`, or an address, for links.
         force: Replace an existing output.
         options: See `nsys_pp.RunOptions`.
 

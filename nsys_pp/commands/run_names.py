@@ -31,8 +31,8 @@ class RunName(Struct, frozen=True, kw_only=True):
 def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) -> RunName:
     """Parse the name of a run.
 
-    A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a `:FIRST:LAST` at
-    its end is its steps.
+    A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a
+    `:FIRST:LAST` at its end is its steps.
 
     Args:
         run: Reports, with steps at the end of a text.
@@ -72,7 +72,8 @@ def split_steps(text: str) -> tuple[str, str | None]:
         step = int(single["step"])
         raise OptionError(
             "steps",
-            f"`{text}` does not exist; for step {step} of `{single['path']}`, use `{single['path']}:{step}:{step + 1}`",
+            f"`{text}` does not exist; for step {step} of `{single['path']}`, use "
+            f"`{single['path']}:{step}:{step + 1}`",
         )
     return text, None
 

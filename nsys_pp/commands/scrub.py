@@ -49,16 +49,18 @@ def scrub(
 ) -> ScrubResult:
     """Write copies that are safe to share.
 
-    The copy of a report has the tables and columns that nsys-pp reads, and of its texts only those that analyses show. So it
-    lacks the environment, command lines, strings that no event refers to, unknown tables, and free pages; all analyses have
-    equal results. Values of variables with telling names (TOKEN, SECRET, ...) are removed from names of events, too. Its
-    bytes are searched for all texts that it should lack before it appears. Parts and traces lack all this already.
+    The copy of a report has the tables and columns that nsys-pp reads, and of its texts only those that
+    analyses show. So it lacks the environment, command lines, strings that no event refers to, unknown
+    tables, and free pages; all analyses have equal results. Values of variables with telling names (TOKEN,
+    SECRET, ...) are removed from names of events, too. Its bytes are searched for all texts that it should
+    lack before it appears. Parts and traces lack all this already.
 
     Args:
         inputs: Reports, folders of reports, or glob patterns. Copies are in SQLite.
-        output: The copy of one file, or a folder, where copies have the names of their originals (`list_copies`).
-        hosts: Replace host names, and ids of machines and GPUs, by pseudonyms: equal names have equal pseudonyms in all
-            copies of a call.
+        output: The copy of one file, or a folder, where copies have the names of their originals
+            (`list_copies`).
+        hosts: Replace host names, and ids of machines and GPUs, by pseudonyms: equal names have equal
+            pseudonyms in all copies of a call.
         users: Replace user names in names of events and processes.
         paths: Replace absolute paths in names of events and processes.
         keep_tables: Other tables of reports to copy as they are, with a warning.
@@ -105,12 +107,14 @@ def scrub(
 def list_copies(inputs: Sequence[str | Path], *, output: Path | None = None) -> dict[Path, Path]:
     """List the files that inputs name, each with the name of its copy in a folder.
 
-    A file in a folder keeps its path below that folder, and a match of a pattern the one below the part without
-    wildcards; another file keeps its name alone. Where names would be equal, all have as many more folders as needed.
+    A file in a folder keeps its path below that folder, and a match of a pattern the one below the part
+    without wildcards; another file keeps its name alone. Where names would be equal, all have as many more
+    folders as needed.
 
     Args:
         inputs: Files, folders and patterns.
-        output: Folder of the copies: where it is inside a folder of `inputs`, copies of an earlier call are no inputs.
+        output: Folder of the copies: where it is inside a folder of `inputs`, copies of an earlier call are
+            no inputs.
 
     Raises:
         ReportError: An input does not exist, a folder or pattern has no report, or a file is named twice.

@@ -73,8 +73,8 @@ class SqlResult(ShortRepr):
 def sql(query: str, inputs: Inputs, **options: Unpack[RunOptions]) -> SqlResult:
     """Query the frames and tables of a run in SQL, in the dialect of polars.
 
-    Only tables that the query names are built. Times end in `_ns`; those of jobs, messages and lane states are on the
-    aligned clock, those of projections on the clocks of their reports.
+    Only tables that the query names are built. Times end in `_ns`; those of jobs, messages and lane states
+    are on the aligned clock, those of projections on the clocks of their reports.
 
     Args:
         query: One query, as in `SELECT kind, avg(compute_ns) FROM jobs GROUP BY kind`; names are those of

@@ -59,7 +59,10 @@ class SummaryResult(ShortRepr):
 
     @property
     def verdict(self) -> Verdict:
-        """At most five findings, by the time of a step that could be gained; on first use, the training is analysed."""
+        """At most five findings, by the time of a step that could be gained.
+
+        On first use, the training is analysed.
+        """
         if not self._verdicts:
             training = self.run.training
             self._verdicts.append(build_verdict(training, explain(self.run, training)))
@@ -90,8 +93,8 @@ def summarise(
     """Sum the times of all reports.
 
     Args:
-        inputs: Reports, parts, folders of them, or glob patterns. Parts contain aggregates: none of their events
-            is read.
+        inputs: Reports, parts, folders of them, or glob patterns. Parts contain aggregates: none of their
+            events is read.
         tables: Names in `SUMMARY_TABLES`; all of them if None.
         by: Group of the rows: "run", "machine", "rank" and others.
         paddle_compat: Count communication as Paddle's tables do.
@@ -128,7 +131,8 @@ def build_tables(
         by: Group of the rows.
 
     Returns:
-        Rows by name; and by name the reason for each table whose data no report has, with the option that records it.
+        Rows by name; and by name the reason for each table whose data no report has, with the option that
+        records it.
     """
     recorded = frozenset[str]().union(*summary.recorded)
     absent = {

@@ -38,7 +38,7 @@ def assert_installed(folder: Path) -> None:
     shared = folder / "nsys_pp_recipe"
     assert json.loads((shared / "installed.json").read_text()) == {"python": sys.executable}
     source = REPOSITORY / "recipes" / "nsys_pp_recipe"
-    assert {path.name for path in shared.iterdir()} - {"installed.json"} == {
+    assert {path.name for path in shared.iterdir()} - {"installed.json", "table.py"} == {
         path.name for path in source.iterdir() if path.name != "__pycache__"
     }
     assert not [*folder.glob(".*")]
