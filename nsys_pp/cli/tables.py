@@ -129,8 +129,8 @@ def check_outputs(
     with_parts: bool = True,
 ) -> None:
     """Check that the files of tables can be written, before any work is done."""
-    from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.output.files import check_output
+    from nsys_pp.run.batch import list_existing_inputs
 
     if output == STANDARD_OUTPUT:
         return
