@@ -82,19 +82,17 @@ def test_a_trace_of_perfetto_imports_no_renderer_of_tables(tmp_path: Path) -> No
     modules = imported_by("merge", report, "-o", tmp_path / "run.pftrace")
     assert {"polars", "nsys_pp.output.perfetto.trace"} <= modules, log
     unused = ("rich", "sqlite_utils", "bokeh", "distributed", "multiprocessing.pool", "nsys_pp.output.chrome")
-    assert not modules & {*unused, "nsys_pp.aggregates.registry", "nsys_pp.executors.pool"}
+    assert not modules & {*unused, "nsys_pp.executors.pool"}
     assert not [
         name for name in modules if name.startswith(("nsys_pp.tables.summary", "nsys_pp.output.chart"))
     ]
 
 
-def test_a_projection_imports_no_training_clocks_or_drawing(tmp_path: Path) -> None:
+def test_a_projection_in_a_file_imports_no_renderer_of_tables(tmp_path: Path) -> None:
     report = Path(__file__).parent.parent.parent / "fixtures" / "clocks" / "node1" / "rank0.sqlite"
     modules = imported_by("project", report, "-o", tmp_path / "ranges.parquet")
     assert {"polars", "nsys_pp.projection.ranges"} <= modules
     assert "rich" not in modules
-    unused = ("nsys_pp.training", "nsys_pp.alignment", "nsys_pp.output.trace", "nsys_pp.output.perfetto")
-    assert not [name for name in modules if name.startswith(unused)]
 
 
 def test_a_trace_of_a_report_without_jobs_imports_no_findings(tmp_path: Path) -> None:
