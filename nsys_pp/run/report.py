@@ -26,6 +26,7 @@ from nsys_pp.model.contents import count_rows, find_data_warnings, name_recorded
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.output.trace.drawing import Drawing
 from nsys_pp.output.trace.tracks import draw_report
+from nsys_pp.progress import enter_stage
 from nsys_pp.projection.ranges import OPS
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
@@ -34,7 +35,6 @@ from nsys_pp.run.inputs import IDENTITY_FRAMES, count_report_rows
 from nsys_pp.run.metrics import summarise_for_part, summarise_network
 from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
-from nsys_pp.progress import enter_stage
 from nsys_pp.training.names import name_operators
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
