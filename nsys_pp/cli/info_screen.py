@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -66,7 +66,7 @@ def format_utc(utc_ns: int) -> str:
     '2024-10-30T14:23:16.891765359Z'
     """
     seconds, fraction = divmod(utc_ns, NS_PER_S)
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
 
 
 def _build_grid(rows: Iterable[tuple[str, ...]], *, style: str = "cyan") -> Table:
@@ -108,7 +108,7 @@ def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
 def _describe_start(utc_ns: int | None) -> str:
     if utc_ns is None:
         return "unknown"
-    second = datetime.fromtimestamp(utc_ns // NS_PER_S, timezone.utc)
+    second = datetime.fromtimestamp(utc_ns // NS_PER_S, UTC)
     return f"{second:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
 
 

@@ -6,7 +6,7 @@ optionally its whole name. Files and their rules apply in order; the first match
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,11 +15,6 @@ from typing import Any
 from msgspec import Struct
 
 from nsys_pp.frames.aggregates import FAMILIES
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _FOLDER = Path(__file__).parent / "rules"
 # names are ASCII nearly always; classes of Unicode take longer to compile and to search

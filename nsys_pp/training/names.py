@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import product
@@ -859,10 +859,6 @@ def _build_sign_query(name: str) -> pl.Expr:
     return pl.any_horizontal(complete).alias(name)
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _CACHE_SIZE_OPERATORS, _MOST_NAMES = 64, 2_048
 _NUMBERED_PART = r"\.[0-9]+\b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import tomllib
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
