@@ -7,9 +7,7 @@ import sys
 import pytest
 
 from nsys_pp.registry import Registry, import_on_call
-from nsys_pp.tables.summary.registry import PADDLE_TABLES
-from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
-from nsys_pp.tables.training.registry import TABLES as TRAINING_TABLES
+from nsys_pp.tables.registry import PADDLE_TABLES, SUMMARY_TABLES, TRAINING_TABLES
 
 
 def test_names_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

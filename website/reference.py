@@ -14,9 +14,8 @@ from nsys_pp.commands.sql import list_sql_columns
 from nsys_pp.frames.table import AnyTable, describe_columns
 from nsys_pp.options import LOGGING, SECTIONS
 from nsys_pp.registry import Registry
+from nsys_pp.tables.registry import SUMMARY_TABLES, WORK_TABLES
 from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
-from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
-from nsys_pp.tables.training.registry import WORK_TABLES
 
 _PROGRAM = "nsys-pp"
 _LITERAL = "\b"  # before a paragraph whose lines are kept

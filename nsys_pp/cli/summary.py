@@ -10,9 +10,9 @@ from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, parse_table_
 from nsys_pp.cli.log import log_notes, log_skipped, record_verdict
 from nsys_pp.cli.tables import TABLE_FORMATS, check_outputs, check_sort, output_tables, settle_format
 from nsys_pp.errors import MissingDataError
+from nsys_pp.tables.registry import PADDLE_LAYOUTS, PADDLE_TABLES, VERDICT
+from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
 from nsys_pp.tables.registry import TABLES as TRAINING_TABLES
-from nsys_pp.tables.registry import VERDICT
-from nsys_pp.tables.summary.registry import PADDLE_LAYOUTS, PADDLE_TABLES, TABLES
 
 _SHOWN = (
     *("overview", "device", "model", "distribution", "operators", "families", "kernels"),

@@ -14,7 +14,7 @@ from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, label_reports, survey_any_input
 from nsys_pp.run.options import ClockOptions, Inputs, check_keywords
 from nsys_pp.run.run import Run
-from nsys_pp.tables.clocks import CLOCK_TABLE as CLOCK_TABLE
+from nsys_pp.tables.listings import CLOCK_TABLE as CLOCK_TABLE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

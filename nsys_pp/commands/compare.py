@@ -25,12 +25,15 @@ from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.progress import split_progress
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords
-from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts, describe_comparability
-from nsys_pp.tables.compare.compare import TABLES, compare_samples
-from nsys_pp.tables.compare.evidence import divide_ranks
-from nsys_pp.tables.compare.gates import check_gates, parse_gate
-from nsys_pp.tables.compare.verdict import build_comparison_verdict
-from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict_table
+from nsys_pp.tables.compare import TABLES, check_gates, compare_samples, parse_gate
+from nsys_pp.tables.compare_verdict import (
+    COMPARABILITY_TABLE,
+    build_comparison_verdict,
+    compare_facts,
+    describe_comparability,
+    divide_ranks,
+)
+from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,7 +97,7 @@ def compare(
         b: Run to judge, likewise. It can be the same run with other steps.
         steps_a: Steps of A, apart from its name; `steps` applies to both runs.
         steps_b: Steps of B.
-        gates: Limits for B, as in `bubble>5%` (`nsys_pp.tables.compare.gates`).
+        gates: Limits for B, as in `bubble>5%` (`nsys_pp.tables.compare`).
         allow_different: Aspects in which the runs may differ although times depend on them: "steps",
             "stages", "jobs", "operations".
         output: Page to write.

@@ -18,7 +18,7 @@ from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import collect_row_counts, count_report_rows
 from nsys_pp.run.options import Inputs, JobOptions, check_keywords, parse_job_options
 from nsys_pp.run.report_training import project_report
-from nsys_pp.tables.name_table import NAME_TABLE as NAME_TABLE
+from nsys_pp.tables.listings import NAME_TABLE as NAME_TABLE
 from nsys_pp.training.names import choose_rules, read_names
 
 if TYPE_CHECKING:

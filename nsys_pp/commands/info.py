@@ -23,7 +23,7 @@ from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
 from nsys_pp.run.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
 from nsys_pp.run.run import build_run_roster
-from nsys_pp.tables.roster import ROSTER_TABLE as ROSTER_TABLE
+from nsys_pp.tables.listings import ROSTER_TABLE as ROSTER_TABLE
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -145,7 +145,7 @@ def _build_verdict(training: Training) -> Verdict:
     """Build the verdict of a training; without jobs there is none, and its tables are not imported."""
     if training.jobs.is_empty():
         return Verdict()
-    from nsys_pp.tables.verdict.verdict import build_verdict
+    from nsys_pp.tables.verdict import build_verdict
 
     return build_verdict(training)
 

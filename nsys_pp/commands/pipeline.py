@@ -27,11 +27,9 @@ from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.run.report_training import PresetHint, find_preset_hint
 from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows
 from nsys_pp.run.run import Run
-from nsys_pp.tables.registry import TABLES
-from nsys_pp.tables.training.clock_notes import describe_clocks
-from nsys_pp.tables.training.registry import REQUESTED_TABLES
-from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work, describe_work
-from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
+from nsys_pp.tables.registry import REQUESTED_TABLES, TABLES
+from nsys_pp.tables.training import UTILISATION_TABLE, Work, describe_clocks, describe_work
+from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
 from nsys_pp.training.names import find_preset_readings
 from nsys_pp.units import format_count, format_duration
 

@@ -29,7 +29,7 @@ from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.run.report_training import project_report
-from nsys_pp.tables.projections import define_projection_table as define_projection_table
+from nsys_pp.tables.listings import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

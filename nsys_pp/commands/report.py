@@ -25,10 +25,9 @@ from nsys_pp.output.report.source import LackingData, PageSource, TraceLinks
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
-from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
+from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
+from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
-from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
 from nsys_pp.units import format_count
 from nsys_pp.viewer.perfetto_ui import SITE, build_address
 

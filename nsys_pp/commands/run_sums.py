@@ -14,7 +14,7 @@ from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.model.contents import name_titles
 from nsys_pp.run.options import StepWindow
-from nsys_pp.tables.compare.sums import describe_training, sample_training
+from nsys_pp.tables.compare import describe_training, sample_training
 
 
 def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
-from nsys_pp.aggregates.processes import concatenate_frames, list_processes
-from nsys_pp.aggregates.range_items import MOST_NAMES
+from nsys_pp.aggregates.items import MOST_NAMES
+from nsys_pp.aggregates.registry import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, Summary
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.table import Table, fill_tables
@@ -24,9 +24,9 @@ from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 from nsys_pp.run.requested import explain
 from nsys_pp.run.run import Run
 from nsys_pp.run.run_training import select_steps
-from nsys_pp.tables.summary import registry
-from nsys_pp.tables.summary.table import TableOptions
-from nsys_pp.tables.verdict.verdict import build_verdict, build_verdict_table
+from nsys_pp.tables import registry
+from nsys_pp.tables.summary import TableOptions
+from nsys_pp.tables.verdict import build_verdict, build_verdict_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,7 +37,7 @@ _FOLDED = (
 )
 NOTEBOOK_ROWS = 10
 SummaryTable: TypeAlias = "Table[[Summary, TableOptions]]"
-SUMMARY_TABLES = registry.TABLES
+SUMMARY_TABLES = registry.SUMMARY_TABLES
 """Tables of `SummaryResult.tables`, by name."""
 
 

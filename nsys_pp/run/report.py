@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.aggregates.range_items import MOST_NAMES
+from nsys_pp.aggregates.items import MOST_NAMES
 from nsys_pp.aggregates.registry import AGGREGATES, GROUPS, AggregateSources
-from nsys_pp.aggregates.windows import find_windows
+from nsys_pp.aggregates.times import find_windows
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.ids import describe_path

@@ -175,7 +175,7 @@ def view_report(
         processes = _join_keys(processes, report.active_processes, "process_key")
         threads = _join_keys(threads, report.active_threads, "thread_key")
     if "memory" in show:
-        from nsys_pp.aggregates.memory import count_memory_in_use  # a trace rarely needs it
+        from nsys_pp.aggregates.items import count_memory_in_use  # a trace rarely needs it
 
         counters = pl.concat([counters, count_memory_in_use(report.memory_events)])
     last = pl.coalesce("end_ns", "start_ns")  # of an activity, which may be an instant

@@ -1,13 +1,14 @@
 """Noise of medians and maxima: statistics that are robust against single outliers.
 
-The deviation of samples x_1 ... x_n is sum |x_i - median|, where each term is limited to 5 times the median of the
-terms that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard deviation (1.2533 is
-sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the standard error of their median. The noise is three such
-errors. Of pairs of runs drawn from one normal distribution, 2.6 % differ by more with 2 steps each, 1.6 % with 3,
-1.5 % with 4, and less than 0.8 % with 5 and more (`tests/tables/test_noise.py`).
+The deviation of samples x_1 ... x_n is sum |x_i - median|, where each term is limited to 5 times the median
+of the terms that are not 0. For normal values, `1.2533 * deviation / (n - 1)` estimates their standard
+deviation (1.2533 is sqrt(pi / 2)), and 1.2533 times that, over sqrt(n), is the standard error of their
+median. The noise is three such errors. Of pairs of runs drawn from one normal distribution, 2.6 % differ by
+more with 2 steps each, 1.6 % with 3, 1.5 % with 4, and less than 0.8 % with 5 and more
+(`tests/tables/test_noise.py`).
 
-The noise of the largest sample is estimated from all other samples: otherwise a single outlier would be hidden by its
-own deviation.
+The noise of the largest sample is estimated from all other samples: otherwise a single outlier would be
+hidden by its own deviation.
 """
 
 from __future__ import annotations
@@ -86,10 +87,10 @@ def noise_of_extremes(
 ) -> pl.Expr:
     """Return the noise of the difference of two maxima; null if either has one sample.
 
-    The maximum of a few normal values varies no more than a single value does. The fewer the other samples are, the
-    less certain is their deviation, so the noise is more errors: 6 with 3 samples each, 4 with 5. Of pairs of runs
-    drawn from one normal distribution, 1.3 % differ by more with 3 steps each, 0.7 % with 4, and less with more.
-    With two steps each, the others have no deviation: that of all samples is used.
+    The maximum of a few normal values varies no more than a single value does. The fewer the other samples
+    are, the less certain is their deviation, so the noise is more errors: 6 with 3 samples each, 4 with 5. Of
+    pairs of runs drawn from one normal distribution, 1.3 % differ by more with 3 steps each, 0.7 % with 4,
+    and less with more. With two steps each, the others have no deviation: that of all samples is used.
 
     Args:
         deviation: Sum of the deviations of both.

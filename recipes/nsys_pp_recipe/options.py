@@ -13,7 +13,11 @@ from typing import Any
 _PACKAGE = Path(__file__).resolve().parent
 TABLE = "table.py"  # written by `nsys-pp recipe install`, next to this file
 # in a folder of recipes, inside an installed package, in a checkout
-_PLACES = (_PACKAGE / TABLE, _PACKAGE.parents[1] / "options.py", _PACKAGE.parents[1] / "nsys_pp" / "options.py")
+_PLACES = (
+    _PACKAGE / TABLE,
+    _PACKAGE.parents[1] / "options.py",
+    _PACKAGE.parents[1] / "nsys_pp" / "options.py",
+)
 _COMMANDS = ("extract", "merge", "chart", "pipeline", "summary")
 _NOT_FORWARDED = {
     ("extract", "keep_going"),  # what it cannot make a part of is left to the next command
@@ -69,7 +73,9 @@ def add_option(add: Callable[..., object], *names: object, **settings: Any) -> N
 
 def forward_options(parsed: object, command: str) -> list[str]:
     """Return the command line arguments of the parsed options that a command accepts."""
-    return [word for option in FORWARDED if accepts(command, option) for word in _format_option(option, parsed)]
+    return [
+        word for option in FORWARDED if accepts(command, option) for word in _format_option(option, parsed)
+    ]
 
 
 def _format_option(option: Any, parsed: object) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.aggregates.windows import Windows, find_windows
+from nsys_pp.aggregates.times import Windows, find_windows
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import Report

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.windows import Windows, find_windows
+from nsys_pp.aggregates.times import Windows, find_windows
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OS_CALLS, RANGES
 from nsys_pp.frames.training import STEPS
 from nsys_pp.projection.launches import match_launches

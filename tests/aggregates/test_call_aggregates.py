@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_pp.aggregates.calls import sum_calls
+from nsys_pp.aggregates.items import sum_calls
 from nsys_pp.frames.aggregates import CALL_AGGREGATES
 from nsys_pp.frames.report import API_CALLS, OS_CALLS
 from nsys_pp.frames.training import STEPS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from nsys_pp.aggregates.collectives import sum_collectives
+from nsys_pp.aggregates.items import sum_collectives
 from nsys_pp.frames.aggregates import COLLECTIVE_AGGREGATES
 from nsys_pp.frames.report import GPU_OPS, NCCL_CALLS, REQUESTS
 from nsys_pp.frames.training import STEPS

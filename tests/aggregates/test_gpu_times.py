@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.gpu_times import measure_gpu
+from nsys_pp.aggregates.times import measure_gpu
 from nsys_pp.frames.aggregates import GPU_TIMES
 from tests.aggregates.real_reports import NAMES, read_real_report
 from tests.aggregates.small_reports import (

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.host_times import find_communication, measure_host
-from nsys_pp.aggregates.windows import Windows
+from nsys_pp.aggregates.times import Windows, find_communication, measure_host
 from nsys_pp.frames.aggregates import HOST_TIMES, NAMED_OPERATORS
 from nsys_pp.frames.report import API_CALLS, OS_CALLS, RANGES, THREAD_RUNS, WAITING_CALL
 from nsys_pp.frames.training import JOBS

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from nsys_pp.aggregates.gpu_times import measure_gpu
-from nsys_pp.aggregates.idle_times import find_idle
+from nsys_pp.aggregates.times import find_idle, measure_gpu
 from nsys_pp.frames.aggregates import IDLE_TIMES, KERNEL_WAIT_NS
 from tests.aggregates.real_reports import NAMES, RealReport, read_real_report
 from tests.aggregates.small_reports import REPORTS, Row, SmallReport, call, make_report, op, step

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.aggregates.items import sum_items
-from nsys_pp.aggregates.step_times import step_on_device, step_on_host
+from nsys_pp.aggregates.times import step_on_device, step_on_host
 from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES, NAMED_OPERATORS
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, RANGES
 from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from nsys_pp.aggregates.launches import sum_launches
-from nsys_pp.aggregates.step_times import step_on_device
+from nsys_pp.aggregates.times import step_on_device, sum_launches
 from nsys_pp.arrays.distributions import describe_distributions
 from nsys_pp.frames.aggregates import LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
 from tests.aggregates.real_reports import NAMES, read_real_report

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
+from nsys_pp.aggregates.items import sum_copy_sizes, sum_ops
 from nsys_pp.arrays.distributions import build_distributions, merge_distributions
 from nsys_pp.frames.aggregates import COPY_SIZES, OP_AGGREGATES
 from nsys_pp.frames.report import GPU_OPS, OP_DETAILS, OpDetails

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.aggregates.processes import concatenate_frames, list_processes
+from nsys_pp.aggregates.registry import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import LANES

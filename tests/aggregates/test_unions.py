@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.unions import Union, count_within, sum_within, unite
+from nsys_pp.aggregates.times import Union, count_within, sum_within, unite
 from nsys_pp.arrays.types import Int64s
 from tests.aggregates.small_reports import SPANS
 

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from nsys_pp.aggregates.step_times import step_on_device, step_on_host
-from nsys_pp.aggregates.windows import DEVICE_WINDOWS, HOST_WINDOWS
+from nsys_pp.aggregates.times import DEVICE_WINDOWS, HOST_WINDOWS, step_on_device, step_on_host
 from nsys_pp.frames.report import GPU_OPS, OS_CALLS, RANGES
 from nsys_pp.frames.training import STEPS
 from tests.aggregates.small_reports import REPORTS, SmallReport, fill, make_report, op, step

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.run import inputs as reading
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
+from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))

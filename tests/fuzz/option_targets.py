@@ -24,7 +24,7 @@ from nsys_pp.run.options import (
     parse_run_layout,
     parse_steps,
 )
-from nsys_pp.tables.compare.gates import parse_gate
+from nsys_pp.tables.compare import parse_gate
 from nsys_pp.training import rules as presets
 from nsys_pp.training.rules import load_preset, parse_job_rule, parse_step_rule
 from tests.fuzz import seeds

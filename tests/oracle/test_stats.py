@@ -13,9 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.aggregates.calls import sum_calls
-from nsys_pp.aggregates.items import sum_items
-from nsys_pp.aggregates.ops import sum_copy_sizes, sum_ops
+from nsys_pp.aggregates.items import sum_calls, sum_copy_sizes, sum_items, sum_ops
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform

@@ -119,9 +119,7 @@ def _transfers(jobs: pl.DataFrame, last: int, per_stage: int) -> pl.DataFrame:
 def _steps(jobs: pl.DataFrame) -> pl.DataFrame:
     hulls = jobs.group_by("lane", "step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     return conform(
-        hulls.with_columns(is_partial=pl.lit(False), source=pl.lit("range")).sort(
-            "step", "lane"
-        ),
+        hulls.with_columns(is_partial=pl.lit(False), source=pl.lit("range")).sort("step", "lane"),
         RUN_STEPS,
     )
 

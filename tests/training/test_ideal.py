@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.program.schedule import virtual_stage
 from nsys_pp.frames.training import IDEAL, RUN_JOBS, RUN_STEPS, Training
-from nsys_pp.tables.training.ideal_bubbles import IDEAL_BUBBLES, ideal_bubbles
+from nsys_pp.tables.analysis import IDEAL_BUBBLES, ideal_bubbles
 from nsys_pp.training.ideal import build_ideal
 from nsys_pp.training.schedule import resolve_jobs
 from tests.training.scheduled_runs import RUNS, build_scheduled_run, build_unresolved_jobs, simulate_run

@@ -11,8 +11,8 @@ import pytest
 from nsys_pp.cli import main
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import BUBBLE_CAUSES
+from nsys_pp.tables.registry import SUMMARY_TABLES
 from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
-from nsys_pp.tables.summary.registry import TABLES as SUMMARY_TABLES
 from nsys_pp.training.names import choose_rules, name_jobs, name_steps
 from tests.training.report.test_vocabulary import ranges_of
 from website.reference import format_commands, format_tables

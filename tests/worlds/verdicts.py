@@ -27,9 +27,8 @@ import polars as pl
 from fixtures import simulate
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.training.link_table import LEAST_MESSAGES
-from nsys_pp.tables.training.step_table import build_step_table
-from nsys_pp.tables.verdict.verdict import build_verdict
+from nsys_pp.tables.training import LEAST_MESSAGES, build_step_table
+from nsys_pp.tables.verdict import build_verdict
 from tests.worlds.draw import Value, World, draw_options, repair, to_arguments
 from tests.worlds.findings import Findings, analyse
 from tests.worlds.truth import Truth

@@ -10,10 +10,8 @@ from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import AnyTable, fill_tables
 from nsys_pp.output.compare_page.page import write_comparison
 from nsys_pp.output.compare_page.source import ComparisonSource
-from nsys_pp.tables.compare.comparability import COMPARABILITY_TABLE, compare_facts
-from nsys_pp.tables.compare.compare import TABLES, compare_samples
-from nsys_pp.tables.compare.sums import describe_training, sample_training
-from nsys_pp.tables.compare.verdict import build_comparison_verdict
+from nsys_pp.tables.compare import TABLES, compare_samples, describe_training, sample_training
+from nsys_pp.tables.compare_verdict import COMPARABILITY_TABLE, build_comparison_verdict, compare_facts
 from tests.training.expected_training import simulate_training
 
 HOSTILE = '<script>alert(1)</script>"\x1b[2J'

@@ -11,11 +11,10 @@ from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.output.report.page import list_tables
 from nsys_pp.output.report.source import LackingData, PageSource, TraceLinks
-from nsys_pp.tables.clocks import CLOCK_TABLE, build_clock_table
+from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
+from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
-from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
-from nsys_pp.tables.verdict.verdict import build_verdict
+from nsys_pp.tables.verdict import build_verdict
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"
 COMMANDS = TraceLinks(is_link=False, head="nsys-pp open run.pftrace --zoom ", middle="ns:", tail="ns")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.aggregates import SAMPLE
 from nsys_pp.frames.conform import conform
-from nsys_pp.tables.compare.changes import CHANGES, find_changes
+from nsys_pp.tables.compare import CHANGES, find_changes
 from tests.draws import count_draws
 
 LEAST = 0.02

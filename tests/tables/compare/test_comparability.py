@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.options import ASPECTS
-from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts, describe_comparability
+from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts, describe_comparability
 
 FACTS = RunFacts(
     steps=(10, 11, 12),

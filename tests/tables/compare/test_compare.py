@@ -9,7 +9,7 @@ import pytest
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import KERNEL_AGGREGATES, Training
-from nsys_pp.tables.compare.compare import COMPARISON, compare_trainings
+from nsys_pp.tables.compare import COMPARISON, compare_trainings
 from tests.training.expected_training import simulate_training
 
 CHANGED = ["slower", "faster"]

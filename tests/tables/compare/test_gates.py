@@ -4,8 +4,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.tables.compare.compare import COMPARISON
-from nsys_pp.tables.compare.gates import check_gates, parse_gate
+from nsys_pp.tables.compare import COMPARISON, check_gates, parse_gate
 
 MS = 1_000_000
 

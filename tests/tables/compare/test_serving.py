@@ -18,9 +18,13 @@ from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts, describe_comparability
-from nsys_pp.tables.compare.sums import describe_training, sample_training
-from nsys_pp.tables.compare.verdict import build_comparison_verdict
+from nsys_pp.tables.compare import describe_training, sample_training
+from nsys_pp.tables.compare_verdict import (
+    ComparisonError,
+    build_comparison_verdict,
+    compare_facts,
+    describe_comparability,
+)
 
 Run = tuple[RunFacts, Mapping[str, pl.DataFrame]]
 

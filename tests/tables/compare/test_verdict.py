@@ -8,11 +8,15 @@ import pytest
 
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.verdict import MOST_LINES, Finding
-from nsys_pp.tables.compare.compare import compare_longest_steps, find_span_noise
-from nsys_pp.tables.compare.samples import LEAST_CHANGE
-from nsys_pp.tables.compare.sums import describe_training, sample_training
-from nsys_pp.tables.compare.verdict import Samples, build_comparison_verdict
-from nsys_pp.tables.verdict.wording import format_share
+from nsys_pp.tables.compare import (
+    LEAST_CHANGE,
+    compare_longest_steps,
+    describe_training,
+    find_span_noise,
+    sample_training,
+)
+from nsys_pp.tables.compare_verdict import Samples, build_comparison_verdict
+from nsys_pp.tables.evidence import format_share
 from tests.training.expected_training import simulate_training
 
 HEALTHY = ("--seed 1", "--seed 2", "--seed 3 --vary-lengths 0.1", "--seed 4 --vary-lengths 0.1")

@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.report.shown_steps import choose_steps, measure_steps
-from nsys_pp.tables.training.lane_steps import sum_lane_steps
-from nsys_pp.tables.training.stage_table import build_lane_table
-from nsys_pp.tables.training.step_table import build_step_table
+from nsys_pp.tables.analysis import sum_lane_steps
+from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
+from nsys_pp.tables.training import build_lane_table, build_step_table
 from tests.draws import count_draws
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training

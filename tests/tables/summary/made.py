@@ -10,8 +10,9 @@ import polars as pl
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, SUMMARY_PROCESSES, Summary
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.tables.summary.registry import PADDLE_TABLES, TABLES
-from nsys_pp.tables.summary.table import TableOptions
+from nsys_pp.tables.registry import PADDLE_TABLES
+from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
+from nsys_pp.tables.summary import TableOptions
 
 
 def schema_of_aggregates(name: str) -> pl.Schema:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nsys_pp.frames.table import describe_columns
-from nsys_pp.tables.summary.registry import TABLES
-from nsys_pp.tables.summary.table import COLUMNS_OF_GROUP as GROUPS
-from nsys_pp.tables.summary.table import GROUP_COLUMNS, RANK_COLUMNS, TableOptions
+from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
+from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
+from nsys_pp.tables.summary import GROUP_COLUMNS, RANK_COLUMNS, TableOptions
 from tests.tables.summary.made import build, make_frame, make_processes, make_summary, rows_of
 
 NAMES = (

@@ -6,14 +6,13 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.compare.comparability import ComparisonError, compare_facts
-from nsys_pp.tables.compare.sums import describe_training, sample_training
-from nsys_pp.tables.report.rank_steps import build_rank_steps
-from nsys_pp.tables.training.lane_steps import select_whole_steps, sum_lane_steps
-from nsys_pp.tables.training.registry import TABLES
-from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE, Work
-from nsys_pp.tables.verdict.comparison import find_slow
-from nsys_pp.tables.verdict.evidence import Evidence
+from nsys_pp.tables.analysis import select_whole_steps, sum_lane_steps
+from nsys_pp.tables.compare import describe_training, sample_training
+from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts
+from nsys_pp.tables.evidence import Evidence, find_slow
+from nsys_pp.tables.page import build_rank_steps
+from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
+from nsys_pp.tables.training import UTILISATION_TABLE, Work
 from nsys_pp.training.numbering import describe_cuts
 from tests.tables.training.cut_captures import cut_training
 from tests.training.expected_training import simulate_training

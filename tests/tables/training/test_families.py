@@ -10,8 +10,8 @@ import pytest
 
 import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
-from nsys_pp.tables.compare.compare import compare_trainings
-from nsys_pp.tables.training.family_table import (
+from nsys_pp.tables.compare import compare_trainings
+from nsys_pp.tables.training import (
     build_family_table,
     build_stage_family_table,
     build_step_family_table,

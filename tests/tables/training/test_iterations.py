@@ -14,7 +14,7 @@ from fixtures.serving.simulate import draw_serving, serve
 from fixtures.serving.truth import ACTIVITIES, list_truth
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.training.iteration_table import build_iteration_family_table, build_iteration_table
+from nsys_pp.tables.training import build_iteration_family_table, build_iteration_table
 
 _FIRST = (0, 3)  # the second rank is captured later
 

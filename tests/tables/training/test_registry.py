@@ -17,10 +17,15 @@ from nsys_pp.frames.training import (
     Schedule,
     Training,
 )
-from nsys_pp.tables.training.lane_steps import CAUSE_COLUMNS, POSITION_COLUMNS, sum_lane_steps
-from nsys_pp.tables.training.own_compute import select_outermost, sum_own_compute
-from nsys_pp.tables.training.registry import TABLES
-from nsys_pp.tables.training.schedule_table import ideal_bubble_fraction
+from nsys_pp.tables.analysis import (
+    CAUSE_COLUMNS,
+    POSITION_COLUMNS,
+    select_outermost,
+    sum_lane_steps,
+    sum_own_compute,
+)
+from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
+from nsys_pp.tables.training import ideal_bubble_fraction
 from tests.training.expected_training import simulate_training
 from tests.training.small_training import Row, build_small_training
 

@@ -21,8 +21,9 @@ from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.run.hosts import sum_host_times
-from nsys_pp.tables.training.metric_table import build_metric_table
-from nsys_pp.tables.training.registry import REQUESTED_TABLES, TABLES
+from nsys_pp.tables.registry import REQUESTED_TABLES
+from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
+from nsys_pp.tables.training import build_metric_table
 from nsys_pp.training.sums import list_measured, sum_metrics
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, switch, write_export

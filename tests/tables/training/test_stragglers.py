@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.training.link_table import build_link_table
-from nsys_pp.tables.training.stragglers import find_stragglers
+from nsys_pp.tables.training import build_link_table, find_stragglers
 from tests.tables.training.cut_captures import cut_training
 from tests.training.expected_training import simulate_training
 

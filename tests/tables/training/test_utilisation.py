@@ -11,7 +11,7 @@ from msgspec import structs
 import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.errors import OptionError
-from nsys_pp.tables.training.utilisation_table import UTILISATION_TABLE
+from nsys_pp.tables.training import UTILISATION_TABLE
 from tests.cli.calls import call
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.tables.verdict.comparison import find_slow
+from nsys_pp.tables.evidence import find_slow
 
 
 def draw(

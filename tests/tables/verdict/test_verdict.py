@@ -14,13 +14,16 @@ from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp import pipeline
 from nsys_pp.frames.training import CAUSE, Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
-from nsys_pp.tables.verdict.communication import find_exposed_communication
-from nsys_pp.tables.verdict.evidence import Evidence, to_float
-from nsys_pp.tables.verdict.families import describe_families
-from nsys_pp.tables.verdict.long_steps import find_long_steps
-from nsys_pp.tables.verdict.registry import FINDERS
-from nsys_pp.tables.verdict.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
-from nsys_pp.tables.verdict.wording import format_time
+from nsys_pp.tables.evidence import Evidence, format_time, to_float
+from nsys_pp.tables.verdict import (
+    FINDERS,
+    VERDICT_TABLE,
+    build_verdict,
+    build_verdict_table,
+    describe_families,
+    find_exposed_communication,
+    find_long_steps,
+)
 from tests.training.expected_training import simulate_training
 
 _HEALTHY = "--steps 4 --micro-batches 4 --jitter 0.01"

@@ -1,0 +1,926 @@
+"""Times of a report by step: busy, idle, launches, the host, with their windows and unions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    find_distinct,
+    has_value,
+    index_rows,
+    is_among,
+    keep_rows,
+    list_distinct,
+    numbers,
+    pack,
+    pick,
+)
+from nsys_pp.arrays.distributions import build_distributions
+from nsys_pp.arrays.launch_calls import find_launch_calls
+from nsys_pp.arrays.members import mark_members
+from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.records import join_rows, select_rows
+from nsys_pp.arrays.scratch_frames import map_blocks
+from nsys_pp.arrays.search import find_last, find_rows, number_keys
+from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.aggregates import (
+    ACTIVITY,
+    DISTRIBUTION,
+    GPU_TIMES,
+    HOST_TIMES,
+    IDLE_CAUSE,
+    IDLE_TIMES,
+    KERNEL_WAIT_NS,
+    LATE_NS,
+    LAUNCH_AGGREGATES,
+    SLOW_CALL_NS,
+)
+from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND, WAITING_CALL
+from nsys_pp.frames.training import JOB_KINDS
+
+PROCESS = ("process_key",)
+DEVICE = ("process_key", "device_id")
+EVER = np.int64(1 << 62)
+"""Later than any time."""
+
+
+def sort_last(step: Int64s) -> Int64s:
+    """Return a key that sorts steps by number, and the time outside all steps (`NEVER`) last."""
+    return np.where(step == NEVER, EVER, step)
+
+
+class StepTimes(Struct, frozen=True):
+    """Steps of each owner, a process or a device, by owner and start: not empty, and without overlaps."""
+
+    owner: tuple[Int64s, ...]  # keys of the owner
+    step: Int64s
+    start: Int64s
+    end: Int64s
+
+    def find(self, owner: Sequence[Int64s], time: Int64s) -> Int64s:
+        """Find the step around each moment of an owner; `NEVER` outside all steps.
+
+        Args:
+            owner: Keys of the owner of each moment.
+            time: The moments; `NEVER` where unknown.
+        """
+        count = len(self.step)
+        if not count:
+            return np.full(len(time), NEVER)
+        group = pack(*(np.append(own, other) for own, other in zip(self.owner, owner, strict=True)))
+        row = find_last(group[count:], time, group[:count], self.start)
+        row[time >= self.end[row]] = -1
+        return pick(self.step, row, NEVER)
+
+
+def time_on_device(steps: pl.DataFrame) -> StepTimes:
+    """List the disjoint steps of devices, of `STEPS`."""
+    columns = ("step", "start_ns", "end_ns")
+    return _cut([numbers(steps[name]) for name in DEVICE], *(numbers(steps[name]) for name in columns))
+
+
+def time_on_host(steps: pl.DataFrame) -> StepTimes:
+    """List the disjoint steps of processes on the CPU, of `STEPS`; an unknown border is infinitely far.
+
+    A step has the hull of its times on all devices. Without a time on the CPU, it has the time between the
+    steps around it.
+    """
+    process, step, start = (numbers(steps[name]) for name in (*PROCESS, "step", "start_ns"))
+    begin, end = numbers(steps["host_start_ns"], null=EVER), numbers(steps["host_end_ns"])
+    order = sort_rows(process, step)
+    process, step = process[order], step[order]
+    first = np.flatnonzero(
+        np.append(True, (process[1:] != process[:-1]) | (step[1:] != step[:-1]))[: len(order)]
+    )
+    if len(first) < len(order):
+        process, step = process[first], step[first]
+        start, begin = (np.minimum.reduceat(times[order], first) for times in (start, begin))
+        end = np.maximum.reduceat(end[order], first)
+    else:
+        start, begin, end = start[order], begin[order], end[order]
+    order = sort_rows(process, start, step)
+    process, step, begin, end = process[order], step[order], begin[order], end[order]
+    group = np.cumsum(np.append(False, process[1:] != process[:-1])[: len(process)])
+    previous = running_maximum(group, end)  # and of the step itself
+    following = -running_maximum(group.max(initial=0) - group[::-1], -begin[::-1])[::-1]
+    has_begin, has_end = begin < EVER, end > NEVER
+    since = np.where(has_begin, begin, np.maximum(previous, NEVER + 1))
+    return _cut([process], step, since, np.where(has_end, end, following))
+
+
+def step_on_device(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
+    """Return the step of each row on its device.
+
+    Args:
+        frame: process_key, device_id and `time`; any order.
+        steps: `STEPS`.
+        time: Column with the moment of a row.
+
+    Returns:
+        Int64 `step`, one per row; null outside all steps, and where the device or the time is null.
+    """
+    return _look_up(frame, time_on_device(steps), DEVICE, time)
+
+
+def step_on_host(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
+    """Return the step of each row (process_key and `time`) on the CPU, as `step_on_device` does."""
+    return _look_up(frame, time_on_host(steps), PROCESS, time)
+
+
+def _look_up(frame: pl.DataFrame, times: StepTimes, keys: Sequence[str], time: str) -> pl.Series:
+    moments, owner = frame[time].cast(pl.Int64), [frame[key] for key in keys]
+
+    def find(first: int, stop: int) -> Int64s:
+        return times.find([numbers(key[first:stop]) for key in owner], numbers(moments[first:stop]))
+
+    return as_numbers("step", map_blocks(len(frame), np.int64, find))
+
+
+def _cut(owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s) -> StepTimes:
+    """End each step when the next one of its owner begins.
+
+    Drop empty steps, and those without an owner or a time.
+    """
+    is_kept = (start > NEVER) & (start < end)
+    for key in owner:
+        is_kept &= key > NEVER
+    rows = np.flatnonzero(is_kept)
+    rows = rows[sort_rows(*(key[rows] for key in owner), start[rows], step[rows])]
+    keys, begin = tuple(key[rows] for key in owner), start[rows]
+    is_same = np.ones(max(len(rows) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        is_same &= key[1:] == key[:-1]
+    until = np.append(np.where(is_same, begin[1:], EVER), EVER)[: len(rows)]
+    stop = np.minimum(end[rows], until)
+    left = np.flatnonzero(begin < stop)
+    return StepTimes(tuple(key[left] for key in keys), step[rows][left], begin[left], stop[left])
+
+
+class Union(Struct, frozen=True, kw_only=True):
+    """Disjoint intervals `[start, end)`, ascending; none touches the next."""
+
+    start: Int64s
+    end: Int64s
+
+    def __or__(self, other: Union) -> Union:
+        """Unite two unions."""
+        return unite(np.concatenate([self.start, other.start]), np.concatenate([self.end, other.end]))
+
+    def within(self, first: Int64s, last: Int64s) -> Int64s:
+        """Return the covered length of each window `[first, last)`."""
+        return _sum_within(self.start, self.end, first, last)
+
+    def overlap_within(self, other: Union, first: Int64s, last: Int64s) -> Int64s:
+        """Return the length of the intersection within each window: |A| + |B| - |A or B|."""
+        either = (self | other).within(first, last)
+        return self.within(first, last) + other.within(first, last) - either
+
+
+def unite(start: Int64s, end: Int64s) -> Union:
+    """Unite intervals that overlap or touch.
+
+    Args:
+        start: Any order.
+        end: Ends of the same intervals; not before the start.
+
+    Returns:
+        Their union; empty intervals are dropped.
+
+    >>> unite(np.array([7, 0, 2, 5]), np.array([9, 3, 5, 5]))
+    Union(start=array([0, 7]), end=array([5, 9]))
+    """
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    if (start >= end).any():
+        is_some = start < end
+        start, end = start[is_some], end[is_some]
+    reach = np.maximum.accumulate(end)
+    is_first = np.append(True, start[1:] > reach[:-1])[: len(start)]
+    is_last = np.append(is_first[1:], True)[: len(start)]
+    return Union(start=start[is_first], end=reach[is_last])
+
+
+def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Add up the lengths of intervals, in any order, within each window `[first, last)`; overlaps count twice.
+
+    >>> sum_within(np.array([0, 2]), np.array([4, 9]), np.array([0, 3]), np.array([3, 5]))
+    array([4, 3])
+    """
+    return _sum_within(np.sort(start), np.sort(end), first, last)
+
+
+def count_within(start: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Count the starts (in any order) within each window `[first, last)`."""
+    in_order = np.sort(start)
+    return np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
+
+
+def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Add up lengths as `sum_within`; starts and ends are sorted separately."""
+    return (
+        _sum_before(start, last)
+        - _sum_before(end, last)
+        - _sum_before(start, first)
+        + _sum_before(end, first)
+    )
+
+
+def _sum_before(times: Int64s, until: Int64s) -> Int64s:
+    """Add up `until - time` over the times before each `until`.
+
+    Sums may overflow Int64; they wrap around, so differences within Int64 are still exact.
+    """
+    count = np.searchsorted(times, until)
+    sums = np.append(np.int64(0), np.cumsum(times))
+    return count * until - sums[count]
+
+
+DEVICE_WINDOWS = build_schema(
+    {  # by process_key, device_id, start_ns; those of a device tile the time of its process
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "step": pl.Int64,  # null outside all steps
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    },
+    name="DEVICE_WINDOWS",
+)
+HOST_WINDOWS = build_schema(
+    {  # by process_key, start_ns; those of a process tile its time
+        "process_key": pl.Int64,
+        "step": pl.Int64,  # null outside all steps
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    },
+    name="HOST_WINDOWS",
+)
+
+
+class Windows(Struct, frozen=True, kw_only=True):
+    """The time of a report, by step.
+
+    Attributes:
+        device: `DEVICE_WINDOWS` of every device that has operations or steps.
+        host: `HOST_WINDOWS` of every process that has events or steps.
+    """
+
+    device: pl.DataFrame
+    host: pl.DataFrame
+
+
+def find_windows(
+    steps: pl.DataFrame,
+    *,
+    gpu_ops: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    os_calls: pl.DataFrame,
+    ranges: pl.DataFrame,
+) -> Windows:
+    """Cut the time of every process, from its first to its last event, at the borders of its steps.
+
+    Args:
+        steps: `STEPS`; if empty, each device and process has one window.
+        gpu_ops: `GPU_OPS`.
+        api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`.
+        ranges: `RANGES`.
+
+    Returns:
+        Windows: of a step on a device, `[start_ns, end_ns)`; on the CPU, its range or its jobs, or without
+            these
+        the time between the steps around it. If steps overlap, the earlier one ends when the next begins.
+        The time of a process includes its steps beyond its events. No window is empty, unless it is the only
+        one.
+    """
+    host, device = time_on_host(steps), time_on_device(steps)
+    process, first, last = _find_spans([gpu_ops, api_calls, os_calls, ranges], steps)
+    owners = [np.concatenate([numbers(frame[key]) for frame in (gpu_ops, steps)]) for key in DEVICE]
+    distinct, _ = number_keys(pack(*owners))
+    distinct = distinct[owners[0][distinct] > NEVER]
+    owners = [key[distinct] for key in owners]
+    at = find_rows(process, owners[0])
+    of_devices = tile(device, owners, first[at], last[at])
+    return Windows(
+        device=conform(_frame(DEVICE, *of_devices), DEVICE_WINDOWS),
+        host=conform(_frame(PROCESS, *tile(host, [process], first, last)), HOST_WINDOWS),
+    )
+
+
+def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
+    """Find the first and the last time of each process, in events and steps."""
+    names = [("start_ns", "end_ns")] * (len(frames) + 1) + [("host_start_ns", "host_end_ns")]
+    parts = []
+    for frame, (start, end) in zip((*frames, steps, steps), names, strict=True):
+        process, number = number_keys(numbers(frame["process_key"]))
+        first, last = np.full(len(process), EVER), np.full(len(process), NEVER)
+        np.minimum.at(first, number, numbers(frame[start], null=EVER))
+        np.maximum.at(last, number, numbers(frame[end]))
+        parts.append((numbers(frame["process_key"])[process], first, last))
+    process, first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = sort_rows(process)
+    begins = np.flatnonzero(np.append(True, np.diff(process[order]) != 0)[: len(order)])
+    if not len(begins):
+        return process, first, last
+    return (
+        process[order][begins],
+        np.minimum.reduceat(first[order], begins),
+        np.maximum.reduceat(last[order], begins),
+    )
+
+
+def tile(
+    steps: StepTimes, owner: Sequence[Int64s], first: Int64s, last: Int64s
+) -> tuple[list[Int64s], Int64s, Int64s, Int64s]:
+    """Cut the time [first, last) of each owner at the borders of its steps.
+
+    Args:
+        steps: Steps of processes or devices.
+        owner: Keys of the owners; each is distinct.
+        first: Start of the time of each owner.
+        last: End of the time of each owner.
+
+    Returns:
+        Keys of the owner, step (`NEVER` outside all steps), start and end of windows that tile these times,
+        by owner and start.
+    """
+    count = len(first)
+    group = pack(*(np.append(key, of_step) for key, of_step in zip(owner, steps.owner, strict=True)))
+    row = find_rows(group[:count], group[count:])
+    start, end = (
+        np.maximum(steps.start, pick(first, row, EVER)),
+        np.minimum(steps.end, pick(last, row, NEVER)),
+    )
+    kept = np.flatnonzero((row >= 0) & (start < end))
+    row, step, start, end = row[kept], steps.step[kept], start[kept], end[kept]
+    # before the first step of each owner, and after each step
+    begun = last.copy()
+    np.minimum.at(begun, row, start)
+    following = np.append(np.where(row[1:] == row[:-1], start[1:], last[row[:-1]]), last[row[-1:]])
+    rows = np.concatenate([row, np.arange(count), row])
+    steps_of = np.concatenate([step, np.full(count + len(row), NEVER)])
+    starts, ends = np.concatenate([start, first, end]), np.concatenate([end, begun, following])
+    is_alone = ~mark_members(np.arange(count), row)
+    left = np.flatnonzero((starts < ends) | (is_alone[rows] & (steps_of == NEVER)))
+    left = left[sort_rows(*(key[rows[left]] for key in owner), starts[left])]
+    return [key[rows[left]] for key in owner], steps_of[left], starts[left], ends[left]
+
+
+def _frame(
+    keys: Sequence[str], owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s
+) -> pl.DataFrame:
+    columns = zip((*keys, "step", "start_ns", "end_ns"), (*owner, step, start, end), strict=True)
+    return pl.DataFrame([as_numbers(name, values) for name, values in columns])
+
+
+_STEP = ("process_key", "device_id", "step")
+_WORKS = ("compute", "communication", "memcpy", "memset")
+_MEASURES = (
+    *("span_ns", "overlap_ns", "any_overlap_ns", "busy_ns", "kernel_ns", "compute_ns"),
+    *("communication_ns", "memcpy_ns", "memset_ns", "any_communication_ns"),
+)
+
+
+def measure_gpu(
+    gpu_ops: pl.DataFrame, *, host_communication: pl.DataFrame, windows: pl.DataFrame
+) -> pl.DataFrame:
+    """Measure the time of each kind of work on each device.
+
+    Args:
+        gpu_ops: `GPU_OPS`.
+        host_communication: process_key, start_ns, end_ns of communication on the CPU, as
+            `nsys_pp.aggregates.times.find_communication` returns it.
+        windows: `DEVICE_WINDOWS`.
+
+    Returns:
+        `GPU_TIMES`: one row per device and step, and one for the time outside all steps, by device and
+        step, null last. Operations outside all windows do not count. Without windows, empty.
+    """
+    if windows.is_empty():
+        return GPU_TIMES.to_frame()
+    work = _number_works(gpu_ops)
+    columns = ("process_key", "device_id", "start_ns", "end_ns")
+    process, device, start, end = (numbers(gpu_ops[name]) for name in columns)
+    host_process, host_start, host_end = (
+        numbers(host_communication[name]) for name in ("process_key", *columns[2:])
+    )
+    keys = [numbers(windows[name]) for name in _STEP]
+    first, last = (numbers(windows[name]) for name in columns[2:])
+    measured = np.zeros((len(_MEASURES), len(windows)), dtype=np.int64)
+    begins = number_keys(pack(*keys[:2]))[0]
+    for begin, until in zip(begins, [*begins[1:], len(windows)], strict=True):
+        own, is_own = slice(begin, until), (process == keys[0][begin]) & (device == keys[1][begin])
+        unions = [
+            unite(start[of], end[of]) for of in (is_own & (work == code) for code in range(len(_WORKS)))
+        ]
+        of_host = host_process == keys[0][begin]
+        host = unite(host_start[of_host], host_end[of_host])
+        measured[:, own] = _measure(*unions, host=host, first=first[own], last=last[own])
+    first_row, number = number_keys(pack(*keys))
+    sums = np.zeros((len(_MEASURES), len(first_row)), dtype=np.int64)
+    np.add.at(sums.T, number, measured.T)
+    process, device, step = (key[first_row] for key in keys)
+    order = sort_rows(process, device, sort_last(step))
+    steps = [as_numbers(name, key[first_row][order]) for name, key in zip(_STEP, keys, strict=True)]
+    times = [pl.Series(name, values[order]) for name, values in zip(_MEASURES, sums, strict=True)]
+    return conform(pl.DataFrame([*steps, *times]), GPU_TIMES)
+
+
+def _number_works(gpu_ops: pl.DataFrame) -> Int64s:
+    """Number the work of each operation, as in `_WORKS`; -1 for other kinds."""
+    categories = OP_KIND.categories.to_list()
+    code_of = [_WORKS.index(kind) if kind in _WORKS else -1 for kind in categories]
+    code_of = [0 if kind in KERNEL_KINDS else code for kind, code in zip(categories, code_of, strict=True)]
+    work: Int64s = np.array(code_of)[numbers(gpu_ops["kind"])]
+    work[gpu_ops["is_communication"].to_numpy() & (work == 0)] = 1
+    return work
+
+
+def _measure(
+    compute: Union,
+    communication: Union,
+    memcpy: Union,
+    memset: Union,
+    *,
+    host: Union,
+    first: Int64s,
+    last: Int64s,
+) -> list[Int64s]:
+    """Measure the work of one device in each of its windows: `_MEASURES`."""
+    kernel, memory, any_communication = compute | communication, memcpy | memset, communication | host
+    unions = (kernel | memory, kernel, compute, communication, memcpy, memset, any_communication)
+    return [
+        last - first,
+        compute.overlap_within(communication, first, last),
+        compute.overlap_within(any_communication, first, last),
+        *(union.within(first, last) for union in unions),
+    ]
+
+
+_DEVICE = ("process_key", "device_id")
+_EDGES, _HOST_LATE, _KERNEL_WAIT, _OTHER, _UNKNOWN = range(len(IDLE_CAUSE.categories))
+
+
+def find_idle(
+    gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame, windows: pl.DataFrame
+) -> pl.DataFrame:
+    """Find the gaps of each device, and the gaps between the operations of each stream.
+
+    Causes are those of HolisticTraceAnalysis, in this order: "unknown" if the call of the operation that ends
+    the gap is unknown; "host_late" if that call began after the gap; "kernel_wait" if the gap is shorter than
+    `KERNEL_WAIT_NS`; else "other". If several operations end a gap, the first in `GPU_OPS` counts.
+
+    Args:
+        gpu_ops: `GPU_OPS`.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+        windows: `DEVICE_WINDOWS`; they cover all operations.
+
+    Returns:
+        `IDLE_TIMES`, by device, stream (the device first), step (null last) and cause. A gap that crosses a
+        border between windows adds its pieces to both, and to `count` where it begins: rows may have count 0.
+        For each device and step, causes of the device add up to `span_ns` - `busy_ns` of `GPU_TIMES`.
+    """
+    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
+    columns = ("context_id", "stream_id", "start_ns", "end_ns")
+    context, stream, start, end = (numbers(gpu_ops[name]) for name in columns)
+    launch = pick(numbers(api_calls["start_ns"]), call, NEVER)
+    ops = _Ops(context, stream, start, end, launch)
+    process, device = (numbers(gpu_ops[name]) for name in _DEVICE)
+    of_process, of_device, step, first, last = (
+        numbers(windows[name]) for name in (*_DEVICE, "step", "start_ns", "end_ns")
+    )
+    begins = number_keys(pack(of_process, of_device))[0].tolist()
+    parts = []
+    for begin, until in pairwise([*begins, len(windows)]):
+        own = slice(begin, until)
+        of_own = select_rows(ops, (process == of_process[begin]) & (device == of_device[begin]))
+        gaps = _list_gaps(of_own, int(first[begin]), int(last[until - 1]))
+        parts.append(_cut_idle_times(gaps, first[own], last[own], begin))
+    return _add_up(join_rows(*parts), of_process, of_device, step) if parts else IDLE_TIMES.to_frame()
+
+
+class _Ops(Struct, frozen=True):
+    """Operations of one device."""
+
+    context: Int64s
+    stream: Int64s
+    start: Int64s
+    end: Int64s
+    launch: Int64s  # start of the call; `NEVER` where unknown
+
+
+class _Gaps(Struct, frozen=True):
+    """Gaps of one device, any order."""
+
+    stream: Int64s  # `NEVER`: of the device as a whole
+    cause: Int64s  # code of `IDLE_CAUSE`
+    start: Int64s
+    end: Int64s
+
+
+class _Pieces(Struct, frozen=True):
+    """Pieces of gaps, each in one window."""
+
+    stream: Int64s
+    cause: Int64s
+    window: Int64s  # row of the windows of all devices
+    is_first: Int64s  # 1: the first piece of its gap; else 0
+    length: Int64s
+    whole: Int64s  # length of the gap, of its first piece; else `NEVER`
+
+
+def _add_up(pieces: _Pieces, process: Int64s, device: Int64s, step: Int64s) -> pl.DataFrame:
+    """Add up the pieces of each device, stream, step and cause (`IDLE_TIMES`)."""
+    window, stream, cause = pieces.window, pieces.stream, pieces.cause
+    keys = (process[window], device[window], stream, step[window], cause)
+    first, number = number_keys(pack(*keys))
+    count, total = np.zeros((2, len(first)), dtype=np.int64)
+    most = np.full(len(first), NEVER)
+    np.add.at(count, number, pieces.is_first)
+    np.add.at(total, number, pieces.length)
+    np.maximum.at(most, number, pieces.whole)
+    of_process, of_device, stream, of_step, cause = (key[first] for key in keys)
+    order = sort_rows(of_process, of_device, stream, sort_last(of_step), cause)
+    columns = {
+        "process_key": of_process,
+        "device_id": of_device,
+        "step": of_step,
+        "stream_id": stream,
+        "count": count,
+        "total_ns": total,
+        "most_ns": most,
+    }
+    causes = pl.Series("cause", IDLE_CAUSE.categories, dtype=IDLE_CAUSE)[cause[order]]
+    summed = pl.DataFrame([as_numbers(name, values[order]) for name, values in columns.items()])
+    return conform(summed.hstack([causes]), IDLE_TIMES)
+
+
+def _list_gaps(ops: _Ops, first: int, last: int) -> _Gaps:
+    """List the gaps of one device and of its streams; its time is [first, last)."""
+    if not len(ops.start):
+        return _list_edges([(first, last)])
+    by_start = np.argsort(ops.start, kind="stable")
+    stream = _number_streams(ops)
+    narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # 16 bits are sorted by radix
+    by_stream = by_start[np.argsort(narrow, kind="stable")]
+    of_device = _list_between(ops, by_start, np.zeros_like(stream))
+    return join_rows(
+        _list_edges([(first, int(ops.start.min())), (int(ops.end.max()), last)]),
+        replace(of_device, stream=np.full_like(of_device.stream, NEVER)),
+        _list_between(ops, by_stream, stream),
+    )
+
+
+def _number_streams(ops: _Ops) -> Int64s:
+    """Number the streams of a device; two contexts may use the same ids."""
+    return find_distinct(pack(ops.context, ops.stream))[1]
+
+
+def _list_edges(edges: list[tuple[int, int]]) -> _Gaps:
+    """List the gaps before the first operation and after the last; one gap of all time without operations."""
+    start, end = np.array([edge for edge in edges if edge[0] < edge[1]], dtype=np.int64).reshape(-1, 2).T
+    return _Gaps(np.full_like(start, NEVER), np.full_like(start, _EDGES), start, end)
+
+
+def _list_between(ops: _Ops, order: Int64s, group: Int64s) -> _Gaps:
+    """List the gaps between operations of one group; `order` sorts operations by group and start."""
+    group = group[order]
+    start, end = ops.start[order], ops.end[order]
+    reach = running_maximum(group, end)
+    before = np.flatnonzero((group[1:] == group[:-1]) & (reach[:-1] < start[1:]))
+    begin, until, next_op = reach[before], start[before + 1], order[before + 1]
+    launch = ops.launch[next_op]
+    cause = np.where(until - begin < KERNEL_WAIT_NS, _KERNEL_WAIT, _OTHER)
+    cause[launch > begin] = _HOST_LATE
+    cause[launch == NEVER] = _UNKNOWN
+    return _Gaps(ops.stream[next_op], cause, begin, until)
+
+
+def _cut_idle_times(gaps: _Gaps, first: Int64s, last: Int64s, begin: int) -> _Pieces:
+    """Split gaps at the borders of the windows of their device, whose rows begin at `begin`."""
+    from_window = np.searchsorted(first, gaps.start, side="right") - 1
+    until_window = np.searchsorted(first, gaps.end)
+    gap = np.repeat(np.arange(len(gaps.start)), until_window - from_window)
+    window = expand_windows(from_window, until_window)
+    is_first = window == from_window[gap]
+    length = np.minimum(gaps.end[gap], last[window]) - np.maximum(gaps.start[gap], first[window])
+    whole = np.where(is_first, (gaps.end - gaps.start)[gap], NEVER)
+    return _Pieces(
+        gaps.stream[gap], gaps.cause[gap], window + begin, is_first.astype(np.int64), length, whole
+    )
+
+
+_STEP_LAUNCHES = [*DEVICE, "step"]
+_NOTHING: Mapping[str, Any] = {
+    "count": 0,
+    "total": 0,
+    "least": None,
+    "most": None,
+    "squares": 0.0,
+    "values": [],
+    "value_counts": [],
+}
+_NO_DELAYS = pl.DataFrame(
+    [pl.Series(name, [_NOTHING[name]], dtype=dtype) for name, dtype in DISTRIBUTION.items()]
+)
+
+
+def sum_launches(
+    gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: pl.DataFrame, steps: pl.DataFrame
+) -> pl.DataFrame:
+    """Measure the delays of launches, and the queue of launched operations that have not ended.
+
+    The measures are HolisticTraceAnalysis', except that its queue drops a kernel when it starts.
+
+    Args:
+        gpu_ops: `GPU_OPS`; kernels and graphs with a known call count.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+        steps: `STEPS`.
+
+    Returns:
+        `LAUNCH_AGGREGATES` by device and step, null last. Launches of operations that start more than
+        `MOST_EARLY_NS` before their call have no delay. A launch is in the step in which its first kernel
+        starts; the queue is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
+    """
+    launched, times = _list_launches(gpu_ops, api_calls, launches), time_on_device(steps)
+    queues = _measure_queues(launched, times)
+    step = times.find([launched.process, launched.device], launched.start)
+    keys = [
+        np.append(queues.process, launched.process),
+        np.append(queues.device, launched.device),
+        np.append(queues.step, step),
+    ]
+    first, number = number_keys(pack(*keys))
+    count = len(first)
+    queued, most = np.zeros((2, count), dtype=np.int64)
+    np.add.at(queued, number[: len(queues.step)], queues.queued)
+    np.maximum.at(most, number[: len(queues.step)], queues.most)
+    number = number[len(queues.step) :]
+    call_ns, delay = launched.call_end - launched.call, launched.start - launched.call
+    delay[delay < -MOST_EARLY_NS] = NEVER
+    marked = {
+        "short_count": launched.end - launched.start < call_ns,
+        "slow_call_count": call_ns > SLOW_CALL_NS,
+        "late_count": delay > LATE_NS,
+    }
+    columns = [as_numbers(name, key[first]) for name, key in zip(_STEP_LAUNCHES, keys, strict=True)]
+    columns += [pl.Series(name, np.bincount(number[mask], minlength=count)) for name, mask in marked.items()]
+    columns += [pl.Series("queued_ns", queued), pl.Series("queue_most", most)]
+    delays = _describe_delays(number, delay, count)
+    kept = np.flatnonzero((numbers(delays["count"]) > 0) | (most > 0))
+    process, device, of_step = (key[first][kept] for key in keys)
+    order = sort_rows(process, device, sort_last(of_step))
+    return conform(index_rows(pl.DataFrame(columns).hstack(delays), kept[order]), LAUNCH_AGGREGATES)
+
+
+class _Launches(Struct, frozen=True):
+    """Launches of calls on devices."""
+
+    process: Int64s
+    device: Int64s
+    start: Int64s  # of the first operation
+    end: Int64s  # of the last operation
+    call: Int64s  # start of the call
+    call_end: Int64s
+
+
+class _Queues(Struct, frozen=True):
+    """Queues of devices in windows of their steps."""
+
+    process: Int64s
+    device: Int64s
+    step: Int64s  # `NEVER` outside all steps
+    queued: Int64s
+    most: Int64s
+
+
+def _describe_delays(row: npt.NDArray[np.uint32], delay: Int64s, count: int) -> pl.DataFrame:
+    """Build the distribution of delays of each row (`DISTRIBUTION`), also of rows without delays."""
+    delays = build_distributions(
+        pl.DataFrame([pl.Series("row", row.astype(np.int64)), as_numbers("delay_ns", delay)]),
+        ["row"],
+        "delay_ns",
+    )
+    at = find_rows(numbers(delays["row"]), np.arange(count))
+    return index_rows(pl.concat([delays.drop("row"), _NO_DELAYS]), np.where(at < 0, len(delays), at))
+
+
+def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Launches:
+    """List the launches of each call on each device."""
+    call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
+    rows = np.flatnonzero(is_among(gpu_ops["kind"], KERNEL_KINDS) & (call >= 0))
+    call = call[rows]
+    process, device, start, end = (numbers(gpu_ops[name])[rows] for name in (*DEVICE, "start_ns", "end_ns"))
+    if (np.bincount(call) > 1).any():
+        first, number = number_keys(pack(process, device, call))
+        of_all = start, end
+        start, end = of_all[0][first], of_all[1][first]
+        np.minimum.at(start, number, of_all[0])
+        np.maximum.at(end, number, of_all[1])
+        process, device, call = process[first], device[first], call[first]
+    calls = (numbers(api_calls[name])[call] for name in ("start_ns", "end_ns"))
+    return _Launches(process, device, start, end, *calls)
+
+
+def _measure_queues(launched: _Launches, steps: StepTimes) -> _Queues:
+    """Measure the queue of each device in each window of its steps."""
+    # with clock errors, a kernel may start before its call
+    begin, end = np.minimum(launched.call, launched.start), launched.end
+    first, number = number_keys(pack(launched.process, launched.device))
+    owners = [launched.process[first], launched.device[first]]
+    since, until = begin[first], end[first]
+    np.minimum.at(since, number, begin)
+    # an operation without length at the last moment lies in the last window, too
+    np.maximum.at(until, number, np.maximum(end, launched.start + 1))
+    keys, step, start, stop = tile(steps, owners, since, until)
+    queued, most = np.zeros((2, len(step)), dtype=np.int64)
+    for owner, (process, device) in enumerate(zip(*owners, strict=True)):
+        own = np.flatnonzero((keys[0] == process) & (keys[1] == device))
+        begins, ends = np.sort(begin[number == owner]), np.sort(end[number == owner])
+        queued[own] = sum_within(begins, ends, start[own], stop[own])
+        most[own] = _find_longest(begins, ends, start[own], stop[own])
+    return _Queues(keys[0], keys[1], step, queued, most)
+
+
+def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
+    """Return the largest number of simultaneous intervals within each window.
+
+    Args:
+        start: Starts of the intervals, ascending.
+        end: Ends of the intervals, ascending.
+        first: Starts of the windows; windows tile time.
+        last: Ends of the windows.
+    """
+    at_start = np.arange(1, len(start) + 1) - np.searchsorted(end, start, side="right")
+    at_first = np.searchsorted(start, first, side="right") - np.searchsorted(end, first, side="right")
+    bounds = np.stack([np.searchsorted(start, first), np.searchsorted(start, last)], axis=1).ravel()
+    # one more value, so that windows may end at the last start
+    most = np.maximum.reduceat(np.append(at_start, 0), bounds)[::2]
+    return np.where(bounds[::2] < bounds[1::2], np.maximum(most, at_first), at_first)
+
+
+_PHASES = ("forward", "backward", "optimizer", "data")
+_SPAN = ["process_key", "start_ns", "end_ns"]
+_CODES = {name: code for code, name in enumerate(ACTIVITY.categories)}
+_WHOLE = _CODES["span"]
+
+
+def measure_host(
+    *,
+    windows: pl.DataFrame,
+    ranges: pl.DataFrame,
+    operators: pl.DataFrame,
+    jobs: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    os_calls: pl.DataFrame,
+    thread_runs: pl.DataFrame,
+) -> pl.DataFrame:
+    """Measure the time of each activity in each process.
+
+    Args:
+        windows: `HOST_WINDOWS`.
+        ranges: `RANGES`.
+        operators: `NAMED_OPERATORS` of these.
+        jobs: `JOBS`.
+        api_calls: `API_CALLS`.
+        os_calls: `OS_CALLS`.
+        thread_runs: `THREAD_RUNS`.
+
+    Returns:
+        `HOST_TIMES`, by process, step (null last) and activity. An activity has a row if any of it
+        lies in the step; "span" always has one. An interval that crosses a border adds its pieces to both
+        steps, and to `count` where it begins. Intervals outside all windows do not count. Without windows,
+        empty.
+    """
+    has_name = has_value(operators["name"])
+    range_id, operator_id = numbers(ranges["range_id"]), numbers(operators["range_id"])
+    of_nccl = mark_members(range_id, operator_id[~has_name])  # communication, not operators
+    of_range, of_call = _list_intervals(ranges), _list_intervals(api_calls)
+    of_job, kind = _list_phases(jobs)
+    activities = {
+        "range": select_rows(of_range, ~of_nccl),
+        "operator": select_rows(of_range, mark_members(range_id, operator_id[has_name])),
+        **{name: select_rows(of_job, kind == JOB_KINDS.index(name)) for name in _PHASES},
+        "communication": _list_intervals(find_communication(ranges, operators)),
+        "cuda": of_call,
+        "sync": select_rows(of_call, is_matched(api_calls["name"], WAITING_CALL)),
+        "os": _list_intervals(os_calls),
+        "cpu": _list_intervals(thread_runs),
+    }
+    process, step, first, last = (
+        numbers(windows[name]) for name in ("process_key", "step", "start_ns", "end_ns")
+    )
+    codes, rows = [_WHOLE], [_Measured(process, step, np.ones_like(step), last - first)]
+    owners = list_distinct(process)
+    for name, intervals in activities.items():
+        for owner in owners:
+            own = np.flatnonzero(process == owner)
+            count, time = _measure_host_times(
+                select_rows(intervals, intervals.process == owner),
+                first[own],
+                last[own],
+                is_summed=name == "cpu",
+            )
+            codes.append(_CODES[name])
+            rows.append(_Measured(process[own], step[own], count, time))
+    return _add_up_host_times(join_rows(*rows), np.repeat(codes, [len(row.step) for row in rows]))
+
+
+class _Intervals(Struct, frozen=True):
+    """Intervals of processes, any order."""
+
+    process: Int64s
+    start: Int64s
+    end: Int64s
+
+
+class _Measured(Struct, frozen=True):
+    """Activity in windows of processes."""
+
+    process: Int64s
+    step: Int64s
+    count: Int64s
+    time: Int64s
+
+
+def _list_intervals(frame: pl.DataFrame) -> _Intervals:
+    return _Intervals(*(numbers(frame[name]) for name in _SPAN))
+
+
+def _add_up_host_times(rows: _Measured, activity: Int64s) -> pl.DataFrame:
+    """Add up the windows of each process, step and activity (`HOST_TIMES`).
+
+    Rows without activity are left out.
+    """
+    kept = np.flatnonzero((rows.count > 0) | (rows.time > 0) | (activity == _WHOLE))
+    rows, activity = select_rows(rows, kept), activity[kept]
+    first, number = number_keys(pack(rows.process, rows.step, activity))
+    count, time = np.zeros((2, len(first)), dtype=np.int64)
+    np.add.at(count, number, rows.count)
+    np.add.at(time, number, rows.time)
+    # steps in order, null last
+    step = rows.step[first]
+    order = sort_rows(rows.process[first], sort_last(step), activity[first])
+    names = pl.Series("activity", ACTIVITY.categories, dtype=ACTIVITY)
+    columns = [
+        pl.Series("process_key", rows.process[first][order]),
+        as_numbers("step", step[order]),
+        names[activity[first][order]],
+        pl.Series("count", count[order]),
+        pl.Series("union_ns", time[order]),
+    ]
+    return conform(pl.DataFrame(columns), HOST_TIMES)
+
+
+def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """List the intervals of communication on the CPU.
+
+    Args:
+        ranges: `RANGES`.
+        operators: `NAMED_OPERATORS` of these.
+
+    Returns:
+        process_key, start_ns, end_ns.
+    """
+    named = numbers(operators["range_id"])[operators["is_communication"].to_numpy()]
+    return keep_rows(ranges, mark_members(numbers(ranges["range_id"]), named))[_SPAN]
+
+
+def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
+    """List the jobs on the CPU that lie in no other one of their kind and thread, and the code of the kind of each."""
+    distinct, _ = number_keys(numbers(jobs["range_id"]))
+    columns = ("kind", "thread_key", "process_key", "host_start_ns", "host_end_ns")
+    kind, thread, process, start, end = (numbers(jobs[name])[distinct] for name in columns)
+    order = sort_rows(kind, thread, start, -end)
+    kind, thread, process, start, end = (column[order] for column in (kind, thread, process, start, end))
+    group = np.cumsum(np.append(False, (kind[1:] != kind[:-1]) | (thread[1:] != thread[:-1]))[: len(kind)])
+    reach = running_maximum(group, end)
+    is_outer = np.ones(len(kind), dtype=np.bool_)
+    is_outer[1:] = (group[1:] != group[:-1]) | (end[1:] > reach[:-1])
+    return _Intervals(process[is_outer], start[is_outer], end[is_outer]), kind[is_outer]
+
+
+def _measure_host_times(
+    intervals: _Intervals, first: Int64s, last: Int64s, *, is_summed: bool
+) -> tuple[Int64s, Int64s]:
+    """Count the intervals of one process in its windows, and measure their union, or add up their lengths."""
+    start, end = intervals.start, intervals.end
+    if not len(start):
+        return np.zeros_like(first), np.zeros_like(first)
+    time = sum_within(start, end, first, last) if is_summed else unite(start, end).within(first, last)
+    return count_within(start, first, last), time

@@ -1,0 +1,1012 @@
+"""Findings of a comparison, and reasons why two runs cannot be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.aggregates import RunFacts
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.training import MEANINGS
+from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
+from nsys_pp.options import ASPECTS
+from nsys_pp.tables.compare import (
+    KERNEL_MEAN,
+    KERNEL_TOTAL,
+    LEAST_CHANGE,
+    compare_longest_steps,
+    find_changes,
+    find_span_noise,
+)
+from nsys_pp.tables.evidence import cut_name, format_excess, format_share, format_time, join_names, to_float
+from nsys_pp.units import format_count
+
+Samples = Mapping[str, pl.DataFrame]
+
+
+class Comparison:
+    """Two runs, and the changes of their members.
+
+    Args:
+        facts: Facts of runs A and B.
+        samples: Their samples, by name.
+    """
+
+    def __init__(self, facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]) -> None:
+        self.facts = facts
+        self.raw = samples
+        counts = [run.micro_batch_count for run in facts]
+        self.per = bool(all(counts) and counts[0] != counts[1])  # values are per micro-batch
+        self.samples = (
+            tuple(_divide(run, count) for run, count in zip(samples, counts, strict=True))
+            if self.per
+            else samples
+        )
+        self.changes = cache(self._find_changes)
+
+    def __repr__(self) -> str:
+        """Return the runs; frames are many."""
+        return f"Comparison({self.facts[0].lane_count} and {self.facts[1].lane_count} ranks)"
+
+    @property
+    def step_ns(self) -> float:
+        """Median length of a step of run A, per micro-batch where values are; 0 without any."""
+        return to_float(self.samples[0]["steps"].filter(subject="step")["value"].median())
+
+    def share(self, time_ns: float) -> float:
+        """Return a time as a share of a step of run A."""
+        return time_ns / self.step_ns if self.step_ns else 0.0
+
+    @property
+    def may_be_other_batches(self) -> bool:
+        """Whether steps are batches of inference that may hold other numbers of requests, or be of other kinds."""
+        if not any(run.batches for run in self.facts):
+            return False
+        requests = [run.decode_requests for run in self.facts if run.decode_requests is not None]
+        return len(requests) < len(self.facts) or max(requests) > MOST_REQUESTS * min(requests)
+
+    @property
+    def per_text(self) -> str:
+        """Words for the amount of work that times refer to."""
+        return "per micro-batch" if self.per else "per step"
+
+    def _find_changes(self, name: str) -> pl.DataFrame:
+        """Return `CHANGES` of the members of a frame."""
+        return find_changes(*(run[name] for run in self.samples), are_peers=name == "ranks")
+
+
+def divide_ranks(
+    facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]
+) -> tuple[Samples, Samples]:
+    """Divide times of ranks by the micro-batches of a step, where their numbers differ, for tables.
+
+    The metric states it.
+    """
+    counts = [run.micro_batch_count for run in facts]
+    if not all(counts) or counts[0] == counts[1]:
+        return samples
+    metric = pl.concat_str("metric", pl.lit(", per micro-batch"))
+    first, second = (
+        {**run, "ranks": run["ranks"].with_columns(pl.col("value", "least") / count, metric=metric)}
+        for run, count in zip(samples, counts, strict=True)
+    )
+    return first, second
+
+
+def _divide(samples: Samples, count: float) -> Samples:
+    """Divide times of steps, ranks and kernels by the number of micro-batches."""
+    divided = dict(samples)
+    for name in ("steps", "ranks", "families", "kernels"):
+        is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
+        divided[name] = samples[name].with_columns(
+            pl.when(is_total).then(pl.col("value", "least") / count).otherwise(pl.col("value", "least"))
+        )
+    return divided
+
+
+EFFECT = pl.Enum(["same", "unknown", "noted", "large", "excluded"])
+_COLUMNS = (
+    Column("fact", pl.String, "name of the fact"),
+    Column("a", pl.String, "value of run A; null: unknown"),
+    Column("b", pl.String, "value of run B; null: unknown"),
+    Column(
+        "effect",
+        EFFECT,
+        "same: no difference that matters; unknown: not recorded in one of the runs; noted: times may differ "
+        "for this reason; large: times"
+        " differ for this reason; excluded: the runs are compared because `--allow-different` asks for it",
+    ),
+    Column("meaning", pl.String, "what the difference means for the comparison; null: no difference"),
+)
+_MOST_NAMES = 4
+
+
+_CAPTURE = (
+    "no steps were found, so a step is the whole capture: its times depend on how much was recorded, and "
+    "only means of single"
+    " kernels can be compared beyond doubt"
+)
+
+
+_MIXTURE = (
+    "prefills and decodes are not told apart, so times of steps depend on the requests that were served: "
+    "only means of single"
+    " kernels can be compared, and of the same requests"
+)
+MOST_REQUESTS = 1.1
+"""Ratio of the requests of decodes from which on their times differ for this reason."""
+
+
+class ComparisonError(NsysPPError):
+    """Two runs that cannot be compared."""
+
+
+class _Fact(Struct, frozen=True, kw_only=True):
+    """A fact to compare.
+
+    Attributes:
+        name: Its name.
+        read: Reads its value from the facts of a run, as text; None: unknown.
+        meaning: What a difference means.
+        effect: See `EFFECT`.
+        aspect: Key of `ASPECTS` by which a difference can be allowed; "": it is no reason to refuse.
+    """
+
+    name: str
+    read: Callable[[RunFacts], str | None]
+    meaning: str
+    effect: str = "noted"
+    aspect: str = ""
+
+
+_FACTS = (
+    _Fact(
+        name="source of steps",
+        read=lambda facts: facts.step_source or None,
+        meaning="a step is something else in A than in B, so no time of a step can be compared",
+        aspect="steps",
+    ),
+    _Fact(
+        name="batches of inference",
+        read=lambda facts: facts.batches or "none",
+        meaning="a step is another kind of batch, or none, so no time of a step can be compared",
+        aspect="steps",
+    ),
+    _Fact(
+        name="requests of a decode",
+        read=lambda facts: None if facts.decode_requests is None else f"{facts.decode_requests:.1f}",
+        meaning=(
+            "decodes of more requests take longer: times of steps, ranks and kernels differ for this reason"
+        ),
+        effect="large",
+    ),
+    _Fact(
+        name="forwards and backwards",
+        read=lambda facts: "known" if facts.has_passes else "unknown",
+        meaning="compute is that of jobs in one run, and all compute in the other",
+        aspect="jobs",
+    ),
+    _Fact(
+        name="stages",
+        read=lambda facts: _number(facts.stage_count),
+        meaning="stage 1 of A is not stage 1 of B: ranks and stages do other work",
+        aspect="stages",
+    ),
+    _Fact(
+        name="counted operations",
+        read=lambda facts: facts.options or None,
+        meaning="jobs have other operations, so their times differ for this reason",
+        aspect="operations",
+    ),
+    _Fact(
+        name="micro-batches of a step",
+        read=lambda facts: _number(facts.micro_batch_count),
+        meaning="a step is another amount of work: ranks, and steps of the verdict, are compared per "
+        "micro-batch, and all else"
+        " as it is; the ideal bubble differs, too",
+        effect="large",
+    ),
+    _Fact(
+        name="GPUs",
+        read=lambda facts: _names([f"{count} x {name}" for name, count in sorted(facts.gpus.items())]),
+        meaning="other GPUs, or another number: kernels take another time for this reason",
+        effect="large",
+    ),
+    _Fact(
+        name="ranks in the reports",
+        read=lambda facts: _number(facts.lane_count),
+        meaning="sums and waits are of other ranks; ranks of one run only are listed as new or gone",
+        effect="large",
+    ),
+    _Fact(
+        name="ranks of the run",
+        read=lambda facts: _number(facts.run_size),
+        meaning="collectives of more ranks take longer, and the work of a rank may be another",
+        effect="large",
+    ),
+    _Fact(
+        name="replicas and tensor-parallel ranks",
+        read=lambda facts: (
+            f"{facts.replica_count} x {facts.tensor_count}"
+            if facts.replica_count and facts.tensor_count
+            else None
+        ),
+        meaning="the model is split another way, so ranks do other work",
+        effect="large",
+    ),
+    _Fact(
+        name="schedule",
+        read=lambda facts: facts.schedule if facts.schedule not in ("", "unknown") else None,
+        meaning="the bubble of the schedule differs by itself",
+    ),
+    _Fact(
+        name="chunks of a stage",
+        read=lambda facts: _number(facts.chunk_count),
+        meaning="the bubble of the schedule differs by itself",
+    ),
+    _Fact(
+        name="machines",
+        read=lambda facts: _number(facts.machine_count),
+        meaning="other messages cross machines, so transfers take another time",
+    ),
+    _Fact(
+        name="GPU driver",
+        read=lambda facts: _names(facts.drivers),
+        meaning="launches and kernels may take another time for this reason",
+    ),
+    _Fact(
+        name="CUDA of the driver",
+        read=lambda facts: _names(facts.cuda),
+        meaning="kernels may be other ones, and take another time for this reason",
+    ),
+    _Fact(
+        name="nsys",
+        read=lambda facts: _names(facts.nsys),
+        meaning="recording may slow the program by another amount",
+    ),
+    _Fact(
+        name="what was recorded",
+        read=lambda facts: _names(facts.recorded, most=99),
+        meaning="recording more slows the program, and causes of gaps are known in one run only",
+    ),
+    _Fact(
+        name="CUDA graphs",
+        read=lambda facts: _names(facts.graph_modes),
+        meaning="graphs are traced as a whole in one run, and by their kernels in the other",
+    ),
+    _Fact(
+        name="naming rules of jobs",
+        read=lambda facts: facts.preset or None,
+        meaning="other ranges may count as jobs",
+    ),
+    _Fact(
+        name="complete steps",
+        read=lambda facts: _number(len(facts.steps)),
+        meaning="the run with fewer steps limits how small a change is found",
+    ),
+    _Fact(
+        name="error of the clocks",
+        read=lambda facts: _bound(facts),
+        meaning="waits and transfers between machines are known to this error",
+    ),
+)
+# Facts that differ a little between any two runs: only a large ratio counts.
+_RATIOS: dict[str, tuple[Callable[[RunFacts], float], float]] = {
+    "complete steps": (lambda facts: len(facts.steps), 2.0),
+    "requests of a decode": (lambda facts: facts.decode_requests or 0.0, MOST_REQUESTS),
+    "error of the clocks": (lambda facts: _bound_of(facts), 3.0),
+}
+
+
+def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) -> pl.DataFrame:
+    """Compare the facts of two runs.
+
+    Args:
+        a: Facts of run A.
+        b: Facts of run B.
+        allowed: Keys of `ASPECTS` that may differ.
+
+    Returns:
+        Rows of `COMPARABILITY_TABLE`, those that differ first, by effect.
+
+    Raises:
+        ComparisonError: A run has no complete step, or the runs differ in an aspect that is not allowed.
+    """
+    for name, facts in (("A", a), ("B", b)):
+        if not facts.steps:
+            raise ComparisonError(
+                f"run {name} has no complete step{f' in {facts.window}' if facts.window else ''}, so there "
+                "is nothing to compare",
+                "record at least one whole step, or name other steps (`RUN:10:14`)",
+            )
+    rows = []
+    for fact in _FACTS:
+        values = fact.read(a), fact.read(b)
+        effect = "same" if _is_close(fact, a, b) else _rate(fact, *values)
+        is_capture = fact.aspect == "steps" and a.step_source == b.step_source == "capture"
+        if fact.aspect and effect == "noted":
+            if fact.aspect not in allowed:
+                raise _refusal(fact, *values)
+            effect = "excluded"
+        if effect == "noted" and fact.name == "what was recorded":
+            values = _only(a.recorded, b.recorded), _only(b.recorded, a.recorded)
+        meaning = None if effect == "same" else fact.meaning
+        if is_capture:
+            effect, meaning = "large", _CAPTURE
+        if fact.name == "batches of inference" and a.batches == b.batches == "of unknown kinds":
+            effect, meaning = "large", _MIXTURE
+        if effect == "unknown":
+            meaning = "not known of both runs, so a difference would not show"
+        rows.append((fact.name, *values, effect, meaning))
+    if a.recordings and a.recordings == b.recordings:
+        is_same = a.steps == b.steps
+        meaning = (
+            "one recording: steps differ, all else is the same"
+            if not is_same
+            else "one recording, compared with itself"
+        )
+        rows.append(("recordings", "the same", "the same", "noted", meaning))
+    frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
+    order = pl.col("effect").replace_strict({"excluded": 0, "large": 1, "noted": 2, "unknown": 3, "same": 4})
+    return frame.sort(order, maintain_order=True).pipe(conform, build_table_schema(_COLUMNS))
+
+
+def describe_comparability(table: pl.DataFrame) -> str:
+    """Describe in a sentence how comparable two runs are."""
+    differing = table.filter(pl.col("effect").is_in(["large", "excluded"]), pl.col("a") != pl.col("b"))[
+        "fact"
+    ].to_list()
+    alike = table.filter(pl.col("effect") == "large", pl.col("a") == pl.col("b"))["fact"].to_list()
+    if alike:
+        reason = (
+            "a step is the whole capture" if "source of steps" in alike else "batches are of unknown kinds"
+        )
+        return f"{reason} in both runs, so compare with care"
+    noted = table.filter(pl.col("effect") == "noted")["fact"].to_list()
+    if differing:
+        return f"the runs differ in {_join(differing)}, so compare with care"
+    if noted:
+        return f"the runs differ in {_join(noted)}, and are alike in all else"
+    return "the runs are alike in all that was recorded of them"
+
+
+def _is_close(fact: _Fact, a: RunFacts, b: RunFacts) -> bool:
+    """Return whether a fact differs by less than its ratio."""
+    if fact.name not in _RATIOS:
+        return False
+    read, ratio = _RATIOS[fact.name]
+    low, high = sorted((read(a), read(b)))
+    return low == high or high < ratio * low
+
+
+def _rate(fact: _Fact, a: str | None, b: str | None) -> str:
+    if a == b:
+        return "same"
+    if a is None or b is None:
+        return "unknown"
+    return fact.effect
+
+
+def _refusal(fact: _Fact, a: str | None, b: str | None) -> ComparisonError:
+    return ComparisonError(
+        f"A and B cannot be compared: {fact.name} {a} in A, {b} in B; {fact.meaning}",
+        f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
+    )
+
+
+def _number(value: float) -> str | None:
+    return f"{value:g}" if value else None
+
+
+def _names(values: Sequence[str], *, most: int = _MOST_NAMES) -> str | None:
+    shown = [*values[:most], *([f"{len(values) - most} more"] * (len(values) > most))]
+    return ", ".join(shown) or None
+
+
+def _only(own: Sequence[str], other: Sequence[str]) -> str:
+    more = [name for name in own if name not in other]
+    return f"also {', '.join(more)}" if more else "less"
+
+
+def _bound(facts: RunFacts) -> str | None:
+    if not facts.is_on_one_clock:
+        return "clocks cannot be compared"
+    return None if facts.bound_ns is None else format_time(facts.bound_ns)
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _count_same(table: pl.DataFrame) -> list[str]:
+    """Count the facts that are equal."""
+    same = table.filter(pl.col("effect") == "same")["fact"].to_list()
+    names = (
+        f"{', '.join(same[:_MOST_NAMES])} and {len(same) - _MOST_NAMES} more"
+        if len(same) > _MOST_NAMES
+        else _join(same)
+    )
+    return [f"the same: {names}"] if same else []
+
+
+def _bound_of(facts: RunFacts) -> float:
+    return math.inf if not facts.is_on_one_clock or facts.bound_ns is None else float(facts.bound_ns)
+
+
+COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
+    name="comparability",
+    title="Comparability",
+    columns=_COLUMNS,
+    caption="",
+    build=compare_facts,
+    is_fixed=True,
+    empty="nothing is known of the runs",
+    view=View(
+        columns=("fact", "a", "b", "effect", "meaning"),
+        only=pl.col("effect") != "same",
+        hidden="",
+        notes=_count_same,
+    ),
+)
+
+
+_ANY_CHANGE = 1.0  # relative noise; of few steps, where its size has no meaning
+_CERTAIN_FACTOR, _CERTAIN_STEPS = 2.0, 3
+
+
+def describe_change(change: float) -> str:
+    """Describe a relative change of a time.
+
+    >>> describe_change(0.25), describe_change(2.02), describe_change(-0.2)
+    ('25 % longer', '3.0 times as long', '20 % shorter')
+    """
+    return f"{format_share(-change)} shorter" if change < 0 else format_excess(change)
+
+
+def since(row: Mapping[str, Any]) -> str:
+    """Describe the first step of a change that began inside B; "" otherwise."""
+    return "" if row["since_step"] is None else f" since step {row['since_step']}"
+
+
+def is_any_change_noise(row: Mapping[str, Any]) -> bool:
+    """Return whether there are so few steps that noise explains any change."""
+    noise = row["noise_fraction"]
+    return noise is not None and noise >= _ANY_CHANGE
+
+
+def describe_noise(row: Mapping[str, Any]) -> str:
+    """Describe the change that noise, or the least change, explains; "" where it is unknown."""
+    if row["noise_fraction"] is None:
+        return ""
+    return f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
+
+
+def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) -> str:
+    """Describe the noise of the length of steps as its table does, and the larger limit of the verdict, if there is one."""
+    limit = describe_noise(row)
+    if not limit or noise_of_table is None:
+        return limit
+    of_table, of_verdict = (
+        max(noise, row["least_fraction"]) for noise in (noise_of_table, row["noise_fraction"])
+    )
+    shown, stricter = format_share(of_table), format_share(of_verdict)
+    if of_verdict <= of_table or shown == stricter:
+        return limit
+    counts = format_count(row["a_step_count"], "step"), row["b_step_count"]
+    return (
+        f" (noise up to {shown}; of {counts[0]} in A and {counts[1]} in B, the verdict counts changes"
+        f" beyond {stricter} only)"
+    )
+
+
+def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
+    """Rate a change.
+
+    Certain with twice the noise in three steps, a guess where steps are inferred or may be other work.
+    """
+    if any(facts.step_source in ("repetition", "capture") for facts in comparison.facts):
+        return "guess"
+    if comparison.may_be_other_batches:
+        return "guess"
+    noise = row["noise_fraction"]
+    count = min(row["a_step_count"], row["b_step_count"])
+    if noise is None or (is_any_change_noise(row) and not row["is_change"]):
+        return "guess"
+    if not row["is_change"]:
+        return "certain"
+    is_clear = abs(row["change_fraction"]) >= _CERTAIN_FACTOR * noise and count >= _CERTAIN_STEPS
+    return "certain" if is_clear else "likely"
+
+
+_MOST_ALIKE = 0.5  # part of a shared change by which single ranks may differ from it
+
+
+def describe_members(comparison: Comparison) -> list[Finding]:
+    """Describe the changes of ranks.
+
+    A change that all ranks, or all ranks of a stage, share is one finding.
+    """
+    changes = comparison.changes("ranks").filter(pl.col("a").is_not_null(), pl.col("b").is_not_null())
+    changed = changes.filter(pl.col("is_change"))
+    findings = []
+    for sign in (1, -1):
+        rows = changed.filter(pl.col("change_fraction") * sign > 0)
+        if rows.is_empty():
+            continue
+        if len(rows) == len(changes) > 1 and _is_alike(rows):
+            findings.append(_describe_group(comparison, rows, f"all {len(rows)} ranks", stage=None))
+            rows = _exceptions(rows)
+        for (stage,), members in rows.group_by("stage", maintain_order=True):
+            of_stage = changes.filter(pl.col("stage").eq_missing(pl.lit(stage, pl.Int64)))
+            is_whole = stage is not None and len(members) == len(of_stage) and changes["stage"].n_unique() > 1
+            if is_whole and _is_alike(members):
+                findings.append(_describe_group(comparison, members, f"stage {stage}", stage=_integer(stage)))
+                members = _exceptions(members)
+            findings += [_describe_rank(comparison, row) for row in members.iter_rows(named=True)]
+    return _fold(comparison, findings)
+
+
+def _is_alike(rows: pl.DataFrame) -> bool:
+    """Return whether most ranks share a change."""
+    return len(_exceptions(rows)) <= len(rows) // 4
+
+
+def _exceptions(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranks whose change differs from the change of the others."""
+    usual = to_float(rows["change_fraction"].median())
+    apart = (pl.col("change_fraction") - usual).abs()
+    least = pl.max_horizontal(pl.lit(_MOST_ALIKE * abs(usual)), "noise_fraction", "least_fraction")
+    return rows.filter(apart > least)
+
+
+def _describe_group(comparison: Comparison, rows: pl.DataFrame, label: str, *, stage: int | None) -> Finding:
+    row = {
+        name: rows[name].median()
+        for name in ("a", "b", "change_fraction", "noise_fraction", "least_fraction")
+    }
+    starts = rows["since_step"].unique()
+    row["since_step"] = starts[0] if len(starts) == 1 else None
+    row["a_step_count"], row["b_step_count"] = rows["a_step_count"].min(), rows["b_step_count"].min()
+    row["is_change"] = True
+    row["is_among_peers"] = bool(rows["is_among_peers"].all())
+    subject = label
+    if stage is not None and len(rows) == 1:
+        subject = f"{rows['subject'][0]} ({label})"
+    elif stage is not None:
+        subject = f"{label} ({len(rows)} ranks)"
+    verb = "compute" if stage is None else "computes"
+    return _describe(
+        comparison,
+        row,
+        subject,
+        verb,
+        label=label,
+        stage=stage,
+        kind="stage" if stage is not None else "ranks",
+    )
+
+
+def _describe_rank(comparison: Comparison, row: dict[str, Any]) -> Finding:
+    label = row["subject"]
+    where = "" if row["stage"] is None else f" (stage {row['stage']})"
+    return _describe(
+        comparison, row, f"{label}{where}", "computes", label=label, stage=row["stage"], kind="rank"
+    )
+
+
+def _describe(
+    comparison: Comparison,
+    row: dict[str, Any],
+    subject: str,
+    verb: str,
+    *,
+    label: str,
+    stage: int | None,
+    kind: str,
+) -> Finding:
+    a, b = to_float(row["a"]), to_float(row["b"])
+    gain_ns = a * abs(to_float(row["change_fraction"]))
+    peers = " relative to the others" if row["is_among_peers"] else ""
+    text = (
+        f"{subject} {verb} {describe_change(to_float(row['change_fraction']))}{peers}{since(row)}: "
+        f"{format_time(b)} instead of"
+        f" {format_time(a)} {comparison.per_text}"
+    )
+    return Finding(
+        kind=kind,
+        text=text,
+        confidence=rate(row, comparison),
+        subject="stage" if kind == "stage" else "rank" if kind == "rank" else "run",
+        gain_ns=gain_ns,
+        gain_fraction=comparison.share(gain_ns),
+        label=label,
+        stage=stage,
+        since_step=row["since_step"],
+        value_ns=b,
+        usual_ns=a,
+        excess_fraction=row["change_fraction"],
+        noise_fraction=row["noise_fraction"],
+        sample_count=row["b_step_count"],
+    )
+
+
+_MOST_SINGLE = 2
+
+
+def _fold(comparison: Comparison, findings: list[Finding]) -> list[Finding]:
+    """Fold many single ranks into one finding."""
+    single = [finding for finding in findings if finding.kind == "rank"]
+    if len(single) <= _MOST_SINGLE:
+        return findings
+    kept = [finding for finding in findings if finding.kind != "rank"]
+    for sign, word in ((1, "longer"), (-1, "shorter")):
+        group = [finding for finding in single if to_float(finding.excess_fraction) * sign > 0]
+        group.sort(key=lambda finding: -finding.gain_ns)
+        if len(group) <= 1:
+            kept += group
+            continue
+        most = max(abs(to_float(finding.excess_fraction)) for finding in group)
+        names = join_names([str(finding.label) for finding in group])
+        text = f"{names} compute {word}, up to {describe_change(sign * most)}"
+        worst = group[0]
+        kept.append(
+            Finding(
+                kind="rank",
+                text=text,
+                confidence=worst.confidence,
+                subject="run",
+                gain_ns=worst.gain_ns,
+                gain_fraction=worst.gain_fraction,
+                excess_fraction=sign * most,
+                sample_count=worst.sample_count,
+            )
+        )
+    return kept
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+LEAST_GAIN = 0.005
+"""Least change of a part of the step, as a share of the step, that is a finding."""
+LEAST_SHARE = 0.01
+"""Least change of the share of the bubble, or of a cause, that is a finding."""
+_MOST_CAUSES = 2
+_SHORT = {
+    "message_wait": "waiting for messages",
+    "message_transfer": "transfers of messages",
+    "message": "messages",
+    "collective_wait": "waiting for collectives",
+    "collective_transfer": "transfers of collectives",
+    "collective": "collectives",
+    "copy": "copies",
+    "data": "loading data",
+    "host": "late launches",
+    "unknown": "unknown",
+    "idle": "idle at the end",
+}
+
+
+def describe_bubble(comparison: Comparison) -> list[Finding]:
+    """Describe the change of the bubble with the causes that changed most; none within noise."""
+    shares = [run["bubbles"].filter(unit="fraction") for run in comparison.samples]
+    # shares are moved by 1, so that relative changes are differences of shares, also from 0
+    moved = [run.with_columns(pl.col("value") + 1, least=pl.lit(LEAST_SHARE)) for run in shares]
+    changes = _find_cause_changes(moved).with_columns(
+        difference=pl.col("b") - pl.col("a"), before=pl.col("a") - 1, after=pl.col("b") - 1
+    )
+    changed = changes.filter(pl.col("is_change"))
+    causes = changed.filter(pl.col("subject") != "bubble").sort(pl.col("difference").abs(), descending=True)
+    total = changes.filter(subject="bubble")
+    if total.is_empty() or (not to_float(total["is_change"].sum()) and causes.is_empty()):
+        return []
+    row = total.row(0, named=True)
+    listed = [
+        f"{_SHORT.get(cause, MEANINGS.get(cause, cause))} {difference * 100:+.1f}"
+        for cause, difference in causes.head(_MOST_CAUSES).select("subject", "difference").iter_rows()
+    ]
+    because = f" ({', '.join(listed)} points)" if listed else ""
+    before, after = format_share(row["before"]), format_share(row["after"])
+    if row["is_change"]:
+        word = "grew" if row["difference"] > 0 else "shrank"
+        text = f"the bubble {word} from {before} to {after} of a step{because}"
+        size = abs(row["difference"])
+    else:
+        text = f"the bubble is {after} of a step as before, with other causes{because}"
+        row = causes.row(0, named=True)
+        size = abs(row["difference"])
+    return [
+        Finding(
+            kind="bubble",
+            text=text,
+            confidence=rate({**row, "change_fraction": row["difference"]}, comparison),
+            subject="run",
+            gain_ns=size * comparison.step_ns,
+            gain_fraction=size,
+            excess_fraction=row["difference"],
+            noise_fraction=row["noise_fraction"],
+            sample_count=row["b_step_count"],
+        )
+    ]
+
+
+def _find_cause_changes(shares: list[pl.DataFrame]) -> pl.DataFrame:
+    """Find the changes of causes; as one cause, if the clocks of a run distinguish fewer of them.
+
+    `message` is a wait or a transfer, so a change of it may be one of the clocks alone; likewise
+    `collective`.
+    """
+    changes = find_changes(*shares)
+    for whole in ("message", "collective"):
+        if not changes.filter(pl.col("is_change"), subject=whole).is_empty():
+            parts = [whole, f"{whole}_wait", f"{whole}_transfer"]
+            shares = [_add_causes(run, parts, whole) for run in shares]
+            changes = find_changes(*shares)
+    return changes
+
+
+def _add_causes(shares: pl.DataFrame, parts: list[str], whole: str) -> pl.DataFrame:
+    """Add shares, which are moved by 1, to one cause."""
+    is_part = pl.col("subject").is_in(parts)
+    added = (
+        shares.filter(is_part)
+        .group_by("step", maintain_order=True)
+        .agg(pl.col("stage", "metric", "unit", "least").first(), value=(pl.col("value") - 1).sum() + 1)
+    )
+    rest = shares.filter(~is_part)
+    return pl.concat([rest, added.with_columns(subject=pl.lit(whole)).select(rest.columns)])
+
+
+def describe_links(comparison: Comparison) -> list[Finding]:
+    """Describe the links whose transfers take longer or shorter: the one that changed most, and their number.
+
+    They have no gain: the bubble has the sum of their transfers.
+    """
+    changes = comparison.changes("links")
+    changed = changes.filter(pl.col("is_change"))
+    findings = []
+    for sign, word in ((1, "longer"), (-1, "shorter")):
+        rows = changed.filter(pl.col("change_fraction") * sign > 0)
+        rows = rows.sort((pl.col("b") - pl.col("a")).abs(), descending=True)
+        if rows.is_empty():
+            continue
+        row = rows.row(0, named=True)
+        times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
+        change = describe_change(row["change_fraction"])
+        total = len(changes.drop_nulls("change_fraction"))
+        if len(rows) == 1:
+            text = f"messages {row['subject']} need {change}: {times}"
+        elif len(rows) == total:
+            text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
+        else:
+            text = (
+                f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}: {times} "
+                f"({change})"
+            )
+        findings.append(
+            Finding(
+                kind="link",
+                text=text,
+                confidence=rate(row, comparison),
+                subject="link",
+                label=row["subject"],
+                stage=row["stage"],
+                value_ns=row["b"],
+                usual_ns=row["a"],
+                excess_fraction=row["change_fraction"],
+                noise_fraction=row["noise_fraction"],
+                sample_count=row["b_step_count"],
+            )
+        )
+    return findings
+
+
+def describe_kernels(comparison: Comparison) -> list[Finding]:
+    """Describe the kernel whose total changed most, and kernels of one run only.
+
+    None of less than `LEAST_GAIN` of a step.
+    """
+    totals = [run["kernels"].filter(metric=KERNEL_TOTAL) for run in comparison.samples]
+    changes = find_changes(*totals)
+    sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
+    sized = sized.filter(pl.col("size") >= LEAST_GAIN * comparison.step_ns).sort("size", descending=True)
+    findings = []
+    for row in sized.filter(pl.col("is_change")).head(1).iter_rows(named=True):
+        text = (
+            f"kernel `{cut_name(row['subject'])}` takes {describe_change(row['change_fraction'])} in sum:"
+            f" {format_time(row['b'])} instead of {format_time(row['a'])} per rank, {comparison.per_text}"
+        )
+        findings.append(_kernel_finding(comparison, text, row["size"], rate(row, comparison)))
+    new, gone = (sized.filter(pl.col(side).is_null()) for side in ("a", "b"))
+    if len(new) or len(gone):
+        parts = [
+            f"only {run} runs {join_names([f'`{cut_name(name)}`' for name in rows['subject']])}"
+            f" ({format_time(to_float(rows['size'].sum()))} per rank)"
+            for run, rows in (("B", new), ("A", gone))
+            if len(rows)
+        ]
+        size = max(to_float(new["size"].sum()), to_float(gone["size"].sum()))
+        findings.append(_kernel_finding(comparison, "other kernels: " + ", ".join(parts), size, "certain"))
+    return findings
+
+
+def _kernel_finding(comparison: Comparison, text: str, size: float, confidence: str) -> Finding:
+    return Finding(
+        kind="kernel",
+        text=text,
+        confidence=confidence,  # type: ignore[arg-type]  # of `rate`
+        subject="run",
+        gain_ns=size,
+        gain_fraction=comparison.share(size),
+    )
+
+
+_FIRST_STEPS = 2  # of A, with which its later steps are compared
+
+
+def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]) -> Verdict:
+    """Build the verdict of a comparison.
+
+    Args:
+        facts: Facts of runs A and B.
+        samples: Their samples.
+
+    Returns:
+        At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and
+        the last one counts members within noise.
+    """
+    comparison = Comparison(facts, samples)
+    steps = [_describe_steps(comparison)]
+    steps += _describe_longest_step(comparison, steps[0])
+    members = describe_members(comparison)
+    others = [*describe_bubble(comparison), *describe_links(comparison)]
+    are_some = any(finding.kind in ("rank", "stage") for finding in members)
+    if not are_some or max(run.lane_count for run in facts) == 1:
+        others += describe_kernels(comparison)
+    findings = sorted([*members, *others], key=partial(_order, comparison))
+    shown = findings[: MOST_LINES - 1 - len(steps)]
+    last = _describe_rest(comparison, findings, are_all_shown=shown == findings)
+    return Verdict(findings=(*steps, *shown, last))
+
+
+def _order(comparison: Comparison, finding: Finding) -> float:
+    """Return the sort key of a finding: its time of a step.
+
+    Of a link one message per micro-batch and direction.
+    """
+    if finding.kind != "link":
+        return -finding.gain_ns
+    messages = 1 if comparison.per else 2 * max(1.0, comparison.facts[0].micro_batch_count)
+    return -messages * abs(to_float(finding.value_ns) - to_float(finding.usual_ns))
+
+
+def _describe_steps(comparison: Comparison) -> Finding:
+    """Describe the change of the length of steps."""
+    changes = find_changes(*(run["steps"].filter(subject="step") for run in comparison.samples))
+    both = changes.drop_nulls(["a", "b"])
+    if both.is_empty():
+        text = "the length of steps cannot be compared: clocks of ranks can be compared in one run only"
+        return Finding(kind="step", text=text, confidence="certain", subject="run")
+    row = both.row(0, named=True)
+    a, b, change = row["a"], row["b"], row["change_fraction"]
+    same = f" instead of {format_time(b)}"
+    lengths = f"{format_time(b)} instead of {format_time(a)}"
+    if comparison.per:
+        raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
+        lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
+    # values per micro-batch are not those of the table
+    noise_of_table = None if comparison.per else find_span_noise(*comparison.samples)
+    noise = describe_step_noise(row, noise_of_table)
+    if row["is_change"]:
+        text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
+    elif row["is_change"] is None:
+        text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
+    elif is_any_change_noise(row):
+        text = f"steps take {lengths}; there are so few steps that any change may be noise"
+    else:
+        text = f"steps take the same time within noise: {lengths.removesuffix(same)}{noise}"
+    text += _describe_own_change(comparison)
+    if comparison.may_be_other_batches:
+        text += "; batches of other requests take another time"
+    return Finding(
+        kind="step",
+        text=text,
+        confidence=rate(row, comparison),
+        subject="run",
+        gain_ns=abs(b - a) if row["is_change"] else 0.0,
+        gain_fraction=abs(change) if row["is_change"] else 0.0,
+        since_step=row["since_step"],
+        value_ns=b,
+        usual_ns=a,
+        excess_fraction=change,
+        noise_fraction=row["noise_fraction"],
+        sample_count=row["b_step_count"],
+    )
+
+
+def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Finding]:
+    """Describe a step of one run that is longer than any of the other beyond noise, as medians do not show it.
+
+    A change of all steps explains as much of it. Steps of other numbers of micro-batches are not compared.
+    """
+    longest = compare_longest_steps(*comparison.samples).drop_nulls(["a", "b", "change_fraction"])
+    rows = longest.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    if comparison.per or rows.is_empty():
+        return []
+    row = rows.row(0, named=True)
+    a, b = row["a"], row["b"]
+    common_ns = to_float(steps.value_ns) - to_float(steps.usual_ns) if steps.gain_ns else 0.0
+    if abs(b - a - common_ns) <= max(row["noise_fraction"], LEAST_CHANGE) * a:
+        return []
+    if abs(common_ns) > abs(b - a) or common_ns * (b - a) < 0:
+        return []
+    run, other = (1, "A") if b > a else (0, "B")
+    spans = comparison.samples[run]["steps"].filter(subject="step").sort("value", descending=True)
+    step, long_ns, short_ns = spans["step"][0], max(a, b), min(a, b)
+    text = (
+        f"the longest step of {'AB'[run]}, {step}, is longer than any of {other}: {format_time(long_ns)}"
+        f" instead of at most {format_time(short_ns)}, {describe_change(long_ns / short_ns - 1)}"
+    )
+    return [
+        Finding(
+            kind="long_step",
+            text=text,
+            confidence=steps.confidence if steps.confidence == "guess" else "certain",
+            subject="step",
+            gain_ns=abs(b - a) / len(spans),
+            gain_fraction=comparison.share(abs(b - a) / len(spans)),
+            step=step,
+            value_ns=b,
+            usual_ns=a,
+            excess_fraction=row["change_fraction"],
+            noise_fraction=row["noise_fraction"],
+            sample_count=row["b_step_count"],
+        )
+    ]
+
+
+def _describe_own_change(comparison: Comparison) -> str:
+    """Describe a change of the length of steps inside A, which makes its median doubtful; "" without one."""
+    steps = comparison.samples[0]["steps"].filter(subject="step").sort("step")
+    own = find_changes(steps.head(_FIRST_STEPS), steps).filter(
+        pl.col("is_change"), pl.col("since_step").is_not_null()
+    )
+    if own.is_empty() or len(steps) < 2 * _FIRST_STEPS:
+        return ""
+    row = own.row(0, named=True)
+    return f"; in A itself they take {describe_change(row['change_fraction'])}{since(row)}"
+
+
+def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_shown: bool) -> Finding:
+    """Count the ranks, links and stages within noise, and others."""
+    if min(len(facts.steps) for facts in comparison.facts) < 2:
+        text = "a run has a single step, so it is unknown which changes of ranks and links are noise"
+        return Finding(kind="same", text=text, confidence="certain", subject="run")
+    parts = []
+    for name, noun in (("ranks", "rank"), ("links", "link")):
+        changes = comparison.changes(name)
+        same = changes.filter(pl.col("is_change") == False)  # noqa: E712  # nulls are unknown
+        unmatched = changes.filter(pl.col("a").is_null() | pl.col("b").is_null())
+        unknown = len(changes) - len(same) - len(unmatched) - int(changes["is_change"].sum())
+        if len(same):
+            limit = max(to_float(same["noise_fraction"].median()), to_float(same["least_fraction"].median()))
+            shown = format_count(len(same), noun)
+            total = f"all {shown}" if len(same) == len(changes) and len(same) > 1 else shown
+            parts.append(f"{total} within noise (up to {format_share(limit)})")
+        if len(unmatched):
+            parts.append(f"{format_count(len(unmatched), noun)} in one run only")
+        if unknown:
+            parts.append(f"noise of {format_count(unknown, noun)} unknown")
+    text = ", ".join(parts) or "no other rank or link could be compared"
+    lead = "no other change beyond noise" if are_all_shown else "more changes in the tables"
+    if not findings:
+        lead = "no change of ranks, bubble, links or kernels beyond noise"
+    return Finding(kind="same", text=f"{lead}: {text}", confidence="certain", subject="run")

@@ -1,0 +1,844 @@
+"""Findings about hosts: stalls, waits for requests or data, idle GPUs, overhead of nsys, missing data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.frames.clock import describe_groups
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    HOST_ACTIVITIES,
+    HOST_ACTIVITY_COLUMNS,
+    HOST_CAUSES,
+    Training,
+)
+from nsys_pp.frames.verdict import Finding
+from nsys_pp.tables.evidence import (
+    LARGE_BOUND,
+    Evidence,
+    cut_name,
+    describe_steps,
+    format_share,
+    format_time,
+    join_names,
+    join_ranks,
+    name_host,
+    name_lane,
+    spread_of,
+    to_float,
+)
+from nsys_pp.units import format_count
+
+_LEAST = 0.1  # share of a named call
+_LEAST_RUNNING = 0.5
+_LEAST_OTHER = 0.3  # share of an activity of other threads
+_MOST_CALLS = 2
+_FEWEST_SAMPLES = 10
+_MOST_FUNCTIONS = 3
+_MOST_LANES = 4
+_KINDS = ("OS call", "call")
+_CALLER = " < "
+_WAITING = re.compile(
+    r"cond_|futex|sem_|poll|select|sleep|\bwait|_wait|pause|sigsuspend|accept|recv|join|lock|barrier"
+)
+"""Calls of threads that wait for something else; one in `read()` or `open()` works, or waits for a file."""
+
+
+def describe_hosts(
+    evidence: Evidence,
+    lanes: Sequence[int],
+    causes: Collection[str],
+    steps: Collection[int] | None = None,
+    *,
+    when: str = "meanwhile",
+) -> str:
+    """Describe the activities of the launching threads of lanes in bubbles of some causes.
+
+    "" where nothing is recorded, or nothing clear.
+
+    Args:
+        evidence: The run.
+        lanes: The lanes; of many, those with most such time count.
+        causes: "host", "data".
+        steps: Steps; None: all complete ones.
+        when: Words for the time of the bubbles.
+    """
+    rows, whole = _select(evidence, lanes, causes, steps)
+    if not whole:
+        return ""
+    calls = [(share, name) for share, _, name in _list_calls(rows, whole)]
+    words = [f"{format_share(share)} in {name}" for share, name in calls]
+    running = _sum_share(rows, "state", "running", whole)
+    if not words and running >= _LEAST_RUNNING:
+        words = [f"{format_share(running)} running on a processor"]
+    stack = _describe_stack(rows, whole)
+    if not words and not stack:
+        return describe_others(evidence, lanes, causes, steps)
+    who, verb = ("the launching thread", "was") if len(lanes) == 1 else ("launching threads", "were")
+    text = f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
+    waited = sum(share for share, _, name in _list_calls(rows, whole) if _WAITING.search(name))
+    if waited >= _LEAST_RUNNING and not evidence.has_passes:
+        text += ", which may be a wait for requests or for another thread"
+    return f"{text}{describe_others(evidence, lanes, causes, steps)}"
+
+
+def describe_stack(
+    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
+) -> str:
+    """Name the stack of most of the calls, else of the samples; "" where none was recorded.
+
+    Arguments as in `describe_hosts`.
+    """
+    rows, whole = _select(evidence, lanes, causes, steps)
+    return _describe_stack(rows, whole) if whole else ""
+
+
+def describe_others(
+    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
+) -> str:
+    """Describe the activities of other threads meanwhile, if the launching thread waited in a call or for data; arguments as above."""
+    rows, whole = _select(evidence, lanes, causes, steps)
+    if not whole:
+        return ""
+    waited = sum(share for share, _, name in _list_calls(rows, whole) if _WAITING.search(name))
+    if waited < _LEAST_OTHER and "data" not in causes:
+        return ""
+    others = _sum_names(rows, "other thread").filter(~pl.col("name").str.contains(_WAITING.pattern))
+    if others.is_empty() or others["time_ns"][0] < _LEAST_OTHER * whole:
+        return ""
+    thread, _, activity = str(others["name"][0]).rpartition(": ")
+    verb = activity if activity == "running" else f"in `{cut_name(activity.removeprefix('range '))}`"
+    share = format_share(min(others["time_ns"][0] / whole, 1.0))
+    return f"; meanwhile `{cut_name(thread)}` was {verb} for {share} (a guess that this is why)"
+
+
+def _select(
+    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None
+) -> tuple[pl.DataFrame, float]:
+    """Select the activities of some lanes, causes and steps, and the time of their bubbles.
+
+    0 where nothing is recorded.
+    """
+    late = evidence.lane_steps.filter(pl.col("lane").is_in(list(lanes)))
+    late = late.group_by("lane").agg(
+        late_ns=pl.sum_horizontal(*(pl.col(f"{cause}_ns").sum() for cause in causes))
+    )
+    chosen = late.sort("late_ns", "lane", descending=[True, False]).head(_MOST_LANES)["lane"].to_list()
+    complete = evidence.spans["step"].to_list() if steps is None else list(steps)
+    rows = evidence.read_hosts(chosen).filter(
+        pl.col("cause").cast(pl.String).is_in(list(causes)), pl.col("step").is_in(complete)
+    )
+    return rows, to_float(rows.filter(pl.col("activity").is_null())["time_ns"].sum())
+
+
+def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str, str]]:
+    """List the calls with the largest shares: share, kind, name.
+
+    Kinds overlap, so all of them have at most the whole time.
+    """
+    found = [
+        (time_ns / whole, kind, f"`{cut_name(name)}{'()' if kind == 'OS call' else ''}`")
+        for kind in _KINDS
+        for name, time_ns in _sum_names(rows, kind).select("name", "time_ns").head(_MOST_CALLS).iter_rows()
+    ]
+    listed: list[tuple[float, str, str]] = []
+    for call in sorted(found, reverse=True):
+        if call[0] >= _LEAST and sum(share for share, _, _ in listed) + call[0] <= 1.005:
+            listed.append(call)
+    return listed[:_MOST_CALLS]
+
+
+def _describe_stack(rows: pl.DataFrame, whole: float) -> str:
+    """Name the stack of the calls, else of the samples, with the largest share."""
+    stacks = _sum_names(rows, "stack")
+    if len(stacks) and stacks["time_ns"][0] >= _LEAST * whole:
+        caller = _shorten(stacks["name"][0], first=1)
+        return f", called from `{caller}`" if caller else ""
+    samples = rows.filter(pl.col("activity") == "sample stack").group_by("name").agg(pl.col("count").sum())
+    samples = samples.sort("count", "name", descending=[True, False])
+    count = to_float(samples["count"].sum())
+    if count < _FEWEST_SAMPLES or samples["count"][0] < _LEAST * count:
+        return ""
+    function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
+    return f", with {format_share(share)} of samples in `{function}`" if function else ""
+
+
+def _shorten(stack: str, *, first: int) -> str:
+    """Shorten a stack to its innermost functions that have a name; "" where none has.
+
+    >>> _shorten("read < [libc.so.6] < next_batch < train < main", first=1)
+    'next_batch < train < main'
+    """
+    functions = stack.split(_CALLER)[first:]
+    named = [function for function in functions if not function.startswith(("[", "0x"))]
+    return cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
+
+
+def _sum_names(rows: pl.DataFrame, activity: str) -> pl.DataFrame:
+    """Sum the activities of a kind by name, the longest first: name, time_ns."""
+    return (
+        rows.filter(pl.col("activity") == activity)
+        .group_by("name")
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "name", descending=[True, False])
+    )
+
+
+def _sum_share(rows: pl.DataFrame, activity: str, name: str, whole: float) -> float:
+    return to_float(_sum_names(rows, activity).filter(name=name)["time_ns"].sum()) / whole
+
+
+_IN_FLIGHT = ("decode", "mixed")
+_LEAST_REQUESTS = 0.1  # share of the time of iterations
+_UNKNOWN_WORK = ("waiting_ns", "other_ns")  # activities of a host that may only wait for requests
+
+
+def mark_in_flight() -> pl.Expr:
+    """Return the mask of batches whose requests were in flight before them."""
+    return pl.col("kind").cast(pl.String).is_in(_IN_FLIGHT).fill_null(value=False)
+
+
+def list_gaps(evidence: Evidence) -> pl.DataFrame:
+    """List the gaps before batches.
+
+    Returns:
+        lane, start_ns, end_ns, idle_ns (the part that may be a wait for requests), and
+        `HOST_ACTIVITY_COLUMNS` without this part.
+    """
+    batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]).sort("lane", "start_ns")
+    in_flight = mark_in_flight().shift(-1).over("lane").fill_null(value=False)
+    following = batches.with_columns(in_flight=in_flight).drop_nulls("gap_ns")
+    return following.select(
+        "lane",
+        start_ns="end_ns",
+        end_ns=pl.col("end_ns") + pl.col("gap_ns"),
+        idle_ns=pl.when("in_flight").then(0).otherwise(pl.sum_horizontal(*_UNKNOWN_WORK)),
+        **{
+            name: pl.when("in_flight").then(name).otherwise(0) if name in _UNKNOWN_WORK else pl.col(name)
+            for name in HOST_ACTIVITY_COLUMNS
+        },
+    )
+
+
+def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: int) -> bool:
+    """Return whether the GPU of a lane may have had no request in most of an interval."""
+    gaps = list_gaps(evidence).filter(
+        pl.col("lane") == lane, pl.col("start_ns") < end_ns, pl.col("end_ns") > start_ns
+    )
+    inside = pl.min_horizontal("end_ns", pl.lit(end_ns)) - pl.max_horizontal("start_ns", pl.lit(start_ns))
+    # of a gap that reaches out of the interval, the same share
+    idle = gaps.select((pl.col("idle_ns") * inside / (pl.col("end_ns") - pl.col("start_ns"))).sum()).item()
+    return to_float(idle) >= 0.5 * (end_ns - start_ns)
+
+
+def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe the time in which servers may have waited for requests; other runs have none."""
+    batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"])
+    if batches.is_empty():
+        return []
+    gaps = list_gaps(evidence)
+    whole = to_float((batches["end_ns"] - batches["start_ns"]).sum()) + to_float(batches["gap_ns"].sum())
+    idle = to_float(gaps["idle_ns"].sum())
+    if not whole or idle < _LEAST_REQUESTS * whole:
+        return []
+    longest = to_float(gaps["idle_ns"].max())
+    return [
+        Finding(
+            kind="requests",
+            text=f"GPUs had no batch {format_share(idle / whole)} of the time before new requests, up to "
+            f"{format_time(longest)}, while hosts"
+            " waited or did nothing that is recorded: there may have been no request, as nsys does not "
+            "record how many are queued",
+            confidence="guess",
+            subject="run",
+            value_ns=idle / gaps.height,
+            sample_count=gaps.height,
+        )
+    ]
+
+
+LEAST_GAIN = 0.01
+"""Least share of a mean step."""
+_LEAST_OF_STEP = 0.05  # of a single step
+_LEAST_BESIDE = 0.5  # of late launches
+_MOST_STEPS = 0.5  # of all: more are the usual state
+
+
+def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find the time in which GPUs wait for threads that nsys holds, and flushes during late launches."""
+    if not evidence.step_ns or evidence.lane_steps.is_empty():
+        return []
+    held = evidence.lane_steps.select("lane", "step", value_ns=pl.col("profiler_ns").cast(pl.Float64))
+    named = {(finding.lane, finding.step) for finding in earlier if finding.kind == "host"}
+    overheads = evidence.training.overheads.filter(pl.col("name").is_not_null())
+    beside = overheads.group_by("lane", "step").agg(value_ns=pl.col("beside_ns").sum().cast(pl.Float64))
+    beside = beside.join(evidence.lane_steps.select("lane", "step"), on=["lane", "step"], how="semi")
+    beside = beside.filter(
+        ~pl.struct("lane", "step").map_elements(
+            lambda row: (row["lane"], row["step"]) in named, return_dtype=pl.Boolean
+        )
+    )
+    return [
+        finding
+        for times, column, is_guess in ((held, "time_ns", False), (beside, "beside_ns", True))
+        if (finding := _describe(evidence, times, column, is_guess=is_guess)) is not None
+    ]
+
+
+def _describe(evidence: Evidence, times: pl.DataFrame, column: str, *, is_guess: bool) -> Finding | None:
+    """Describe the time in which nsys holds, or may hold, launches; None where it is too little.
+
+    Args:
+        evidence: The run.
+        times: lane, step and value_ns of complete steps.
+        column: Column of `OVERHEAD_SUMS` by which the overhead is named.
+        is_guess: The effect of the overhead on launches is inferred.
+    """
+    most: Any = times["value_ns"].max()
+    if not most or most < 0:
+        return None
+    spans = evidence.lane_steps.select("lane", "step", "span_ns")
+    worst = (
+        times.join(spans, on=["lane", "step"])
+        .filter(pl.col("value_ns") > 0)
+        .sort("value_ns", "lane", descending=[True, False])
+        .unique("step", keep="first", maintain_order=True)
+    )
+    large = worst.filter(pl.col("value_ns") >= _LEAST_OF_STEP * pl.col("span_ns"))
+    is_usual = worst.height > _MOST_STEPS * evidence.step_count
+    if is_usual:
+        gain_ns = to_float(times["value_ns"].sum()) / evidence.lane_steps.height
+    else:
+        longer = evidence.measure_excess()
+        lost = worst.join(longer, on="step").select(
+            pl.min_horizontal("value_ns", pl.col("longer_ns").fill_null(pl.col("value_ns")))
+        )
+        gain_ns = to_float(lost.to_series().sum()) / evidence.step_count
+    is_step = large.height and gain_ns >= _LEAST_OF_STEP * evidence.step_ns / 2 / evidence.step_count
+    if evidence.share(gain_ns) < LEAST_GAIN and not is_step:
+        return None
+    lane, step, most_ns, span_ns = worst.select("lane", "step", "value_ns", "span_ns").row(0)
+    when, since = describe_steps(sorted(worst["step"].to_list()), evidence.spans["step"].to_list())
+    name = _name_overhead(evidence, worst["step"], column)
+    count = times.filter(pl.col("value_ns") > 0)["lane"].n_unique()
+    whom = name_lane(evidence, lane) if count == 1 else f"{count:,} ranks"
+    verb = "flushed its buffers beside late launches of" if is_guess else "held launching threads of"
+    of_rank = "" if count == 1 else f" of {evidence.labels[lane]}"
+    text = (
+        f"nsys itself {verb} {whom} {when}{name}, up to {format_time(most_ns)} while the GPU waited"
+        f" ({format_share(most_ns / span_ns)} of step {step}{of_rank}; about {format_time(gain_ns)} per step "
+        "on average)"
+    )
+    return Finding(
+        kind="profiler",
+        text=text,
+        confidence="guess" if is_guess else "certain",
+        subject="rank",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=evidence.labels[lane],
+        lane=lane,
+        step=step if worst.height == 1 else None,
+        since_step=since,
+        value_ns=most_ns,
+        sample_count=worst.height,
+    )
+
+
+def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
+    """Name the overhead that took most time in some steps: ", most in `CUPTI Buffer flush`".
+
+    "" where it has no name.
+    """
+    named = (
+        evidence.training.overheads.filter(
+            "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(steps.implode())
+        )
+        .group_by("name")
+        .agg(pl.col(column).sum())
+        .filter(pl.col(column) > 0)
+        .sort(column, "name", descending=[True, False])
+    )
+    return f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
+
+
+def has_flush_beside(evidence: Evidence, lane: int, step: int, time_ns: float) -> bool:
+    """Return whether flushes on other threads ran during half of a time of late launches of a rank in a step."""
+    rows = evidence.training.overheads.filter(lane=lane, step=step)
+    return to_float(rows["beside_ns"].sum()) >= _LEAST_BESIDE * time_ns
+
+
+LEAST_SHARE = 0.05
+"""Least share of its step."""
+_SPREADS = 8
+_LEAST_PART = 0.5  # of the excess in one interval, and of the interval in one call
+_MOST_SINGLE = 3  # stalls that are named one by one
+
+
+class _Stall(Struct, frozen=True, kw_only=True):
+    """Late launches of a rank in a step."""
+
+    lane: int
+    step: int
+    cause: str
+    excess_ns: float
+    usual_ns: float
+    gain_ns: float
+    longest_ns: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one interval is most of it."""
+        return self.longest_ns >= _LEAST_PART * self.excess_ns
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """Activity of a host.
+
+    Attributes:
+        name: Name of the call or range.
+        words: The name with its kind, for a sentence.
+        is_call: It is a call, not a range.
+    """
+
+    name: str
+    words: str
+    is_call: bool
+
+
+def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find hosts that launch late or load data.
+
+    Ranks with the same steps are one finding, and so are many stalls.
+    """
+    if not evidence.has_steps or not evidence.step_ns:
+        return []
+    stalls = _list_stalls(evidence)
+    if not evidence.training.batches.is_empty():
+        stalls = [s for s in stalls if not may_wait_for_requests(evidence, s.lane, s.start_ns, s.end_ns)]
+    if not stalls:
+        return []
+    groups: dict[tuple[str, tuple[int, ...]], dict[int, list[_Stall]]] = {}
+    for lane in sorted({stall.lane for stall in stalls}):
+        of_lane = [stall for stall in stalls if stall.lane == lane]
+        steps = tuple(sorted({stall.step for stall in of_lane}))
+        groups.setdefault((of_lane[0].cause, steps), {})[lane] = of_lane
+    if len(groups) > _MOST_SINGLE:
+        return [_describe_many(evidence, stalls)]
+    return [
+        _describe_lane(evidence, *by_lane.values())
+        if len(by_lane) == 1
+        else _describe_many(evidence, [stall for of_lane in by_lane.values() for stall in of_lane])
+        for by_lane in groups.values()
+    ]
+
+
+def _list_stalls(evidence: Evidence) -> list[_Stall]:
+    """List the ranks and steps with late launches, by descending gain."""
+    found = []
+    for cause in HOST_CAUSES:
+        column = f"{cause}_ns"
+        times = evidence.lane_steps.select("lane", "step", value=pl.col(column).cast(pl.Float64))
+        over = "lane" if evidence.step_count >= 3 else "step"
+        usual = pl.col("value").median().over(over)
+        if evidence.step_count < 3 and evidence.training.lanes.height < 3:
+            return []
+        times = times.with_columns(usual=usual).with_columns(excess=pl.col("value") - pl.col("usual"))
+        spread = spread_of(times["excess"])
+        times = times.join(evidence.measure_excess(), on="step").filter(
+            pl.col("excess") > pl.max_horizontal(_SPREADS * spread, LEAST_SHARE * pl.col("span_ns"))
+        )
+        if times.is_empty():
+            continue
+        longest = _find_longest(evidence.training, cause)
+        rows = times.join(longest, on=["lane", "step"]).sort("lane", "step")
+        for row in rows.iter_rows(named=True):
+            lost = row["excess"] if row["longer_ns"] is None else min(row["excess"], row["longer_ns"])
+            found.append(
+                _Stall(
+                    lane=row["lane"],
+                    step=row["step"],
+                    cause=cause,
+                    excess_ns=row["excess"],
+                    usual_ns=row["usual"],
+                    gain_ns=lost / evidence.step_count,
+                    longest_ns=row["end_ns"] - row["start_ns"],
+                    start_ns=row["start_ns"],
+                    end_ns=row["end_ns"],
+                )
+            )
+    least_ns = LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count  # the step did not wait for the rest
+    return sorted((s for s in found if s.gain_ns >= least_ns), key=lambda stall: (-stall.gain_ns, stall.lane))
+
+
+def _find_longest(training: Training, cause: str) -> pl.DataFrame:
+    """Find the longest interval with a cause, of each lane and step: lane, step, start_ns, end_ns."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        training.lane_states.select("lane", "step", "start_ns", "end_ns", "cause")
+        .filter(pl.col("cause") == cause)
+        .drop("cause")
+        .sort(length, descending=True)
+        .unique(["lane", "step"], keep="first", maintain_order=True)
+    )
+
+
+def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
+    """Describe the late launches of a rank."""
+    worst = stalls[0]
+    label, steps = evidence.labels[worst.lane], sorted({stall.step for stall in stalls})
+    when, since = describe_steps(steps, evidence.spans["step"].to_list())
+    gain_ns = sum(stall.gain_ns for stall in stalls)
+    call = name_activity(evidence.training, worst.lane, worst.start_ns, worst.end_ns)
+    call = call if worst.is_single else None
+    length = format_time(worst.longest_ns if worst.is_single else worst.excess_ns)
+    up_to = "up to " if len(stalls) > 1 else ""
+    host = f"{label}'s host{name_host(evidence, worst.lane)}"
+    if worst.cause == "data":
+        text = f"{label} waited {up_to}{length} for data {when}"
+    elif worst.is_single:
+        text = f"{host} stalled {up_to}{length} {when}"
+    else:
+        text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
+    if call is not None:
+        text += f", in {call.words}"
+    text += _describe_activity(evidence, stalls, call)
+    is_beside = any(has_flush_beside(evidence, stall.lane, stall.step, stall.excess_ns) for stall in stalls)
+    if is_beside:
+        text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
+    return Finding(
+        kind="host",
+        text=f"{text} ({_describe_cost(evidence, stalls)})",
+        confidence="guess" if is_beside else "certain",
+        subject="rank",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=label,
+        lane=worst.lane,
+        stage=evidence.training.lanes.filter(lane=worst.lane)["stage"].item(),
+        step=steps[0] if len(steps) == 1 else None,
+        since_step=since,
+        value_ns=worst.usual_ns + worst.excess_ns,
+        usual_ns=worst.usual_ns,
+        sample_count=len(stalls),
+        call=call.name if call is not None else None,
+    )
+
+
+def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
+    """Describe the activities of the host in the steps of stalls.
+
+    With a named call, only its stack, and other threads.
+    """
+    lanes, steps = sorted({stall.lane for stall in stalls}), {stall.step for stall in stalls}
+    causes = {stall.cause for stall in stalls}
+    if call is not None and call.is_call:
+        stack = describe_stack(evidence, lanes, causes, steps)
+        return f"{stack}{describe_others(evidence, lanes, causes, steps)}"
+    return describe_hosts(evidence, lanes, causes, steps)
+
+
+def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
+    """Describe the time that steps are longer."""
+    lost = sum(stall.gain_ns for stall in stalls) * evidence.step_count
+    if len({stall.step for stall in stalls}) == 1:
+        return f"the step is {format_time(lost)} longer"
+    return (
+        f"{format_time(lost)} in all, {format_share(lost / evidence.step_count / evidence.step_ns)} of "
+        "the steps"
+    )
+
+
+def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
+    """Describe late launches of many ranks."""
+    by_step: dict[int, _Stall] = {}
+    for stall in stalls:
+        if stall.step not in by_step or by_step[stall.step].gain_ns < stall.gain_ns:
+            by_step[stall.step] = stall
+    gain_ns = sum(stall.gain_ns for stall in by_step.values())
+    lanes = sorted({stall.lane for stall in stalls})
+    when, since = describe_steps(sorted(by_step), evidence.spans["step"].to_list())
+    is_all = len(lanes) == evidence.training.lanes.height
+    names = "all ranks" if is_all else join_names([evidence.labels[lane] for lane in lanes])
+    worst = max(stalls, key=lambda stall: stall.excess_ns)
+    verb, longest = "launched late", worst.excess_ns
+    if worst.cause == "data":
+        verb = "waited for data"
+    elif all(stall.is_single for stall in stalls):
+        verb = "stalled"
+    calls = {name_activity(evidence.training, each.lane, each.start_ns, each.end_ns) for each in stalls}
+    call = calls.pop() if len(calls) == 1 else None
+    return Finding(
+        kind="host",
+        text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
+        f"{f', in {call.words}' if call is not None else ''}{_describe_activity(evidence, stalls, call)} "
+        f"({_describe_cost(evidence, [*by_step.values()])})",
+        confidence="certain",
+        subject="run",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        since_step=since,
+        step=next(iter(by_step)) if len(by_step) == 1 else None,
+        value_ns=longest,
+        sample_count=len(stalls),
+        call=call.name if call is not None else None,
+        label=join_names([evidence.labels[lane] for lane in lanes]) if not is_all else None,
+        lane=worst.lane,
+    )
+
+
+def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> Activity | None:
+    """Name the call, or else the range, in which the launching thread was during most of an interval without kernels."""
+    least = _LEAST_PART * (end_ns - start_ns)
+    rows = training.gaps.filter(
+        pl.col("lane") == lane,
+        pl.col("start_ns") < end_ns,
+        pl.col("end_ns") > start_ns,
+        pl.col("time_ns") >= least,
+    )
+    for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
+        names = rows.filter(pl.col("activity") == activity).sort("time_ns", descending=True)["name"]
+        if len(names) and names[0]:
+            return Activity(
+                name=str(names[0]), words=form.format(cut_name(str(names[0]))), is_call=activity != "range"
+            )
+    return None
+
+
+LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
+_LEAST_CAUSE = 0.02
+_MOST_CAUSES = 2
+_WHEN = "in late launches"
+_LONG_GAP = 0.25  # of the idle time
+_WORDS = {
+    "host": "late launches",
+    "profiler": "waiting for nsys itself",
+    "data": "loading data",
+    "copy": "copies",
+    "collective": "collectives",
+    "collective_wait": "waiting in collectives",
+    "collective_transfer": "collectives",
+    "message": "messages",
+    "message_wait": "waiting for messages",
+    "message_transfer": "messages",
+    "idle": "no work",
+    "unknown": "unknown causes",
+}
+
+
+def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find idle time of GPUs."""
+    if not evidence.step_ns:
+        return []
+    if evidence.has_passes:
+        return _find_launch_bound(evidence, earlier)
+    if len(evidence.training.batches):
+        return _find_gaps_of_batches(evidence)
+    return _find_idle(evidence)
+
+
+def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find late launches in all steps; stalls have their own finding."""
+    host = evidence.lane_steps.group_by("lane").agg(pl.col("host_ns", "span_ns").median().cast(pl.Float64))
+    gain_ns = to_float(host["host_ns"].mean())
+    if evidence.share(gain_ns) < LEAST_LAUNCH_BOUND:
+        return []
+    lanes = evidence.training.lanes["lane"].to_list()
+    return [
+        Finding(
+            kind="idle",
+            text=f"GPUs wait for launches {format_share(evidence.share(gain_ns))} of a step: the hosts are "
+            "the limit"
+            f" ({format_time(gain_ns)} of "
+            f"{format_time(evidence.step_ns)}){describe_hosts(evidence, lanes, ['host'], when=_WHEN)}",
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            value_ns=gain_ns,
+            sample_count=evidence.lane_steps.height,
+        )
+    ]
+
+
+def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
+    """Find the gaps between iterations of inference, with the activities of the host."""
+    batches = evidence.training.batches.drop_nulls(["start_ns", "gap_ns"])
+    time = to_float((batches["end_ns"] - batches["start_ns"]).sum())
+    gaps = to_float(batches["gap_ns"].sum())
+    of_hosts = list_gaps(evidence)  # waits for requests are no fault of a host
+    idle = to_float(of_hosts["idle_ns"].sum())
+    if not time + gaps or (gaps - idle) / (time + gaps) < LEAST_IDLE:
+        return []
+    share = (gaps - idle) / (time + gaps)
+    activities = [
+        (to_float(of_hosts[column].sum()) / (time + gaps), name)
+        for name, column in zip(HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, strict=True)
+    ]
+    texts = _name_largest(activities)
+    gain_ns = (gaps - idle) / batches.height
+    period_ns = (time + gaps) / batches.height
+    return [
+        Finding(
+            kind="idle",
+            text=f"GPUs are idle between iterations {format_share(share)} of the time{texts and f': {texts}'}"
+            f" ({format_time(gain_ns)} of {format_time(period_ns)} per iteration)",
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=share,
+            value_ns=gain_ns,
+            sample_count=batches.height,
+        )
+    ]
+
+
+def _find_idle(evidence: Evidence) -> list[Finding]:
+    """Find the time without compute of a report without a training, with its main causes and longest gap."""
+    span = to_float(evidence.lane_steps["span_ns"].sum())
+    times = {cause: to_float(evidence.lane_steps[f"{cause}_ns"].sum()) for cause in BUBBLE_CAUSES}
+    idle = sum(times.values())
+    if not span or idle / span < LEAST_IDLE:
+        return []
+    merged: dict[str, float] = {}
+    for cause, time_ns in times.items():
+        merged[_WORDS[cause]] = merged.get(_WORDS[cause], 0.0) + time_ns / span
+    texts = _name_largest([(share, words) for words, share in merged.items()])
+    gain_ns = idle / max(evidence.lane_steps.height, 1)
+    whole = "a step" if evidence.has_steps else "the capture"
+    name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
+    longest = _describe_longest(evidence, idle)
+    late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
+    hosts = (
+        describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
+    )
+    return [
+        Finding(
+            kind="idle",
+            text=(
+                f"{name} without compute {format_share(idle / span)} of "
+                f"{whole}{texts and f': {texts}'}{longest}{hosts}"
+            ),
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=idle / span,
+            value_ns=gain_ns,
+            sample_count=evidence.lane_steps.height,
+        )
+    ]
+
+
+def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
+    """Describe the longest gap, if it is a large part of the idle time."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    gaps = evidence.training.gaps.filter(pl.col("step").is_not_null()).sort(-length, "start_ns", "lane")
+    if gaps.is_empty():
+        return ""
+    start, end = gaps["start_ns"][0], gaps["end_ns"][0]
+    if end - start < _LONG_GAP * idle_ns:
+        return ""
+    at = format_time(start - evidence.training.zero_ns)
+    return f"; the longest gap is {format_time(end - start)}, at {at}"
+
+
+def _name_largest(shares: Sequence[tuple[float, str]]) -> str:
+    """Format the largest shares of the time with their names."""
+    largest = sorted((item for item in shares if item[0] >= _LEAST_CAUSE), reverse=True)[:_MOST_CAUSES]
+    return ", ".join(f"{words} {format_share(share)}" for share, words in largest)
+
+
+def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe the agreement of clocks; runs with a single clock have no such finding."""
+    lanes = evidence.training.lanes
+    if lanes["clock"].n_unique() < 2:
+        return []
+    if groups := describe_groups(lanes["clock_group"]):
+        return [
+            Finding(
+                kind="clocks",
+                text=f"{groups}: waits and transfers between them are unknown",
+                confidence="certain",
+                subject="clocks",
+                sample_count=lanes["clock_group"].n_unique(),
+            )
+        ]
+    unknown = lanes.filter(lanes["bound_ns"].is_null())["clock"].n_unique()
+    bounds = lanes["bound_ns"].drop_nulls()
+    if bounds.is_empty():
+        text = "the error of the clocks is unknown: waits and transfers between machines are unknown"
+        return [Finding(kind="clocks", text=text, confidence="certain", subject="clocks")]
+    bound_ns = to_float(bounds.max())
+    text = f"clocks agree within {format_time(bound_ns)}"
+    if unknown:
+        text += f", except {unknown:,} of unknown error"
+    elif evidence.share(bound_ns) > LARGE_BOUND:
+        text += ": waits and transfers between machines are uncertain"
+    return [
+        Finding(
+            kind="clocks",
+            text=text,
+            confidence="certain",
+            subject="clocks",
+            bound_ns=int(bound_ns),
+            sample_count=lanes["clock"].n_unique(),
+        )
+    ]
+
+
+def excludes_comparisons(finding: Finding) -> bool:
+    """Return whether clocks exclude statements on several machines: there are several groups of them."""
+    return finding.kind == "clocks" and finding.bound_ns is None and finding.sample_count is not None
+
+
+def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe the reports with lost events, by nsys; runs without any have no such finding."""
+    lanes = evidence.training.lanes
+    losses = evidence.training.losses
+    reports = sorted({loss.report for loss in losses})
+    labels = lanes.filter(pl.col("report").is_in(reports))["label"].to_list()
+    if not labels:  # reports without a GPU have no results here
+        return []
+    texts = list(dict.fromkeys(loss.text.rstrip(".") for loss in losses))
+    more = f" and {format_count(len(texts) - 1, 'more message')}" if len(texts) > 1 else ""
+    is_all = len(labels) == lanes.height and len(labels) > 1
+    its = "its" if len(labels) == 1 else "their"
+    return [
+        Finding(
+            kind="losses",
+            text=f"nsys lost events of {'all ranks' if is_all else join_names(labels)} "
+            f"(`{cut_name(texts[0])}`{more}): {its} gaps and"
+            " sums may be wrong",
+            confidence="certain",
+            subject="run",
+            label=None if is_all else join_names(labels),
+            sample_count=len(reports),
+        )
+    ]
+
+
+def describe_missing(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe the missing ranks; runs without any, or with lanes of unknown rank, have no such finding."""
+    missing = evidence.missing_ranks
+    if not missing:
+        return []
+    present = evidence.training.lanes["rank"].n_unique()
+    is_are, them = ("is", "it") if len(missing) == 1 else ("are", "them")
+    return [
+        Finding(
+            kind="missing",
+            text=f"{present:,} of {format_count(present + len(missing), 'rank')}: {join_ranks(missing)} "
+            f"{is_are} missing,"
+            f" and waits for {them} are unknown",
+            confidence="certain",
+            subject="run",
+            sample_count=present,
+        )
+    ]

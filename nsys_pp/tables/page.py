@@ -1,0 +1,122 @@
+"""Frames behind the report page: steps that it shows, and the heat map of ranks."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import RANK_STEPS, STEP_LENGTHS, ShownStep
+from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
+from nsys_pp.tables.analysis import sum_lane_steps
+from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.noise import median_of_others
+from nsys_pp.tables.training import build_step_table
+
+
+def measure_steps(training: Training) -> pl.DataFrame:
+    """Measure the length of each complete step: `STEP_LENGTHS`. Empty for a training without steps."""
+    medians = Evidence(training).spans
+    whole = build_step_table(training).select("step", whole_ns=pl.col("span_ns").cast(pl.Float64))
+    lengths = medians.join(whole, on="step", how="left").sort("step")
+    if not lengths["whole_ns"].null_count():
+        lengths = lengths.with_columns(span_ns="whole_ns")
+    return lengths.pipe(conform, STEP_LENGTHS)
+
+
+def choose_steps(training: Training, lengths: pl.DataFrame) -> list[ShownStep]:
+    """Choose the complete steps of median and of greatest length; of equal ones the first.
+
+    Args:
+        training: The training.
+        lengths: `STEP_LENGTHS` of it.
+
+    Returns:
+        The typical step, then the worst one, if it is another; empty without steps.
+    """
+    spans = lengths.sort("span_ns", "step")
+    if spans.is_empty():
+        return []
+    typical = spans.row((len(spans) - 1) // 2, named=True)
+    worst = spans.filter(pl.col("span_ns") == pl.col("span_ns").max()).row(0, named=True)
+    roles = {"typical": typical} | ({"worst": worst} if worst["span_ns"] > typical["span_ns"] else {})
+    return [_describe(training, role, **row) for role, row in roles.items()]
+
+
+def _describe(training: Training, role: str, *, step: int, span_ns: float) -> ShownStep:
+    of_step = training.steps.filter(step=step)
+    start, end = of_step.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return ShownStep(
+        step=step,
+        role=role,
+        span_ns=span_ns,
+        start_ns=start - training.zero_ns,
+        end_ns=end - training.zero_ns,
+    )
+
+
+MOST_CELLS = 400_000
+"""Most rows of a frame whose steps are not combined: a page of more is too large."""
+WAIT_CAUSES = tuple(cause for cause in BUBBLE_CAUSES if cause.startswith(("message", "collective")))
+_TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
+
+
+def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.DataFrame:
+    """Build the values of every lane in every step.
+
+    Args:
+        training: The training.
+        most_cells: If there are more rows, consecutive steps are combined into blocks.
+
+    Returns:
+        `RANK_STEPS`; times as in `LANE_STEPS`. Empty for a training without steps.
+    """
+    rows = (
+        sum_lane_steps(training)
+        .with_columns(
+            pl.col("start_ns", "end_ns") - training.zero_ns,
+            wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
+            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
+            last_step="step",
+            is_complete="is_whole",
+        )
+        .join(compare_with_peers(training), on=["lane", "step"], how="left")
+    )
+    if len(rows) > most_cells:
+        rows = _combine_steps(rows, -(-len(rows) // most_cells))
+    return rows.sort("lane", "step").pipe(conform, RANK_STEPS)
+
+
+def compare_with_peers(training: Training) -> pl.DataFrame:
+    """Compare the own compute of each lane in each complete step with its peers.
+
+    Returns:
+        lane, step, excess_fraction as in `RANK_STEPS`; lanes without peers are left out.
+    """
+    own = Evidence(training).own_compute
+    moment = ["step", "micro_batch"]
+    of_stage = median_of_others(own, by=["stage", *moment], value="value_ns").alias("of_stage")
+    of_all = median_of_others(own, by=moment, value="value_ns").alias("of_all")
+    return (
+        own.with_columns(of_stage, of_all)
+        .with_columns(usual_ns=pl.coalesce("of_stage", "of_all"))
+        .filter(pl.col("usual_ns") > 0)
+        .group_by("lane", "step")
+        .agg(excess_fraction=(pl.col("value_ns") / pl.col("usual_ns") - 1).median())
+    )
+
+
+def _combine_steps(rows: pl.DataFrame, size: int) -> pl.DataFrame:
+    """Combine `size` consecutive steps each."""
+    block = (pl.col("step").rank("dense") - 1) // size
+    return (
+        rows.with_columns(block=block)
+        .group_by("lane", "block")
+        .agg(
+            pl.col("step", "start_ns").min(),
+            pl.col("last_step", "end_ns").max(),
+            pl.col(_TIMES).mean(),
+            pl.col("excess_fraction").max(),
+            pl.col("is_complete").all(),
+        )
+        .with_columns(pl.col("step").min().over("block"), pl.col("last_step").max().over("block"))
+    )

@@ -1,1 +1,0 @@
-"""Tables of a training: steps, stages, jobs, links, stragglers and critical paths."""

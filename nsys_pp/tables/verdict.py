@@ -1,0 +1,993 @@
+"""Verdict of a run: findings about ranks, stages, links, steps and the pipeline, the largest gain first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import polars as pl
+
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.requested import NONE, Explanations
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.training import MICRO_BATCH_KINDS, Training
+from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
+from nsys_pp.registry import Registry
+from nsys_pp.tables.critical_path import find_critical_path
+from nsys_pp.tables.evidence import (
+    LARGE_BOUND,
+    Evidence,
+    SlowMember,
+    describe_steps,
+    find_slow,
+    format_excess,
+    format_share,
+    format_time,
+    name_lane,
+    name_machine,
+    name_stage,
+    spread_of,
+    to_float,
+)
+from nsys_pp.tables.host_findings import excludes_comparisons
+from nsys_pp.tables.training import (
+    FEW_MESSAGES,
+    build_link_table,
+    ideal_bubble_fraction,
+    link_noise_ns,
+    list_decodes,
+)
+from nsys_pp.units import format_count
+
+
+class StepModel:
+    """The model of a training.
+
+    Args:
+        evidence: Evidence of the training.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        training = evidence.training
+        own = evidence.own_compute
+        per_step = own.group_by("lane", "step").agg(pl.col("value_ns").sum(), count=pl.len())
+        self.micro_batches = max(1.0, to_float(per_step["count"].median()))
+        self.chunks = max(1, training.schedule.chunk_count)
+        value = pl.col("value_ns").median() / self.micro_batches
+        self._lanes = (
+            per_step.group_by("lane")
+            .agg(value_ns=value)
+            .join(training.lanes.select("lane", "stage", "replica"), on="lane")
+            .with_columns(pl.col("stage", "replica").fill_null(-1))
+            .sort("lane")
+        )
+
+    def length_ns(self, changed: Mapping[int, float] | None = None) -> float:
+        """Return the length of a step, with the own compute per micro-batch of some lanes replaced."""
+        lanes = self._lanes
+        if changed:
+            new = pl.col("lane").replace_strict(dict(changed), default=None, return_dtype=pl.Float64)
+            lanes = lanes.with_columns(value_ns=pl.coalesce(new, "value_ns"))
+        stages = lanes.group_by("replica", "stage").agg(pl.col("value_ns").max())
+        passes = stages.group_by("replica").agg(
+            length=pl.col("value_ns").sum() / self.chunks
+            + (self.micro_batches - 1 / self.chunks) * pl.col("value_ns").max()
+        )
+        return to_float(passes["length"].max())
+
+    def own_ns(self) -> dict[int, float]:
+        """Return the own compute per micro-batch of each lane."""
+        return dict(self._lanes.select("lane", "value_ns").iter_rows())
+
+    def gain_ns(self, factors: Mapping[int, float]) -> float:
+        """Return the gain of a step if the own compute of some lanes is multiplied by factors."""
+        own = self.own_ns()
+        changed = {lane: own[lane] * factor for lane, factor in factors.items() if lane in own}
+        return max(0.0, self.length_ns() - self.length_ns(changed))
+
+
+_MOST_MORE = 0.02  # difference of the numbers of kernels, relative
+_LEAST_SHARE = 0.05  # of the time of the peers, in a family that is compared
+_ALIKE = 0.35  # difference of an excess from that of all families, relative
+_MOST_UNKNOWN = 0.3  # share of the time of kernels without a family
+_LEAST_OF_ONE, _LEAST_OF_TWO = 0.6, 0.75  # of the excess
+_LEAST_OF_GRAPHS = 0.5  # of the excess, that may be waits for other ranks
+_LARGER = 1.25  # relative excess of a named family, in those of all families
+
+
+def describe_families(
+    evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
+) -> str:
+    """Describe the families of kernels in which lanes take longer than their peers.
+
+    "" where it is not known or not clear.
+    """
+    families = _compare_families(evidence, members, peers, steps)
+    if _is_mostly_of_graphs(families):
+        return ", in CUDA graphs traced as a whole, which may hold waits for other ranks"
+    usual, excess = to_float(families["usual_ns"].sum()), to_float(families["excess_ns"].sum())
+    counts, usual_counts = to_float(families["count"].sum()), to_float(families["usual_count"].sum())
+    if not usual or excess <= 0:
+        return ""
+    more = counts / usual_counts - 1
+    if abs(more) > _MOST_MORE:
+        return f", with {format_share(more)} more kernels" if more > 0 else ""
+    if to_float(families.filter(family="unknown")["usual_ns"].sum()) > _MOST_UNKNOWN * usual:
+        return ""
+    large = families.filter(pl.col("usual_ns") >= _LEAST_SHARE * usual).with_columns(
+        relative=pl.col("excess_ns") / pl.col("usual_ns") / (excess / usual)
+    )
+    if large.height >= 2 and ((large["relative"] - 1).abs() <= _ALIKE).all():
+        return ", in all kernel families alike"
+    named = large.filter(pl.col("relative") >= _LARGER).sort(-pl.col("excess_ns"), "family")
+    for count, least in ((1, _LEAST_OF_ONE), (2, _LEAST_OF_TWO)):
+        top = named.head(count)
+        if top.height == count and to_float(top["excess_ns"].sum()) >= least * excess:
+            return f", mostly in {' and '.join(_format(row) for row in top.iter_rows(named=True))}"
+    return ""
+
+
+def may_be_waiting(
+    evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
+) -> bool:
+    """Return whether half of the excess or more is in CUDA graphs that were traced as a whole."""
+    if not (evidence.training.kernels["kind"] == "graph").any():
+        return False
+    return _is_mostly_of_graphs(_compare_families(evidence, members, peers, steps))
+
+
+def _is_mostly_of_graphs(families: pl.DataFrame) -> bool:
+    of_graphs = to_float(families.filter(family="graph")["excess_ns"].sum())
+    return of_graphs > 0 and of_graphs >= _LEAST_OF_GRAPHS * to_float(families["excess_ns"].sum())
+
+
+def _format(row: dict[str, object]) -> str:
+    return f"{row['family']} (+{format_share(to_float(row['excess_ns']) / to_float(row['usual_ns']))})"
+
+
+def _compare_families(
+    evidence: Evidence, members: Sequence[int], peers: Sequence[int], steps: Sequence[int]
+) -> pl.DataFrame:
+    """Compare kernels of lanes and their peers: family, total_ns, count, usual_ns, usual_count, excess_ns."""
+    kernels = evidence.families.filter(pl.col("step").is_in(list(steps)))
+    if evidence.has_passes:
+        kernels = kernels.filter(pl.col("job_kind").is_in(MICRO_BATCH_KINDS))
+    sums = kernels.group_by("lane", "family").agg(pl.col("total_ns", "count").sum())
+    present = pl.DataFrame({"lane": [*members, *peers]}, schema={"lane": pl.UInt32})
+    every = (
+        present.join(sums.select("family").unique(), how="cross")
+        .join(sums, on=["lane", "family"], how="left")
+        .with_columns(pl.col("total_ns", "count").fill_null(0))
+    )
+    mine = (
+        every.filter(pl.col("lane").is_in(list(members)))
+        .group_by("family")
+        .agg(pl.col("total_ns", "count").median())
+    )
+    others = (
+        every.filter(pl.col("lane").is_in(list(peers)))
+        .group_by("family")
+        .agg(usual_ns=pl.col("total_ns").median(), usual_count=pl.col("count").median())
+    )
+    joined = mine.join(others, on="family")
+    return joined.with_columns(excess_ns=pl.col("total_ns") - pl.col("usual_ns"))
+
+
+_LOW = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
+_LEAST_OF_RATIO, _MOST_OF_RATIO = (
+    0.7,
+    1.15,
+)  # excess that a ratio of clocks explains, of the excess of the ratio
+_LEAST_EXCESS = 0.05  # of slow steps of all ranks
+_LEAST_STEPS = 4
+_GUESS = "; a guess at why: "
+
+
+def describe_low_clock(
+    evidence: Evidence, lanes: Sequence[int], peers: Sequence[int], steps: Sequence[int], excess: float
+) -> str:
+    """Describe a low clock of slow lanes.
+
+    "" where it is not recorded, not low, or as low where they are not slow.
+
+    Args:
+        evidence: The run.
+        lanes: Slow lanes.
+        peers: Lanes that they are compared with.
+        steps: Steps in which they are slow.
+        excess: Relative excess of their compute.
+    """
+    is_slow, is_own = pl.col("step").is_in(list(steps)), pl.col("lane").is_in(list(lanes))
+    clocks = evidence.clocks
+    own, usual = _median(clocks, is_own, is_slow), _median(clocks, pl.col("lane").is_in(list(peers)), is_slow)
+    if not own or not usual or own >= _LOW * usual:
+        return ""
+    other_steps = _median(clocks, is_own, ~is_slow)
+    if other_steps and own >= _LOW * other_steps:
+        return ""
+    fall = usual / own - 1
+    is_explained = _LEAST_OF_RATIO * fall <= excess <= _MOST_OF_RATIO * fall
+    its = "its SM clock was" if len(lanes) == 1 else "their SM clocks were"
+    where = "in these steps" if len(steps) > 1 else "in this step"
+    return f"{', as ' if is_explained else _GUESS}{its} {own:,.0f} of {usual:,.0f} MHz {where}"
+
+
+def describe_fall(evidence: Evidence, lane: int, step: int, others: Sequence[int]) -> str:
+    """Describe a clock of a lane that fell in a step, compared with other steps.
+
+    "" where it did not, or is not recorded.
+    """
+    is_own = pl.col("lane") == lane
+    own = _median(evidence.clocks, is_own, pl.col("step") == step)
+    usual = _median(
+        evidence.clocks, is_own, pl.col("step").is_in([other for other in others if other != step])
+    )
+    if not own or not usual or own >= _LOW * usual:
+        return ""
+    return f"; its SM clock was {own:,.0f} of {usual:,.0f} MHz in this step"
+
+
+def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find steps in which all ranks compute longer while the clocks of their GPUs fell.
+
+    Slow ranks have their own findings.
+    """
+    if (
+        evidence.step_count < _LEAST_STEPS
+        or not evidence.has_steps
+        or not evidence.training.batches.is_empty()
+    ):
+        return []
+    computes = evidence.lane_steps.select("lane", "step", value=pl.col("compute_ns").cast(pl.Float64))
+    per_step = computes.group_by("step").agg(pl.col("value").median()).sort("step")
+    lowest = to_float(per_step["value"].quantile(0.25, "nearest"))
+    slow = per_step.filter(pl.col("value") > (1 + _LEAST_EXCESS) * lowest)["step"].to_list()
+    if not lowest or not slow or len(slow) == evidence.step_count:
+        return []
+    is_slow = pl.col("step").is_in(slow)
+    per_lane = evidence.clocks.group_by("lane").agg(
+        slow_mhz=pl.col("clock_mhz").filter(is_slow).median(),
+        usual_mhz=pl.col("clock_mhz").filter(~is_slow).median(),
+    )
+    fallen = per_lane.filter(pl.col("slow_mhz") < _LOW * pl.col("usual_mhz"))
+    lane_count = evidence.training.lanes.height
+    if fallen.height <= lane_count / 2:
+        return []
+    slow_mhz, usual_mhz = (to_float(fallen[name].median()) for name in ("slow_mhz", "usual_mhz"))
+    excess = to_float(per_step.filter(is_slow)["value"].median()) / to_float(
+        per_step.filter(~is_slow)["value"].median()
+    )
+    _, longer_ns = evidence.compare_steps(slow)
+    gain_ns = min(longer_ns, (excess - 1) * lowest) * len(slow) / evidence.step_count
+    when, since = describe_steps(slow, evidence.spans["step"].to_list())
+    fall = usual_mhz / slow_mhz - 1
+    is_explained = _LEAST_OF_RATIO * fall <= excess - 1 <= _MOST_OF_RATIO * fall
+    many = "the GPU computes" if lane_count == 1 else f"{fallen.height:,} of {lane_count:,} GPUs compute"
+    return [
+        Finding(
+            kind="gpu_clock",
+            text=f"{many} {format_share(excess - 1)} longer {when},"
+            f" {'as' if is_explained else 'perhaps because'} SM clocks fell from {usual_mhz:,.0f} to "
+            f"{slow_mhz:,.0f} MHz"
+            f" (about {format_time(gain_ns)} per step on average)",
+            confidence="likely" if is_explained else "guess",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            since_step=since,
+            step=slow[0] if len(slow) == 1 else None,
+            excess_fraction=excess - 1,
+            sample_count=len(slow),
+        )
+    ]
+
+
+def _median(clocks: pl.DataFrame, *conditions: pl.Expr) -> float:
+    """Return the median clock of some lanes and steps; 0 without any."""
+    return to_float(clocks.filter(*conditions)["clock_mhz"].median())
+
+
+LEAST_SHARE = 0.05
+_HIDDEN = 0.5  # share of exposed time that counts as gain
+_KINDS = {"collectives": "collective", "messages": "message"}
+_MOST_UNKNOWN_COMMUNICATION = 0.2  # share of time that may be waiting, in a measured finding
+
+
+def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find exposed collectives and messages, as one finding."""
+    if not evidence.has_steps or not evidence.step_ns:
+        return []
+    # the excess of a slow link has its own finding
+    slow_ns = sum(finding.gain_ns for finding in earlier if finding.kind == "link")
+    lane_steps = _select_informed(evidence)
+    known, unknown = {}, {}
+    for words, name in _KINDS.items():
+        known[words] = to_float(lane_steps[f"{name}_transfer_ns"].mean())
+        unknown[words] = to_float(lane_steps[f"{name}_ns"].mean())
+    total = sum(known.values()) + sum(unknown.values())
+    if evidence.share(total - slow_ns) < LEAST_SHARE:
+        return []
+    late_ns = sum(finding.gain_ns for finding in earlier if finding.kind in ("straggler", "host"))
+    gain_ns = _HIDDEN * max(0.0, total - slow_ns - min(late_ns, sum(unknown.values())))
+    parts = [
+        f"{words} {format_time(known[words] + unknown[words])}"
+        for words in _KINDS
+        if evidence.share(known[words] + unknown[words]) >= 0.005
+    ]
+    is_known = sum(unknown.values()) <= _MOST_UNKNOWN_COMMUNICATION * total
+    waits = "" if is_known else ", waits for other ranks included"
+    return [
+        Finding(
+            kind="communication",
+            text=f"communication without compute is {format_share(evidence.share(total))} of a step"
+            f" ({', '.join(parts)} of {format_time(evidence.step_ns)}{waits})",
+            confidence="certain" if is_known or not evidence.missing_ranks else "likely",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            value_ns=total,
+            sample_count=lane_steps.height,
+        )
+    ]
+
+
+def _select_informed(evidence: Evidence) -> pl.DataFrame:
+    """Select the steps of lanes whose peers are known, where ranks are missing and at least half of the lanes are such lanes."""
+    if not evidence.missing_ranks:
+        return evidence.lane_steps
+    known, unknown = (
+        pl.sum_horizontal(pl.col(f"{name}{suffix}_ns").sum() for name in _KINDS.values())
+        for suffix in ("_transfer", "")
+    )
+    lanes = evidence.lane_steps.group_by("lane").agg(
+        is_known=unknown <= _MOST_UNKNOWN_COMMUNICATION * (known + unknown)
+    )
+    informed = lanes.filter("is_known")
+    if 2 * informed.height < lanes.height:
+        return evidence.lane_steps
+    return evidence.lane_steps.join(informed, on="lane", how="semi")
+
+
+_LEAST_LINK_GAIN = 0.005
+"""Least share of the step: a smaller gain is no finding."""
+_MOST = 2  # of one run
+_CERTAIN_FACTOR = 2.0
+
+
+def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find slow links, by descending gain, at most two."""
+    if evidence.training.transfers.is_empty():
+        return []
+    slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
+    findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
+    findings = [finding for finding in findings if finding.gain_fraction >= _LEAST_LINK_GAIN]
+    return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST]
+
+
+def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
+    excess, usual = to_float(row["excess_fraction"]), to_float(row["usual_transfer_ns"])
+    value, count = to_float(row["median_transfer_ns"]), int(to_float(row["timed_count"]))
+    noise = to_float(row["noise_ns"]) / usual if usual else 0.0
+    bound = to_float(row["bound_ns"])
+    gain_ns = _gain(evidence, row, excess=excess, usual_ns=usual)
+    is_certain = count >= FEW_MESSAGES and excess * usual >= _CERTAIN_FACTOR * (noise * usual + bound)
+    word = "as" if excess >= 1 else "than"
+    return Finding(
+        kind="link",
+        text=f"messages {row['link']} need {format_excess(excess)} {word} on other links of their kind:"
+        f" {format_time(value)} instead of {format_time(usual)} (about {format_time(gain_ns)} of a step of"
+        f" {format_time(evidence.step_ns)})",
+        confidence="certain" if is_certain else "likely",
+        subject="link",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=str(row["link"]),
+        lane=int(to_float(row["sender"])),
+        stage=None if row["sender_stage"] is None else int(to_float(row["sender_stage"])),
+        value_ns=value,
+        usual_ns=usual,
+        excess_fraction=excess,
+        noise_fraction=noise,
+        bound_ns=int(bound),
+        sample_count=count,
+    )
+
+
+def _gain(evidence: Evidence, row: dict[str, object], *, excess: float, usual_ns: float) -> float:
+    """Estimate the gain of a mean step.
+
+    Exposed transfers of the receiver, less if the link has few of them.
+    """
+    exposed = evidence.lane_steps.filter(pl.col("lane") == row["receiver"]).select(
+        pl.col("message_transfer_ns") + pl.col("message_ns")
+    )
+    exposed_ns = to_float(exposed.to_series().mean()) * excess / (1 + excess)
+    steps = max(evidence.training.steps["step"].n_unique(), 1)
+    return min(exposed_ns, excess * usual_ns * to_float(row["message_count"]) / steps)
+
+
+_NAMES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "interleaved 1F1B",
+    "zb-h1": "ZB-H1",
+    "dualpipev": "DualPipeV",
+}
+
+
+def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe the bubble of a run with forwards and backwards; other runs have none."""
+    if not evidence.has_passes or not evidence.step_ns:
+        return []
+    schedule = evidence.training.schedule
+    share = pl.col("bubble_ns").sum() / pl.col("span_ns").sum()
+    ideal = pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum()
+    steps = evidence.lane_steps.group_by("step").agg(
+        share=share,
+        ideal=pl.when(pl.col("ideal_span_ns").count() > 0).then(ideal),
+        beyond_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
+    )
+    bubble, beyond_ns = to_float(steps["share"].median()), steps["beyond_ns"].median()
+    ideal_share = steps["ideal"].fill_nan(None).median()
+    if ideal_share is None and schedule.source != "uncertain":
+        formula = ideal_bubble_fraction(schedule)
+        ideal_share = None if formula is None else formula[1]
+    text = f"bubble {format_share(bubble)}"
+    if ideal_share is not None:
+        text += f", ideal {_describe_schedule(evidence)}{format_share(to_float(ideal_share))}"
+    elif schedule.source == "uncertain":
+        text += "; the ideal is unknown, as much compute belongs to no job"
+    # null where no step has an ideal
+    explained = sum(
+        to_float(finding.value_ns) if finding.kind == "communication" else finding.gain_ns
+        for finding in earlier
+    )
+    gain_ns = max(0.0, to_float(beyond_ns) - explained)
+    return [
+        Finding(
+            kind="bubble",
+            text=text,
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            value_ns=bubble * evidence.step_ns,
+            usual_ns=None if ideal_share is None else to_float(ideal_share) * evidence.step_ns,
+            sample_count=evidence.step_count,
+        )
+    ]
+
+
+def _describe_schedule(evidence: Evidence) -> str:
+    """Describe the schedule with its number of micro-batches; "" if it is unknown."""
+    schedule = evidence.training.schedule
+    if schedule.name == "unknown" or not schedule.micro_batch_count:
+        return ""
+    name = _NAMES.get(schedule.name, schedule.name)
+    batches = format_count(schedule.micro_batch_count, "micro-batch").replace("batchs", "batches")
+    return f"for {name} with {format_count(schedule.stage_count, 'stage')} and {batches} "
+
+
+_LEAST_STEPS_LONG_STEPS, _FEW_STEPS = 4, 6
+_LEAST_EXCESS_LONG_STEPS, _LEAST_EXCESS_OF_FEW = 0.05, 0.1
+_SPREADS = 6
+_MOST_SHARE, _LEAST_EXPLAINED = 0.25, 0.5
+_ROOTS = {
+    "compute": "compute",
+    "host": "late launches",
+    "profiler": "waiting for nsys itself",
+    "data": "waiting for data",
+    "copy": "copies",
+    "message_transfer": "transfers of messages",
+    "collective_transfer": "transfers of collectives",
+}
+_LEAST_CAUSE = 0.3  # of the excess
+_SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
+
+
+def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find long steps, the longest first."""
+    is_serving = not evidence.training.batches.is_empty()
+    spans = evidence.whole_steps.group_by("step").agg(pl.col("span_ns").median()).sort("step")
+    if is_serving:
+        spans = spans.join(list_decodes(evidence.training), on="step", how="semi", maintain_order="left")
+    if spans.height < _LEAST_STEPS_LONG_STEPS or not evidence.has_steps:
+        return []
+    least = _LEAST_EXCESS_LONG_STEPS if spans.height >= _FEW_STEPS else _LEAST_EXCESS_OF_FEW
+    usual = to_float(spans["span_ns"].median())
+    is_long = spans["span_ns"] > (1 + least) * usual
+    others = spans.filter(~is_long)["span_ns"]
+    spread = spread_of(others - to_float(others.median()))
+    rows = spans.filter(is_long, pl.col("span_ns") - usual > _SPREADS * spread).sort(-pl.col("span_ns"))
+    if rows.is_empty() or rows.height > max(1, _MOST_SHARE * spans.height):
+        return []
+    usual = to_float(others.median())
+    findings = []
+    for step, span_ns in rows.iter_rows():
+        growth = _list_growth(evidence, step, spans["step"])
+        known = growth.filter(pl.col("growth_ns") >= _LEAST_CAUSE * (span_ns - usual))
+        if is_serving and (known.is_empty() or known["cause"][0] == "compute"):
+            continue  # a server may wait for requests, and batches differ
+        among = "other decodes" if is_serving else "the others"
+        findings.append(_describe_long_steps(evidence, step, span_ns, usual, growth, among=among))
+    return [finding for finding in findings if not _is_explained(evidence, finding, earlier)]
+
+
+def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Finding]) -> bool:
+    """Check whether earlier findings explain half of the excess of a step."""
+    explained = sum(
+        other.gain_ns
+        for other in earlier
+        if other.kind in ("host", "profiler", "straggler") and other.step in (finding.step, None)
+    )
+    return explained >= _LEAST_EXPLAINED * finding.gain_ns
+
+
+def _describe_long_steps(
+    evidence: Evidence, step: int, span_ns: float, usual_ns: float, growth: pl.DataFrame, *, among: str
+) -> Finding:
+    excess = span_ns / usual_ns - 1
+    gain_ns = (span_ns - usual_ns) / evidence.step_count
+    cause, label, lane = _name_cause(evidence, growth, least_ns=_LEAST_CAUSE * (span_ns - usual_ns))
+    if cause.startswith(" (compute"):
+        fall = describe_fall(evidence, growth["lane"][0], step, evidence.spans["step"].to_list())
+        cause = f"{cause[:-1]}{fall})"
+    first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
+    return Finding(
+        kind="step",
+        text=f"step {step}{first} is {format_share(excess)} longer than {among}: {format_time(span_ns)} "
+        "instead of"
+        f" {format_time(usual_ns)}{cause}",
+        confidence="certain",
+        subject="step",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=label,
+        lane=lane,
+        step=step,
+        value_ns=span_ns,
+        usual_ns=usual_ns,
+        excess_fraction=excess,
+        sample_count=evidence.step_count,
+    )
+
+
+def _list_growth(evidence: Evidence, step: int, others: pl.Series) -> pl.DataFrame:
+    """List how much each cause other than waiting grew on each lane, the largest first.
+
+    Lane, cause, growth_ns.
+
+    Args:
+        evidence: The run.
+        step: The long step.
+        others: Steps that it is compared with; itself is left out.
+    """
+    columns = [f"{cause}_ns" for cause in _ROOTS]
+    lanes = evidence.whole_steps.select("lane", "step", *columns)
+    compared = lanes.filter(pl.col("step") != step, pl.col("step").is_in(others.implode()))
+    usual = compared.group_by("lane").agg(pl.col(columns).median())
+    return (
+        lanes.filter(step=step)
+        .join(usual, on="lane", suffix="_usual")
+        .select("lane", *(pl.col(column) - pl.col(f"{column}_usual") for column in columns))
+        .unpivot(index="lane", variable_name="cause", value_name="growth_ns")
+        .with_columns(pl.col("cause").str.strip_suffix("_ns"))
+        .filter(pl.col("growth_ns") > 0)
+        .sort(-pl.col("growth_ns"), "lane", "cause")
+    )
+
+
+def _name_cause(
+    evidence: Evidence, growth: pl.DataFrame, *, least_ns: float
+) -> tuple[str, str | None, int | None]:
+    """Name the cause that grew most on a rank: words, and the rank if it is one."""
+    if growth.is_empty() or growth["growth_ns"][0] < max(least_ns, 1):
+        return "", None, None
+    lane, cause, largest = growth.row(0)
+    words = _ROOTS[cause]
+    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= _SHARED * largest).height
+    time = format_time(largest)
+    if shared > 1 and shared >= _SHARED * evidence.training.lanes.height:
+        return f" ({words}: {time} more on most ranks)", None, None
+    if evidence.training.lanes.height == 1:
+        return f" ({words}: {time} more)", None, None
+    return f" ({words} of {evidence.labels[lane]}: {time} more)", evidence.labels[lane], lane
+
+
+LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
+LEAST_GAIN = 0.01
+"""Least share of the step: a smaller gain is no finding.
+
+If all steps since one are slow, it counts in a slow step.
+"""
+_LEAST_MORE_KERNELS = 0.02  # kernels of a stage that has more work
+
+
+def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find slow ranks and stages; all slow ranks of a machine are one finding."""
+    own = evidence.own_compute
+    if own.is_empty():
+        return []
+    model = StepModel(evidence)
+    staged = own.filter(pl.col("stage").is_not_null())
+    unknown = own.filter(pl.col("stage").is_null())
+    ranks = find_slow(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS)
+    guesses = find_slow(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS)
+    fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
+    stages = find_slow(fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged)
+    if not evidence.training.batches.is_empty():
+        ranks, guesses = (
+            [slow for slow in found if not _may_be_waiting(evidence, [slow])] for found in (ranks, guesses)
+        )
+    findings = [
+        *_describe_ranks(evidence, model, ranks, is_guess=False),
+        *_describe_ranks(evidence, model, guesses, is_guess=True),
+        *(_describe_stage(evidence, model, slow) for slow in stages),
+    ]
+    return [finding for finding in findings if _is_worth(evidence, finding)]
+
+
+def _is_worth(evidence: Evidence, finding: Finding) -> bool:
+    """Return whether the gain is worth a line."""
+    share = 1.0
+    if finding.since_step is not None and evidence.step_count:
+        share = evidence.spans.filter(pl.col("step") >= finding.since_step).height / evidence.step_count
+    return finding.gain_fraction >= LEAST_GAIN * share
+
+
+def _describe_ranks(
+    evidence: Evidence, model: StepModel, ranks: Sequence[SlowMember], *, is_guess: bool
+) -> list[Finding]:
+    """Describe slow ranks; two or more that are all compared ranks of a machine together."""
+    lanes = evidence.training.lanes
+    machines = dict(lanes.select("lane", "machine").iter_rows())
+    peers = {lane for lane, stage in lanes.select("lane", "stage").iter_rows() if is_guess == (stage is None)}
+    groups: dict[str, list[SlowMember]] = {}
+    for slow in ranks:
+        groups.setdefault(machines[slow.member], []).append(slow)
+    findings = []
+    for machine, members in groups.items():
+        size = sum(machines[lane] == machine for lane in peers)
+        if 1 < len(members) == size and len(groups) < len({*machines.values()}):
+            findings.append(_describe_group(evidence, model, members, machine, is_guess=is_guess))
+        else:
+            findings += [
+                _describe_group(evidence, model, [slow], None, is_guess=is_guess) for slow in members
+            ]
+    return findings
+
+
+def _describe_group(
+    evidence: Evidence,
+    model: StepModel,
+    members: Sequence[SlowMember],
+    machine: str | None,
+    *,
+    is_guess: bool,
+) -> Finding:
+    """Describe a slow rank, or all ranks of a slow machine."""
+    worst = members[0]
+    slow_steps = max((slow.steps for slow in members), key=len)
+    when, since = describe_steps(slow_steps, evidence.spans["step"].to_list())
+    share = len(slow_steps) / max(evidence.step_count, 1)
+    factors = {slow.member: 1 / (1 + slow.excess_fraction) for slow in members}
+    gain_ns = _cap_gain(
+        evidence,
+        slow_steps,
+        min(share * _dilute(model, factors, share), _limit_gain(evidence, members, factors)),
+    )
+    label = evidence.labels[worst.member] if machine is None else machine
+    lanes = [slow.member for slow in members]
+    subject = name_lane(evidence, lanes[0]) if machine is None else name_machine(evidence, machine, lanes)
+    verb = "computes" if machine is None else "compute"
+    peers = "the other ranks" if is_guess else "its peers" if machine is None else "their peers"
+    waiting = _describe_waiting(evidence, lanes)
+    others = _list_peers(evidence, lanes, worst.member)
+    why = describe_families(evidence, lanes, others, slow_steps)
+    if evidence.share(gain_ns) >= LEAST_GAIN * share:
+        why += describe_low_clock(evidence, lanes, others, slow_steps, worst.excess_fraction)
+    stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
+    return Finding(
+        kind="straggler",
+        text=(
+            f"{subject} {verb} {_compare(worst, peers)}, {when}{why} "
+            f"({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})"
+        ),
+        confidence=_rate(evidence, members, is_guess=is_guess or _may_be_waiting(evidence, members)),
+        subject="rank" if machine is None else "machine",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=label,
+        lane=worst.member if machine is None else None,
+        stage=stage if machine is None else None,
+        since_step=since,
+        step=slow_steps[0] if len(slow_steps) == 1 else None,
+        value_ns=worst.value_ns,
+        usual_ns=worst.usual_ns,
+        excess_fraction=worst.excess_fraction,
+        noise_fraction=worst.noise_fraction,
+        sample_count=sum(slow.sample_count for slow in members),
+    )
+
+
+def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> Finding:
+    """Describe a slow stage, named with its rank if it has only one."""
+    lanes = evidence.training.lanes.filter(stage=slow.member)["lane"].to_list()
+    when, since = describe_steps(slow.steps, evidence.spans["step"].to_list())
+    share = len(slow.steps) / max(evidence.step_count, 1)
+    more = _count_more_kernels(evidence, slow)
+    factors = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
+    if more >= _LEAST_MORE_KERNELS:
+        factors = _balance(evidence, lanes, slow.excess_fraction)
+    limit = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
+    gain_ns = _cap_gain(
+        evidence,
+        slow.steps,
+        min(share * _dilute(model, factors, share), _limit_gain(evidence, [slow], limit)),
+    )
+    subject = name_stage(evidence, slow.member)
+    staged = evidence.training.lanes.drop_nulls("stage")
+    others = staged.filter(pl.col("stage") != slow.member)["lane"].to_list()
+    if more >= _LEAST_MORE_KERNELS:
+        why = f", with {format_share(more)} more kernels"
+    else:
+        why = describe_families(evidence, lanes, others, slow.steps)
+    if more < _LEAST_MORE_KERNELS and evidence.share(gain_ns) >= LEAST_GAIN * share:
+        why += describe_low_clock(evidence, lanes, others, slow.steps, slow.excess_fraction)
+    compared = _compare(slow, "the other stages")
+    return Finding(
+        kind="straggler",
+        text=f"{subject} computes {compared}, {when}{why} ({_describe_gain(evidence, slow.steps, gain_ns)})",
+        confidence=_rate(evidence, [slow], is_guess=may_be_waiting(evidence, lanes, others, slow.steps)),
+        subject="stage",
+        gain_ns=gain_ns,
+        gain_fraction=evidence.share(gain_ns),
+        label=f"stage {slow.member}",
+        lane=lanes[0] if len(lanes) == 1 else None,
+        stage=slow.member,
+        since_step=since,
+        step=slow.steps[0] if len(slow.steps) == 1 else None,
+        value_ns=slow.value_ns,
+        usual_ns=slow.usual_ns,
+        excess_fraction=slow.excess_fraction,
+        noise_fraction=slow.noise_fraction,
+        sample_count=slow.sample_count,
+    )
+
+
+def _list_peers(evidence: Evidence, members: Sequence[int], member: int) -> list[int]:
+    """List the other lanes of the stage of a lane, without slow ones; all other lanes where it is unknown."""
+    lanes = evidence.training.lanes
+    stage = lanes.filter(lane=member)["stage"].item()
+    peers = lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(list(members)))
+    return [int(lane) for lane in peers["lane"]]
+
+
+def _may_be_waiting(evidence: Evidence, ranks: Sequence[SlowMember]) -> bool:
+    """Return whether slow ranks may only wait for others, in CUDA graphs."""
+    lanes = [slow.member for slow in ranks]
+    steps = max((slow.steps for slow in ranks), key=len)
+    return may_be_waiting(evidence, lanes, _list_peers(evidence, lanes, lanes[0]), steps)
+
+
+def _compare(slow: SlowMember, peers: str) -> str:
+    """Format the excess over the peers."""
+    word = "as" if slow.excess_fraction >= 1 else "than"
+    return f"{format_excess(slow.excess_fraction)} {word} {peers}"
+
+
+def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
+    """Compute the excess of slow lanes on the critical path of a mean step, in its waits of unknown cause too; infinite where clocks leave it unknown."""
+    if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
+        return math.inf
+    steps = max((slow.steps for slow in members), key=len)
+    training = evidence.training
+    states = training.lane_states.filter(pl.col("step").is_in(steps))
+    path = find_critical_path(
+        replace(training, steps=training.steps.filter(pl.col("step").is_in(steps)), lane_states=states)
+    )
+    if path["step"].n_unique() < len(steps):
+        return math.inf
+    excess = 1 - pl.col("lane").replace_strict(factors, default=1.0, return_dtype=pl.Float64)
+    length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
+    on_path = to_float(path.filter(cause="compute").select((length * excess).sum()).item())
+    # a wait or a transfer, which uncertain clocks or missing ranks leave open, may be a wait for the slow
+    # lanes
+    unknown = path.filter(pl.col("cause").is_in(["message", "collective"]))
+    on_path += to_float(unknown.select(length.sum()).item()) * (1 - min(factors.values()))
+    return on_path / max(evidence.step_count, 1)
+
+
+def _cap_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> float:
+    """Limit the gain of a mean step by the time that slow steps are longer than the others of the run."""
+    _, longer_ns = evidence.compare_steps(steps)
+    return min(gain_ns, longer_ns * len(steps) / max(evidence.step_count, 1))
+
+
+def _dilute(model: StepModel, factors: dict[int, float], share: float) -> float:
+    """Compute the gain of a slow step; the medians of the model are slow if most steps are."""
+    if share > 0.5:
+        return model.gain_ns(factors)
+    own = model.own_ns()
+    slow = {lane: own[lane] / factor for lane, factor in factors.items() if lane in own}
+    return max(0.0, model.length_ns(slow) - model.length_ns())
+
+
+def _balance(evidence: Evidence, lanes: Sequence[int], excess: float) -> dict[int, float]:
+    """Return factors that spread the excess of a stage over all stages."""
+    staged = evidence.training.lanes.drop_nulls("stage")
+    more = 1 + excess / staged["stage"].n_unique()
+    return {lane: more / (1 + excess) if lane in lanes else more for lane in staged["lane"]}
+
+
+def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
+    """Return the relative excess of the number of computing kernels of a stage over the median of the others."""
+    counts = (
+        evidence.training.kernels.filter(~pl.col("is_communication"), pl.col("step").is_in(slow.steps))
+        .group_by("lane")
+        .agg(pl.col("count").sum())
+        .join(evidence.training.lanes.select("lane", "stage"), on="lane")
+    )
+    mine = to_float(counts.filter(stage=slow.member)["count"].median())
+    others = to_float(counts.filter(pl.col("stage") != slow.member)["count"].median())
+    return mine / others - 1 if others else 0.0
+
+
+def _describe_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> str:
+    """Describe the gain of a slow step, more than the gain of a mean step if not all steps are slow."""
+    length_ns, _ = evidence.compare_steps(steps)
+    gain = format_time(gain_ns * evidence.step_count / len(steps))
+    if len(steps) == evidence.step_count:
+        return f"about {gain} of a step of {format_time(evidence.step_ns)}"
+    of_steps = "that step" if len(steps) == 1 else "its steps"
+    return f"about {gain} of {of_steps} of {format_time(length_ns)}"
+
+
+def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
+    """Name the stages, or ranks, that wait longest for these lanes; "" if no wait is attributed to them."""
+    duration = pl.col("end_ns") - pl.col("start_ns")
+    waits = (
+        evidence.training.lane_states.filter(
+            pl.col("waits_for").is_in(members), ~pl.col("lane").is_in(members)
+        )
+        .group_by("lane")
+        .agg(total_ns=duration.sum())
+        .join(evidence.training.lanes.select("lane", "stage"), on="lane")
+    )
+    if waits.is_empty() or not waits["total_ns"].sum():
+        return ""
+    own_stages = evidence.training.lanes.filter(pl.col("lane").is_in(members))["stage"].to_list()
+    if waits["stage"].null_count():
+        name = evidence.labels[waits.sort(-pl.col("total_ns"), "lane")["lane"][0]]
+    else:
+        stages = waits.group_by("stage").agg(pl.col("total_ns").mean()).sort(-pl.col("total_ns"), "stage")
+        if stages["stage"][0] in own_stages:
+            return "; its peers wait for it" if len(members) == 1 else ""
+        name = f"stage {stages['stage'][0]}"
+    return f"; {name} waits for it" if len(members) == 1 else f"; {name} waits longest"
+
+
+def _rate(evidence: Evidence, members: Sequence[SlowMember], *, is_guess: bool) -> Confidence:
+    """Rate a comparison: as a guess if stages are unknown or jobs are inferred from messages."""
+    jobs = evidence.training.jobs
+    is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
+    if is_guess or is_inferred:
+        return "guess"
+    return "certain" if all(slow.is_certain for slow in members) else "likely"
+
+
+if TYPE_CHECKING:
+    from nsys_pp.frames.verdict import Finding
+    from nsys_pp.tables.evidence import Evidence
+
+Finder: TypeAlias = "Callable[[Evidence, Sequence[Finding]], list[Finding]]"
+"""Function of the evidence and of the findings of the entries before it, some of which explain later ones."""
+
+FINDERS: Registry[Finder] = Registry(
+    {
+        "straggler": "nsys_pp.tables.verdict:find_slow_members",
+        "host": "nsys_pp.tables.host_findings:find_host_stalls",
+        "profiler": "nsys_pp.tables.host_findings:find_profiler_overhead",
+        "link": "nsys_pp.tables.verdict:find_slow_links",
+        "communication": "nsys_pp.tables.verdict:find_exposed_communication",
+        "idle": "nsys_pp.tables.host_findings:find_idle_time",
+        "step": "nsys_pp.tables.verdict:find_long_steps",
+        "gpu_clock": "nsys_pp.tables.verdict:find_falling_clocks",
+        "bubble": "nsys_pp.tables.verdict:compare_bubble",
+        "requests": "nsys_pp.tables.host_findings:describe_waits_for_requests",
+        "missing": "nsys_pp.tables.host_findings:describe_missing",
+        "losses": "nsys_pp.tables.host_findings:describe_losses",
+        "clocks": "nsys_pp.tables.host_findings:describe_clocks",
+    }
+)
+CONTEXT = frozenset({"bubble", "requests", "missing", "losses", "clocks"})
+"""Kinds that describe the run and name no object."""
+
+
+_COLUMNS = (
+    Column("kind", pl.String, "kind of the finding: an entry of the registry of findings"),
+    Column("confidence", pl.String, "certain, likely, or guess"),
+    Column("gain_ns", pl.Float64, "time of a step that could be gained; 0: unknown"),
+    Column("gain_fraction", pl.Float64, "the same as a share of the median step"),
+    Column("subject", pl.String, "kind of the object: rank, stage, link, machine, step, run, or clocks"),
+    Column("label", pl.String, "name of the object"),
+    Column("lane", pl.Int64, "lane of a rank, or of the sender of a link"),
+    Column("stage", pl.Int64, "stage, or stage of the rank"),
+    Column("step", pl.Int64, "step to which the finding is limited"),
+    Column("since_step", pl.Int64, "first step of a finding that began inside the capture"),
+    Column("value_ns", pl.Float64, "measured value"),
+    Column("usual_ns", pl.Float64, "value of the peers, of other steps, or of the ideal"),
+    Column("excess_fraction", pl.Float64, "relative excess of the value"),
+    Column("noise_fraction", pl.Float64, "excess that noise explains"),
+    Column("bound_ns", pl.Int64, "error of the clocks"),
+    Column("sample_count", pl.Int64, "number of samples"),
+    Column("call", pl.String, "call or range in which the host was"),
+    Column("line", pl.String, "the finding as a sentence", heading="Finding"),
+)
+
+
+def build_verdict(training: Training, explanations: Explanations = NONE) -> Verdict:
+    """Build the verdict of a training.
+
+    Findings come by descending gain, then the bubble, then missing ranks and lost events; the clocks are
+    last, or first if they exclude comparisons. Without findings, the first line is a sentence that nothing
+    exceeds noise.
+
+    Args:
+        training: The training.
+        explanations: Data of reports that findings need.
+
+    Returns:
+        At most `MOST_LINES` findings; none for a training without lanes.
+    """
+    if training.lanes.is_empty():
+        return Verdict()
+    evidence = Evidence(training, explanations)
+    findings: list[Finding] = []
+    for find in FINDERS.values():
+        findings += find(evidence, findings)
+    clocks = [finding for finding in findings if finding.kind == "clocks"]
+    missing = [finding for finding in findings if finding.kind in ("missing", "losses")]
+    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing", "losses")]
+    ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
+    if all(finding.kind in CONTEXT for finding in findings):
+        ranked.insert(0, _describe_none(evidence))
+    ranked = [*ranked[: MOST_LINES - len(clocks) - len(missing)], *missing]
+    is_first = any(excludes_comparisons(finding) for finding in clocks)
+    return Verdict(findings=tuple([*clocks, *ranked] if is_first else [*ranked, *clocks]))
+
+
+def build_verdict_table(verdict: Verdict) -> pl.DataFrame:
+    """Build the rows of `VERDICT_TABLE`, in order of the findings."""
+    schema = build_table_schema(_COLUMNS)
+    names = [column.name for column in _COLUMNS]
+    rows = [{name: row[name] for name in names} for row in verdict.to_dicts()]
+    return pl.DataFrame(rows, schema=schema).pipe(conform, schema)
+
+
+def _describe_none(evidence: Evidence) -> Finding:
+    if evidence.has_steps and evidence.step_count:
+        text = f"no finding beyond noise in {format_count(evidence.step_count, 'step')}"
+    else:
+        text = "no finding beyond noise"
+    return Finding(
+        kind="none", text=text, confidence="certain", subject="run", sample_count=evidence.step_count
+    )
+
+
+def _list_lines(table: pl.DataFrame) -> list[str]:
+    return table["line"].to_list()
+
+
+VERDICT_TABLE = Table(
+    name="verdict",
+    title="Verdict",
+    columns=_COLUMNS,
+    caption="",
+    build=lambda training: build_verdict_table(build_verdict(training)),
+    is_fixed=True,
+    empty="no GPU process was recorded",
+    view=View(columns=("line",), lines=_list_lines),
+)

@@ -1,1 +1,0 @@
-"""Verdict of a training: a module for each kind of finding, and their registry."""
