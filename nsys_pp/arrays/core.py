@@ -20,13 +20,11 @@ from nsys_pp.arrays.core_arguments import MOST_ROWS, ArrayArgument, declare, fin
 from nsys_pp.arrays.types import Int64s
 
 LIBRARY = Path(__file__).with_name("libcore.so")
-_VERSION = 20
+_VERSION = 21
 _HALF_OF_INT64 = 1 << 62
 _MOST_OWNERS = 1 << 16
 _ARRAY = ArrayArgument(np.int64)
 _CODES = ArrayArgument(np.uint32)
-_DEPTHS = ArrayArgument(np.int32)
-_MOST_EMPTY = 1 << 16  # codes without rows, of few rows
 _RESULT = ArrayArgument(np.int64, is_written=True)
 
 
@@ -36,9 +34,6 @@ class Core:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library, count, array, result = library, ctypes.c_int64, _ARRAY, _RESULT
         ops, windows = [count, array, array], [count, array, array]  # starts and ends; first and last
-        self._pack_flat = declare(library.core_pack_flat, count, *[array] * 3, result)
-        self._pack_nested = declare(library.core_pack_nested, count, *[array] * 4, *[result] * 2)
-        self._order_events = declare(library.core_order_events, count, *[array] * 2, _DEPTHS, *[result] * 2)
         self._find_first_rows = declare(library.core_find_first_rows, count, array, *[result] * 2)
         self._number_keys = declare(library.core_number_keys, count, array, _CODES, *[result] * 2)
         self._order_by_time = declare(library.core_order_by_time, count, *[array] * 3, count, result)
@@ -49,26 +44,12 @@ class Core:
         self._find_extremes = declare(library.core_find_extremes, *ops, *windows, *[result] * 2)
         self._measure_unions = declare(library.core_measure_unions, *ops, count, *windows, result)
         self._sort_rows = declare(library.core_sort_rows, count, count, ctypes.c_void_p, *[result] * 3)
-        self._number_codes = declare(
-            library.core_number_codes, count, _CODES, ctypes.c_uint32, _CODES, _CODES, result
-        )
         # of arrays that `nearest.py` checks
         self.find_nearest = declare(
             library.core_find_nearest, count, *[array] * 2, count, *[array] * 2, count, count, result
         )
         self.find_launched = declare(
             library.core_find_launched, count, *[array] * 3, count, *[array] * 3, count, result
-        )
-        pointer = ctypes.c_void_p
-        # of arrays that `packet_writer.py` checks and holds
-        self.write_packets = declare(library.core_write_packets, count, *[pointer] * 2, count, *[pointer] * 3)
-        self.join_tails = declare(library.core_join_tails, count, count, *[pointer] * 4)
-        # of arrays that `plane_packets.py` and `row_packets.py` check and hold
-        self.write_planes = declare(library.core_write_planes, count, *[pointer] * 2, count, *[pointer] * 5)
-        self.find_shapes = declare(library.core_find_shapes, *[pointer] * 5)
-        self.write_rows = declare(library.core_write_rows, *[pointer] * 5, count, *[pointer] * 3)
-        self.number_columns = declare(
-            library.core_number_columns, count, pointer, count, count, ctypes.c_uint32, *[pointer] * 6
         )
 
     def sort_rows(self, *keys: Int64s) -> Int64s:
@@ -79,77 +60,6 @@ class Core:
         order, scratch, bounds = (np.empty(length, dtype=np.int64) for length in (count, count, count + 1))
         _check(self._sort_rows(count, len(columns), addresses, order, scratch, bounds))
         return order
-
-    def number_codes(
-        self, codes: npt.NDArray[np.uint32], *, null: int
-    ) -> tuple[Int64s, npt.NDArray[np.uint32]] | None:
-        """Number codes 1, 2, ... in order of appearance.
-
-        Args:
-            codes: Codes of strings.
-            null: Code of null, larger than all others; its number is 0.
-
-        Returns:
-            First row of each number from 1 on, number of each row; None if a table by code would be mostly empty.
-        """
-        codes = np.ascontiguousarray(codes, dtype=np.uint32)
-        largest = int(codes.max(initial=0))
-        if largest == null:
-            largest = int(np.where(codes == null, 0, codes).max())
-        if largest > _MOST_EMPTY + 8 * len(codes):
-            return None
-        numbers, number_of = np.empty(len(codes), np.uint32), np.zeros(largest + 1, np.uint32)
-        first = np.empty(min(len(codes), largest + 1), dtype=np.int64)
-        count = self._number_codes(len(codes), codes, null, number_of, numbers, first)
-        return first[:count], numbers
-
-    def pack_flat(self, start: Int64s, end: Int64s) -> Int64s:
-        """Assign slices to the first free subtrack, as `nsys_pp.output.trace.packing.pack_flat`."""
-        count = _count(start, end)
-        order = self.sort_rows(start, end)
-        subtrack = np.empty(count, dtype=np.int64)
-        _check(self._pack_flat(count, order, _contiguous(start), _contiguous(end), subtrack))
-        return subtrack
-
-    def pack_nested(self, start: Int64s, end: Int64s, above: Int64s) -> tuple[Int64s, Int64s]:
-        """Assign nested slices to subtracks, as `nsys_pp.output.trace.packing.pack_nested`.
-
-        Args:
-            start: ns.
-            end: ns, not before start.
-            above: Row of the slice around each slice, which contains it; -1 for none. No cycles.
-
-        Returns:
-            Subtrack per slice; row of the slice around it in that subtrack, or -1.
-
-        Raises:
-            IndexError: A row is not there.
-        """
-        count = _count(start, end, above)
-        if count and (above.min() < -1 or above.max() >= count):
-            raise IndexError("a slice is in a row that is not there")
-        order = self.sort_rows(start, end)
-        rank = np.empty(count, dtype=np.int64)
-        rank[order] = np.arange(count)
-        subtrack = np.zeros(count, dtype=np.int64)
-        left = np.array(above, dtype=np.int64)
-        _check(self._pack_nested(count, order, rank, _contiguous(start), _contiguous(end), left, subtrack))
-        return subtrack, left
-
-    def order_events(
-        self, start: Int64s, end: Int64s, depth: npt.NDArray[np.int32]
-    ) -> tuple[Int64s, Int64s] | None:
-        """Order the begin and end events of nested slices, as `nsys_pp.output.trace.events.order_events`.
-
-        Returns:
-            Times of the events, number of the event that begins each slice; None where depths are invalid.
-        """
-        count = _count(start, end, depth)
-        times, begin = np.empty(2 * count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        depth = np.ascontiguousarray(depth, dtype=np.int32)
-        if self._order_events(count, _contiguous(start), _contiguous(end), depth, times, begin):
-            return None
-        return times, begin
 
     def find_first_rows(self, keys: Int64s) -> Int64s | None:
         """Find the first row of each key, as `nsys_pp.arrays.search.find_first_rows`; None where keys are too many."""

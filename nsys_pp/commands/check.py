@@ -18,7 +18,7 @@ from nsys_pp.frames.raw import ROW_COUNTS
 from nsys_pp.frames.report import FINDINGS, Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
-from nsys_pp.output.perfetto.trace import check_packed
+from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.sqlite_file import Integrity, check_integrity
@@ -112,7 +112,7 @@ def _check_part(path: Path) -> _Checked:
     for name in part.frames:
         part.frames[name]
     with open_part_blocks(path) as blocks:
-        check_packed(part.encoded, blocks)
+        check_blocks(part.encoded, blocks)
         while blocks.read(_PIECE_BYTES):
             pass
     counts = part.frames["row_counts"]

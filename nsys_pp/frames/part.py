@@ -98,7 +98,7 @@ METRIC_FRAMES: Mapping[str, pl.Schema] = {
 """Frames by name, which a part may lack."""
 
 
-FORMAT = 16  # version of the file and of its encoded blocks; incremented when either changes
+FORMAT = 1  # version of the file and of its encoded blocks; incremented when either changes
 SUFFIX = ".nspart"
 # Members of the file, which is a zip.
 FACTS_MEMBER, BLOCKS_MEMBER, FRAMES_MEMBER = "part.json", "trace.blocks", "frames"
@@ -153,7 +153,6 @@ class Encoded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     base_ns: int  # origin of the times in the blocks, on the report's clock
     tracks: list[Track]
     subtracks: list[EncodedSubtrack]
-    is_packed: bool = False  # blocks are packed, as in parts
 
     @property
     def size_bytes(self) -> int:

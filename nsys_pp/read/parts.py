@@ -190,8 +190,6 @@ def read_part(
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
-        if blocks.file_size and not encoded.is_packed:
-            raise ValueError("the blocks are not packed")
         if frames is not None and not wanted <= packed.keys():
             raise KeyError("a frame is missing")
         wanted |= packed.keys() & {*optional}

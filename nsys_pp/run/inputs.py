@@ -28,7 +28,7 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.output.deflate import deflate_quickly, inflate
-from nsys_pp.output.perfetto.trace import Source, check_packed
+from nsys_pp.output.perfetto.trace import Source, check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.projection.row_counts import count_projected
@@ -185,7 +185,7 @@ def read_part_input(
             part.frames[name]  # raises an error where it is damaged
     if checks_blocks:
         with open_part_blocks(path) as blocks:
-            check_packed(part.encoded, blocks)
+            check_blocks(part.encoded, blocks)
             blocks.read(1)  # the end of the stream, where its checksum is compared
     try:
         identity = build_identity(part)

@@ -119,7 +119,7 @@ def extract_file(
             content = replace(options, detail="cpu", show=OF_HOSTS)
             jobs = list_job_ranges(part.frames["jobs"])
             drawing = next(redraw_report(path, [(content, Window())], nsys=nsys, job_ranges=jobs))
-        part = replace(part, encoded=encode_drawing(drawing, sink, is_packed=True))
+        part = replace(part, encoded=encode_drawing(drawing, sink))
         if not part.encoded.event_count and not part.drawn_job_count:
             raise nothing_to_draw_error(f"`{path}` has nothing to draw")
         return part

@@ -57,15 +57,14 @@ def extract_report(
         options: Content of the part.
         sink: Receives the blocks of the trace.
         nsys: Program that exports `.nsys-rep` files.
-        with_tables: Build a part to be stored: with the frames that tables need and traces do not, and packed
-            blocks.
+        with_tables: Build a part to be stored: with the frames that tables need and traces do not.
 
     Raises:
         ReportError: It cannot be read.
     """
     part, drawing = draw_part(path, options, nsys=nsys, with_tables=with_tables)
     enter_stage("encoding", 0.7, 1.0)  # the report's frames are free by now
-    return replace(part, encoded=encode_drawing(drawing, sink, is_packed=with_tables))
+    return replace(part, encoded=encode_drawing(drawing, sink))
 
 
 def draw_part(

@@ -23,8 +23,8 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.output.files import replace_file
 from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing
 from nsys_pp.output.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
+from nsys_pp.output.trace.columns import FrameColumns
 from nsys_pp.output.trace.drawing import Drawing
-from nsys_pp.output.trace.subtrack_columns import Source as RowSource
 from nsys_pp.output.trace_format_registry import TraceFormat
 from nsys_pp.progress import Progress, Share, report_progress
 from nsys_pp.read import inspect_report, is_part
@@ -242,10 +242,10 @@ class TraceBuilder:
         if not self._content.is_encoded:
             return [*rows]
         finished: list[Shown] = []
-        sources: dict[int, RowSource] = {}  # machines share frames
+        frames: dict[int, FrameColumns] = {}  # machines share frames
         for row in rows:
             with self._row_store.add() as (sink, open_blocks):
-                encoded = encode_drawing(row.drawing, sink, sources=sources)
+                encoded = encode_drawing(row.drawing, sink, frames=frames)
             finished.append(PlacedReport(encoded=encoded, placement=row.placement, open_blocks=open_blocks))
         return finished
 

@@ -8,14 +8,9 @@ import sys
 import numpy as np
 
 from nsys_pp.arrays.core import Core
-from nsys_pp.arrays.packet_writer import join_tails, write_records
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.output.perfetto.packets import lay_out_group
-from nsys_pp.output.trace.strings import NULL
 from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
-from tests.arrays.packet_blocks import draw_block
-from tests.arrays.row_columns import write_random_planes, write_random_rows
 
 
 def find_near(core: Core, wanted: tuple[Int64s, ...], events: tuple[Int64s, ...]) -> None:
@@ -30,22 +25,13 @@ def find_near(core: Core, wanted: tuple[Int64s, ...], events: tuple[Int64s, ...]
 
 
 def main() -> None:
-    """Call each function; parents that do not contain their slice are left out, as in `pack_nested`."""
+    """Call each function."""
     core = Core(ctypes.CDLL(sys.argv[1]))
     for seed in range(int(sys.argv[2])):
         start, end, parent = draw_nested_slices(seed)
-        around = np.maximum(parent, 0)
-        is_inside = (parent >= 0) & (start[around] <= start) & (end <= end[around]) & (end > start)
-        core.pack_flat(start, end)
-        core.order_events(start, end, np.arange(len(start), dtype=np.int32) % 3)
-        core.order_events(start, end, np.full(len(start), 600, dtype=np.int32))
-        core.pack_nested(start, end, np.where(is_inside, parent, -1))
         core.sort_rows(parent, start, end)
-        core.number_codes(np.where(is_inside, NULL, start).astype(np.uint32), null=NULL)
         intervals, following = draw_intervals(seed), draw_intervals(seed, following=True)
         core.find_first_rows(intervals[0])
-        write_random_rows(core, seed)
-        write_random_planes(core, seed)
         core.number_keys(intervals[0])
         core.find_parents(*intervals)
         core.find_windows(intervals, following)
@@ -59,8 +45,6 @@ def main() -> None:
         core.find_extremes(*windows)
         core.measure_unions(*windows)
         core.measure_unions(*windows[:2], *(column[windows[2] >= 1] for column in windows[2:]), middle=1)
-        write_records(core, [lay_out_group(group) for group in draw_block(seed).groups])
-        join_tails(core, np.zeros((2, 3), dtype=np.uint8), np.array([0, seed % 9]), b"x" * (seed % 9))
     many = np.arange(70_000)  # more keys than are numbered
     core.find_first_rows(many)
     core.number_keys(many)

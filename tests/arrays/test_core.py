@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,13 +19,10 @@ from nsys_pp.arrays import core as compiled
 from nsys_pp.arrays import nesting, order, search
 from nsys_pp.arrays.core import Core, load_core
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.output.trace import packing, strings
 from nsys_pp.projection import windows
 from nsys_pp.projection.busy import measure_busy
 from nsys_pp.projection.range_minimum import find_minimum
-from tests.arrays.nested_slices import draw_nested_slices
 from tests.arrays.owned_intervals import draw_intervals, draw_windows
-from tests.arrays.ways import use_numpy
 from tests.projection.definition import union_ns
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -38,31 +34,6 @@ def test_it_is_built_where_there_is_a_compiler() -> None:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("no compiler")
     assert load_core() is not None
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_packing_equals_packing_in_numpy(seed: int) -> None:
-    start, end, parent = draw_nested_slices(seed)
-    with pytest.MonkeyPatch.context() as patch:
-        flat, nested = packing.pack_flat(start, end), packing.pack_nested(start, end, parent)
-        use_numpy(patch)
-        assert np.array_equal(flat, packing.pack_flat(start, end))
-        for own, defined in zip(nested, packing.pack_nested(start, end, parent), strict=True):
-            assert np.array_equal(own, defined)
-
-
-@pytest.mark.parametrize("overlap", [1, 30, 600])
-def test_packing_equals_packing_in_numpy_at_length(overlap: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More lanes than the first tree of lanes has room for, and long runs of slices that begin together."""
-    random = np.random.Generator(np.random.PCG64(overlap))
-    start = np.sort(random.integers(0, 4_000, 3_000))
-    end = start + random.integers(0, 2 * overlap, 3_000)
-    parent = np.maximum(np.arange(3_000) - random.integers(1, 6, 3_000), -1)
-    flat, nested = packing.pack_flat(start, end), packing.pack_nested(start, end, parent)
-    use_numpy(monkeypatch)
-    assert np.array_equal(flat, packing.pack_flat(start, end))
-    for own, defined in zip(nested, packing.pack_nested(start, end, parent), strict=True):
-        assert np.array_equal(own, defined)
 
 
 @given(st.lists(st.tuples(*[st.integers(-2, 2)] * 3), max_size=60), st.integers(0, 3))
@@ -82,22 +53,6 @@ def test_sorting_equals_sorting_in_numpy_at_length() -> None:
     time = np.arange(20_000) + random.integers(0, 50, 20_000)
     for keys in ((time, -time), (time % 3, time), (random.integers(0, 4, 20_000), time // 1_000)):
         assert np.array_equal(order.sort_rows(*keys), np.lexsort(keys[::-1]))
-
-
-@given(st.lists(st.one_of(st.none(), st.sampled_from("abcde"), st.text(max_size=2)), max_size=40))
-def test_numbers_of_strings_ascend_in_order_of_appearance(words: list[str | None]) -> None:
-    column = pl.Series(words, dtype=pl.Categorical())
-    distinct = list(dict.fromkeys(word for word in words if word is not None))
-    expected = [0 if word is None else 1 + distinct.index(word) for word in words]
-    for load in (load_core, lambda: None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(strings, "load_core", load)
-            texts, numbers = strings.intern(column)
-        assert (texts.to_list(), numbers.tolist()) == (distinct, expected)
-
-
-def test_a_code_far_beyond_the_rows_needs_no_table(core: Core) -> None:
-    assert core.number_codes(np.array([4_000_000_000, 5], dtype=np.uint32), null=strings.NULL) is None
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -264,11 +219,7 @@ def test_times_that_have_no_difference_are_left_to_numpy() -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda core, rows: core.pack_flat(rows, rows[:2]), ValueError),
         (lambda core, rows: core.sort_rows(rows, rows[:2]), ValueError),
-        (lambda core, rows: core.pack_nested(rows, rows, rows[:2]), ValueError),
-        (lambda core, rows: core.pack_nested(rows, rows, np.array([-1, 0, 3])), IndexError),
-        (lambda core, rows: core.pack_nested(rows, rows, np.array([-2, 0, 1])), IndexError),
         (lambda core, rows: core.order_by_time(rows, rows, rows[:2]), ValueError),
         (lambda core, rows: core.order_by_number(rows, 2), IndexError),
         (lambda core, rows: core.order_by_number(rows - 1, 3), IndexError),
@@ -293,8 +244,8 @@ def test_wrong_arguments_do_not_reach_it(
 def test_columns_of_any_layout_are_taken(core: Core) -> None:
     wide = np.arange(12, dtype=np.int64).reshape(6, 2)
     start, end = wide[:, 0], wide[:, 1] + 1
-    assert np.array_equal(core.pack_flat(start, end), core.pack_flat(start.copy(), end.copy()))
-    assert core.pack_flat(start[:0], end[:0]).tolist() == []
+    assert np.array_equal(core.sort_rows(end, start), core.sort_rows(end.copy(), start.copy()))
+    assert core.sort_rows(end[:0], start[:0]).tolist() == []
 
 
 @pytest.mark.parametrize("content", [b"", b"no library", None])
@@ -306,8 +257,8 @@ def test_without_it_numpy_does_the_same(
         library.write_bytes(content)
     monkeypatch.setattr(compiled, "LIBRARY", library)
     assert load_core.__wrapped__() is None
-    monkeypatch.setattr(packing, "load_core", load_core.__wrapped__)
-    assert packing.pack_flat(np.array([0, 5, 10, 6]), np.array([10, 8, 20, 12])).tolist() == [0, 1, 0, 2]
+    monkeypatch.setattr(order, "load_core", load_core.__wrapped__)
+    assert order.sort_rows(np.array([0, 5, 10, 6])).tolist() == [0, 1, 3, 2]
 
 
 def test_it_touches_no_memory_but_its_own(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.model import build_report
 from nsys_pp.output import spool
 from nsys_pp.output.parts import write_part
-from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.output.trace.drawing import Drawing
 from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
@@ -182,13 +181,11 @@ def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: 
     assert read_part(Path("x.nspart"), [], version="1").source == Path("machine3/a/x.sqlite")
 
 
-def unpacked_blocks(part: Path) -> list[bytes]:
-    """The blocks of a part as they are in a trace."""
-    blocks = []
-    with zipfile.ZipFile(part) as archive, archive.open(BLOCKS_MEMBER) as stream:
-        while head := stream.read(HEAD_BYTES):
-            length, checksum = read_head(head)
-            blocks.append(unpack_block(check_block(stream.read(length), checksum)))
+def list_blocks(part: Path) -> list[bytes]:
+    """The blocks of each track of a part, which are in a trace as they are."""
+    encoded = read_part(part, (), version="1").encoded
+    with open_part_blocks(part) as stream:
+        blocks = [stream.read(subtrack.size_bytes) for subtrack in encoded.subtracks if subtrack.size_bytes]
     assert blocks
     return blocks
 
@@ -224,7 +221,7 @@ def test_aligning_anew_copies_the_blocks(
     assert before != after
     assert not set(encoded) & {read_part(part, (), version="").encoded.report_id for part in parts}
     for part in parts:
-        for block in unpacked_blocks(part):
+        for block in list_blocks(part):
             assert before.count(block) == after.count(block) == 1
             before, after = before.replace(block, b""), after.replace(block, b"")
     shown = [slices_by_track(importer, tmp_path / name) for name in ("run.pftrace", "run.moved")]
@@ -333,7 +330,6 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
             lambda facts: facts.update(frame_bytes=dict(reversed(facts["frame_bytes"].items()))),
             id="frames in another order",
         ),
-        pytest.param(lambda facts: facts["encoded"].pop("is_packed"), id="no form of blocks"),
         pytest.param(lambda facts: facts["options"].update(new=1), id="an option of the future"),
         pytest.param(lambda facts: facts["facts"].pop("fingerprint"), id="nobody"),
         pytest.param(lambda facts: facts["facts"]["session"].pop("hostname"), id="half a session"),

@@ -13,7 +13,6 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER
-from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, read_head
 from tests.cli.calls import call
 
 REPORTS = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:3]
@@ -40,17 +39,10 @@ def _rewrite(part: Path, output: Path, change: Callable[[Members], None]) -> Pat
     return output
 
 
-def _break_last_block(members: Members, content: bytes) -> None:
-    """Replace the content of the last block; its size, its checksum and those of the archive are right."""
-    data, at = members[BLOCKS_MEMBER], 0
-    while True:
-        length, _ = read_head(data[at : at + HEAD_BYTES])
-        if at + HEAD_BYTES + length == len(data):
-            break
-        at += HEAD_BYTES + length
-    block = content.ljust(length, b"\0")[:length]
-    head = length.to_bytes(4, "little") + zlib.crc32(block).to_bytes(4, "little")
-    members[BLOCKS_MEMBER] = data[:at] + head + block
+def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
+    """Replace the start of the blocks; the checksums of the archive are right."""
+    data = members[BLOCKS_MEMBER]
+    members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
 
 
 def _break_frame(members: Members) -> None:
@@ -65,31 +57,34 @@ def _break_frame(members: Members) -> None:
     members[FRAMES_MEMBER] = b"".join(frames.values())
 
 
-def _deny_packing(members: Members) -> None:
-    """Let blocks be copied into a trace as they are."""
-    facts = json.loads(members[FACTS_MEMBER])
-    facts["encoded"]["is_packed"] = False
-    members[FACTS_MEMBER] = json.dumps(facts).encode()
-
-
 CHANGES: dict[str, Callable[[Members], None]] = {
-    "a block of an unknown form": lambda members: _break_last_block(members, b"\7"),
-    "a block that cannot be unpacked": lambda members: _break_last_block(members, b"\1\x78\x9c"),
-    "a block of something else than a packet": lambda members: _break_last_block(members, b"\0\x0b"),
-    "a block of two packets": lambda members: _break_last_block(members, b"\0\x0a\0\x0a\0"),
+    "something else than packets": lambda members: _break_blocks(members, b"\x0b"),
+    "a packet of another kind": lambda members: _break_blocks(members, b"\x0a\x02\x50\x01"),
+    "a packet without an end": lambda members: _break_blocks(members, b"\x0a" + b"\xff" * 40),
+    "a packet longer than its track": lambda members: _break_blocks(members, b"\x0a\xff\xff\x7f"),
     "a frame": _break_frame,
-    "blocks that are not packed": _deny_packing,
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_hostile_contents(parts: list[Path], tmp_path: Path, change: str) -> None:
     hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
-    words = f"`{hostile}` is damaged, or not a part of nsys-pp"
     output = tmp_path / "run.pftrace"
     with pytest.raises(ReportError, match="is damaged"):
         nsys_pp.merge([parts[0], hostile, parts[2]], output)
     assert not output.exists()
+    _assert_left_out(parts, hostile, output)
+
+
+def test_a_block_that_cannot_be_decompressed(parts: list[Path], tmp_path: Path) -> None:
+    def change(members: Members) -> None:
+        _break_blocks(members, b"\xff" * 8, skipped=20)
+
+    _assert_left_out(parts, _rewrite(parts[1], tmp_path / "rank1.nspart", change), tmp_path / "run.pftrace")
+
+
+def _assert_left_out(parts: list[Path], hostile: Path, output: Path) -> None:
+    words = f"`{hostile}` is damaged, or not a part of nsys-pp"
     done = nsys_pp.merge([parts[0], hostile, parts[2]], output, keep_going=True)
     assert [(path, error.message) for path, error in done.skipped] == [(hostile, words)]
     kept = output.read_bytes()

@@ -16,8 +16,15 @@ import polars as pl
 
 from nsys_pp.arrays.packed_frames import unpack_frame
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.part import BLOCKS_MEMBER, FACTS_MEMBER, FRAMES_MEMBER, PART_FRAMES
-from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES, check_block, read_head, unpack_block
+from nsys_pp.frames.part import (
+    BLOCKS_MEMBER,
+    FACTS_MEMBER,
+    FRAMES_MEMBER,
+    PART_FRAMES,
+    Encoded,
+    EncodedSubtrack,
+)
+from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.read import check_part_blocks, read_part
 from tests.fuzz import seeds
 from tests.fuzz.choices import Choices
@@ -53,36 +60,23 @@ def unpack_frames(source: Path, output: Path) -> None:
         raise AssertionError(f"{frame.schema}")
 
 
-@cache
-def _read_block_seeds(number: int) -> tuple[bytes, ...]:
-    """Return packed blocks, without their heads."""
-    with ZipFile(BytesIO(seeds.read_part(number))) as archive:
+def write_changed_blocks(choices: Choices, folder: Path) -> None:
+    """Write the blocks of a part with changed bytes, mostly of their heads."""
+    with ZipFile(BytesIO(seeds.read_part(choices.below(seeds.COUNT)))) as archive:
         data = archive.read(BLOCKS_MEMBER)
-    blocks, at = [], 0
-    while at < len(data):
-        length, _ = read_head(data[at : at + HEAD_BYTES])
-        blocks.append(data[at + HEAD_BYTES : at + HEAD_BYTES + length])
-        at += HEAD_BYTES + length
-    return tuple(blocks)
+    kept = 64 if choices.below(4) else len(data)
+    (folder / "blocks").write_bytes(change_bytes(data[:kept], choices, block=16, most=4) + data[kept:])
 
 
-def write_changed_block(choices: Choices, folder: Path) -> None:
-    """Write a packed block with changed contents, packed again in half of the cases."""
-    data = choices.pick(_read_block_seeds(choices.below(seeds.COUNT)))
-    if data[0] == 1 and choices.below(4):
-        inner = zlib.decompress(data[1:]) if data[1] == 0x78 else zlib.decompress(data[1:], -15)
-        data = b"\1" + zlib.compress(change_bytes(inner, choices, block=16, most=4), 1)
-    else:
-        data = change_bytes(data, choices, block=16, most=4)
-    (folder / "block").write_bytes(data)
-
-
-def unpack_blocks(source: Path, output: Path) -> None:
-    """Unpack a block as a merge does."""
-    data = (source / "block").read_bytes()
+def check_blocks_of_a_track(source: Path, output: Path) -> None:
+    """Check blocks as `check` does, those of one track."""
+    data = (source / "blocks").read_bytes()
+    track = EncodedSubtrack(
+        track=("GPU 0",), ordinal=0, kind="slices", rows=1, first_ns=0, last_ns=1, size_bytes=len(data)
+    )
     try:
-        unpack_block(check_block(data, zlib.crc32(data)))
-    except ValueError:
+        check_blocks(Encoded(report_id=1, base_ns=0, tracks=[], subtracks=[track]), BytesIO(data))
+    except (ValueError, EOFError):
         raise NsysPPError("refused") from None
 
 

@@ -17,7 +17,6 @@ import polars as pl
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.part import FACTS_MEMBER, FRAMES_MEMBER
-from nsys_pp.output.perfetto.packed_blocks import HEAD_BYTES
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, find_library
 from tests.fuzz import seeds
@@ -147,8 +146,6 @@ def write_changed_part(choices: Choices, folder: Path, number: int | None = None
         elif kind == 3:
             name = choices.pick(sorted(members.keys() - {FACTS_MEMBER, FRAMES_MEMBER}))
             members[name] = change_bytes(members[name], choices, block=64)
-            if choices.below(4):
-                members[name] = _sign_blocks(members[name])
         else:
             members[FRAMES_MEMBER] = _change_packed(members[FRAMES_MEMBER], facts["frame_bytes"], choices)
         members[FACTS_MEMBER] = json.dumps(facts).encode()
@@ -189,19 +186,6 @@ def change_json(facts: Any, choices: Choices) -> None:
             ]
             inner[key] = odd[min(max(kind - 3, 0), 3)]
         return
-
-
-def _sign_blocks(data: bytes) -> bytes:
-    """Correct the checksums of blocks, as a hostile writer would."""
-    signed, at = bytearray(data), 0
-    while at + HEAD_BYTES <= len(signed):
-        size = int.from_bytes(signed[at : at + 4], "little")
-        block = bytes(signed[at + HEAD_BYTES : at + HEAD_BYTES + size])
-        if len(block) < size:
-            break
-        signed[at + 4 : at + HEAD_BYTES] = zlib.crc32(block).to_bytes(4, "little")
-        at += HEAD_BYTES + size
-    return bytes(signed)
 
 
 def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> bytes:

@@ -40,7 +40,7 @@ TARGETS = {
     "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
     "copies": Target(report_targets.write_changed_rows, (report_targets.scrub_all,), 15),
     "frames": Target(decoder_targets.write_changed_frame, (decoder_targets.unpack_frames,), 400),
-    "blocks": Target(decoder_targets.write_changed_block, (decoder_targets.unpack_blocks,), 300),
+    "blocks": Target(decoder_targets.write_changed_blocks, (decoder_targets.check_blocks_of_a_track,), 300),
     "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),
     "archives": Target(report_targets.write_changed_part, (decoder_targets.read_whole_part,), 60),
     "rules": Target(option_targets.write_rules, (option_targets.load_rules,), 100),

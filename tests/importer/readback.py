@@ -6,8 +6,7 @@ import json
 
 import polars as pl
 
-from nsys_pp.output.perfetto.header import ABOUT
-from nsys_pp.output.perfetto.rows import SHOWS
+from nsys_pp.output.perfetto.header import ABOUT, SHOWS
 from tests.importer.importer import Importer, Trace
 
 TRACKS = """

@@ -121,14 +121,12 @@ def draw_subtracks(tracks: list[Track], subtracks: Sequence[Subtrack], number: i
     return Drawing(report_id=report_id, tracks=tracks, subtracks=list(subtracks))
 
 
-def encode(
-    drawn: PlacedDrawings, threads: int | None = None, *, is_packed: bool = False
-) -> list[PlacedReport]:
+def encode(drawn: PlacedDrawings, threads: int | None = None) -> list[PlacedReport]:
     """Encode each report into memory."""
     placed = []
     for one, placement in drawn:
         blocks = BytesIO()
-        encoded = encode_drawing(one, blocks, is_packed=is_packed, threads=threads)
+        encoded = encode_drawing(one, blocks, threads=threads)
         data = blocks.getvalue()
         placed.append(
             PlacedReport(

@@ -10,8 +10,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.output.trace.colors import chrome_names
+from nsys_pp.output.trace.columns import intern
 from nsys_pp.output.trace.drawing import MARK_POINTS, SLICES, is_flow
-from nsys_pp.output.trace.strings import intern
 
 
 class Destination(Struct, frozen=True, kw_only=True):

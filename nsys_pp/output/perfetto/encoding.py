@@ -1,50 +1,97 @@
-"""Encoding of a drawing: its blocks, in order of its tracks, while others are encoded in other threads.
+"""Encoding of a drawing: each track as compressed blocks of packets, which depend on the report only.
 
-Tracks that were encoded before, as another drawing, can be among them: `Early`.
+All subtracks of a report share one packet sequence. The slice subtracks of a track are a batch: where many slices
+overlap, a track has thousands of small subtracks. The first packet of a batch clears the incremental state of the
+sequence (strings, defaults, time of the last event) and sets its own, so a merge may omit any track. Each further
+subtrack of the batch begins with a packet that sets its track and restarts the time of the last event.
+
+Each event has the time since the previous event of its subtrack, on the subtrack clock, which is reset to the report's
+base by the first packet of the subtrack. The preamble of the report (`nsys_pp.output.perfetto.trace`) maps this base onto
+the trace's clock.
+
+Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
+https://github.com/google/perfetto/blob/v52.0.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from itertools import groupby
 from typing import Protocol
 
+import deflate
 import numpy as np
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from nsys_pp.arrays.memory import return_freed
-from nsys_pp.arrays.scratch import drop_pages
+from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.threads import count_processors, open_executor
-from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind, Track
-from nsys_pp.output.perfetto.packed_blocks import pack_block
-from nsys_pp.output.perfetto.row_blocks import encode_block, prepare_rows
-from nsys_pp.output.perfetto.subtracks import BLOCK_ROWS, PacketBatch, build_block, list_blocks, prepare_batch
+from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
+from nsys_pp.output.perfetto.header import reading
+from nsys_pp.output.perfetto.protobuf import (
+    Annotation,
+    BuiltinClock,
+    ClockSnapshot,
+    Defaults,
+    EventType,
+    Interned,
+    InternedData,
+    Reading,
+    SequenceFlags,
+    Trace,
+    TracePacket,
+    TrackEvent,
+)
+from nsys_pp.output.perfetto.wire import (
+    DELIMITED,
+    Array,
+    Parts,
+    constant,
+    encode_rows,
+    encode_strings,
+    field,
+    fixed64,
+    join_records,
+    message,
+    tag,
+    varint,
+)
+from nsys_pp.output.trace.colors import perfetto_seeds
+from nsys_pp.output.trace.columns import WORDS, DrawnRows, FrameColumns, join_rows
 from nsys_pp.output.trace.drawing import (
+    MARK_POINTS,
+    SLICES,
     ArrangedSlices,
     CounterSubtrack,
     Drawing,
     MarkSubtrack,
     SliceSubtrack,
     Subtrack,
+    is_flow,
     sequence_id,
 )
-from nsys_pp.output.trace.subtrack_columns import Source, prepare_columns
+from nsys_pp.output.trace.events import Events, order_events
 from nsys_pp.output.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
 from nsys_pp.progress import report_stage
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
-_LARGE_ROWS = (
-    1_000_000  # of a batch after which memory is returned; of fewer, the next batch would request it again
-)
-_HUGE_ROWS = 1_000_000  # of a batch before which all blocks are finished
-Batch = list[tuple[int, Subtrack]]
-"""Subtracks of a track that are encoded together, each with its number there."""
-_Columns = list[tuple[str, pl.DataType]]
+BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
+MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
+COMPRESSION_LEVEL = 1  # of libdeflate; level 2 takes a third longer for two percent
+_KINDS: dict[type[Subtrack], tuple[SubtrackKind, int]] = {
+    SliceSubtrack: ("slices", EventType.SLICE_BEGIN),
+    MarkSubtrack: ("marks", EventType.INSTANT),
+    CounterSubtrack: ("counter", EventType.COUNTER),
+}
+_Numbered = tuple[int, Subtrack]
+"""A subtrack, and its number in its track."""
 
 
 class Sink(Protocol):
@@ -54,161 +101,104 @@ class Sink(Protocol):
         """Write all bytes."""
 
 
-class BlockList:
-    """Sink that keeps the blocks in memory, without a copy."""
+class _Field(Struct, frozen=True, kw_only=True):
+    """A field of the events of a batch."""
 
-    def __init__(self) -> None:
-        self.blocks: list[bytes] = []
+    number: int
+    values: Array
+    rows: Int64s | None = None  # of the values, for each row of the batch; None: in order
+    present: Bools | None = None  # mask of the values that are not null; None: all of them
+    is_raw: bool = False  # 8 bytes as they are
+    argument: int = 0  # number of the argument's name; 0: the field is no argument
 
-    def write(self, data: bytes, /) -> None:
-        """Add a block."""
-        self.blocks.append(data)
+    def find_present(self, first: int, stop: int) -> Bools | None:
+        """Return the mask of the rows [first, stop) that have the field; None: all of them."""
+        if self.present is None:
+            return None
+        mask = self.present[first:stop] if self.rows is None else self.present[self.rows[first:stop]]
+        return None if mask.all() else mask
+
+    def encode(self, first: int, stop: int, chosen: Array | slice) -> Parts:
+        """Encode the field for some of the rows [first, stop), which all have it."""
+        values = self.values[first:stop] if self.rows is None else self.values.take(self.rows[first:stop])
+        encoded = (fixed64 if self.is_raw else field)(self.number, values[chosen])
+        if not self.argument:
+            return encoded
+        return message(TrackEvent.DEBUG_ANNOTATIONS, field(Annotation.NAME_IID, self.argument), encoded)
 
 
-class Early(Struct, frozen=True, kw_only=True):
-    """Tracks of a drawing that were encoded before the others.
+class _Batch(Struct, frozen=True, kw_only=True):
+    """A batch of subtracks ready to be encoded block by block; the rows of a subtrack are together."""
 
-    Attributes:
-        encoded: They, as from `encode_drawing`.
-        blocks: Their blocks, in order, as they were written.
-    """
-
-    encoded: Encoded
-    blocks: Sequence[bytes]
-
-
-class _Ready(Struct, frozen=True):
-    """An encoded track: its subtracks, each with its blocks."""
-
-    subtracks: list[tuple[EncodedSubtrack, list[bytes]]]
+    sequence: int
+    track_uuids: NDArray[np.uint64]
+    first_rows: Int64s  # first row of each subtrack
+    event_type: int
+    events: Events
+    deltas_ns: Int64s  # since the previous event; of the first one of a subtrack, since the report's base
+    fields: list[_Field]
+    interned: bytes  # tables of strings
 
 
 def encode_drawing(
     drawing: Drawing,
     sink: Sink,
     *,
-    is_packed: bool = False,
     threads: int | None = None,
-    early: Early | None = None,
-    sources: dict[int, Source] | None = None,
+    frames: dict[int, FrameColumns] | None = None,
 ) -> Encoded:
     """Encode a drawing as blocks.
 
     Args:
         drawing: Drawing of a report.
         sink: Receives the blocks, in order.
-        is_packed: Pack the blocks as in parts, at about half the size; a merge makes the blocks of a trace of them.
-        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
-            processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
-        early: Other tracks of the same report, encoded alike, whose first event is not after those of this drawing. The
-            bytes are those of one drawing with all tracks.
-        sources: Frames that other drawings share with this one, as for `prepare_columns`. Default: none.
+        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of processors, at
+            most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
+        frames: Frames that other drawings share with this one, as for `join_rows`. Default: none.
 
     Returns:
-        The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped.
+        The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped. The first subtrack
+        of a batch has the blocks of all.
 
     Raises:
-        ValueError: The drawing is invalid (see `nsys_pp.output.trace.drawing`), or has earlier events than `early`.
+        ValueError: The drawing is invalid (see `nsys_pp.output.trace.drawing`).
     """
-    tracks, drawn, batches = _list_batches(drawing, early)
-    fresh = [batch for batch in batches if not isinstance(batch, _Ready)]
-    base_ns = _find_base_ns(fresh, early)
-    prepared = deque(prepare_columns([[subtrack for _, subtrack in batch] for batch in fresh], sources))
-    del fresh
-    row_count = sum(columns.height for columns in prepared)
-    count = threads or thread_count()
-    writer = _BlockWriter(sink, row_count)
+    tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
+    frames = {} if frames is None else frames
+    drawn = [node.track.path for node in arrange(tracks, subtracks)]
+    all_subtracks = [one for of_track in subtracks.values() for one in of_track]
+    base_ns = min(map(start_ns, all_subtracks), default=0)
+    row_count, written = sum(map(count_rows, all_subtracks)), 0
+    encoded: list[EncodedSubtrack] = []
+    waiting: deque[tuple[int, Future[bytes]]] = deque()
+
+    def write_until(most: int) -> None:
+        """Write the first blocks until no more than `most` are left."""
+        nonlocal written
+        while len(waiting) > most:
+            number, block = waiting.popleft()
+            data, own = block.result(), encoded[number]
+            sink.write(data)
+            encoded[number] = replace(own, size_bytes=own.size_bytes + len(data))
+            written = min(written + BLOCK_ROWS, row_count)  # the last block of a track has fewer
+            report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
+
+    count = threads or min(MAX_THREADS, count_processors())
     with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
-        while batches:
-            batch = batches.popleft()
-            if isinstance(batch, _Ready):
-                writer.add_ready(batch)
-                continue
-            if prepared[0].height > _HUGE_ROWS:  # not the arrays of two batches at once
-                writer.write_until(0)
-                return_freed()
-            packets = prepare_batch(
-                [subtrack for _, subtrack in batch],
-                prepared.popleft(),
-                sequence=sequence_id(drawing.report_id),
-                track_uuids=[
-                    leaf_uuid(drawing.report_id, subtrack.track, ordinal) for ordinal, subtrack in batch
-                ],
-                base_ns=base_ns,
-            )
-            number = writer.add(
-                _describe(batch, packets)
-            )  # the first subtrack of a batch has the bytes of all
-            rows = None if is_packed else prepare_rows(packets)
-            for block in list_blocks(packets):
-                if is_packed:
-                    writer.put(number, pool.submit(_pack, packets, *block))
-                else:
-                    writer.put(number, pool.submit(encode_block, packets, rows, *block))
-                writer.write_until(2 * count)
-            if len(packets.events.begin_index) > _LARGE_ROWS:
-                del batch, packets, rows  # its last blocks have what they need
-                return_freed()
-                drop_pages()
-        writer.write_until(0)
+        for numbered in _list_batches(subtracks, drawn):
+            batch = _prepare(numbered, drawing.report_id, base_ns, frames)
+            number = len(encoded)
+            encoded += _describe(numbered, batch)
+            for first in range(0, len(batch.events.begin_index), BLOCK_ROWS):
+                waiting.append((number, pool.submit(_encode_block, batch, first)))
+                write_until(2 * count)
+        write_until(0)
     return Encoded(
         report_id=drawing.report_id,
         base_ns=base_ns,
         tracks=[tracks[path] for path in drawn if path in tracks],
-        subtracks=writer.list_subtracks(),
-        is_packed=is_packed,
+        subtracks=encoded,
     )
-
-
-class _BlockWriter:
-    """Writer of blocks, in order, while others are encoded.
-
-    Args:
-        sink: Receives the blocks.
-        row_count: Rows of all blocks.
-    """
-
-    def __init__(self, sink: Sink, row_count: int) -> None:
-        self._sink = sink
-        self._row_count = row_count
-        self._written = 0
-        self._subtracks: list[EncodedSubtrack] = []
-        self._waiting: deque[tuple[int, Future[bytes]]] = deque()
-
-    def add(self, subtracks: Iterable[EncodedSubtrack]) -> int:
-        """Add the subtracks of the next blocks; return the number of the first."""
-        number = len(self._subtracks)
-        self._subtracks += subtracks
-        return number
-
-    def add_ready(self, track: _Ready) -> None:
-        """Add the subtracks of an encoded track, and write its blocks."""
-        self.write_until(0)
-        for subtrack, blocks in track.subtracks:
-            for block in blocks:
-                self._sink.write(block)
-            self._subtracks.append(subtrack)
-
-    def put(self, number: int, block: Future[bytes]) -> None:
-        """Add a block of a subtrack."""
-        self._waiting.append((number, block))
-
-    def write_until(self, most: int) -> None:
-        """Write the first blocks until no more than `most` are left."""
-        while len(self._waiting) > most:
-            number, waiting = self._waiting.popleft()
-            block, subtrack = waiting.result(), self._subtracks[number]
-            self._sink.write(block)
-            self._subtracks[number] = replace(subtrack, size_bytes=subtrack.size_bytes + len(block))
-            # the last block of a track has fewer
-            self._written = min(self._written + BLOCK_ROWS, self._row_count)
-            report_stage(
-                f"encoded {self._written:,} of {self._row_count:,} rows", self._written / self._row_count
-            )
-
-    def list_subtracks(self) -> list[EncodedSubtrack]:
-        """Return all subtracks, with the sizes of their written blocks."""
-        return self._subtracks
 
 
 def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
@@ -217,84 +207,126 @@ def leaf_uuid(report_id: int, path: Path, ordinal: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _list_batches(
-    drawing: Drawing, early: Early | None
-) -> tuple[dict[Path, Track], list[Path], deque[Batch | _Ready]]:
-    """Return the tracks of a drawing, the paths of drawn tracks in order, and their batches."""
-    tracks, subtracks = index_tracks(drawing), subtracks_by_track(drawing)
-    ready: dict[Path, _Ready] = {}
-    if early:
-        tracks = {track.path: track for track in early.encoded.tracks} | tracks
-        written = iter(early.blocks)
-        for subtrack in early.encoded.subtracks:
-            blocks, size = [], 0
-            while size < subtrack.size_bytes:
-                blocks.append(next(written))
-                size += len(blocks[-1])
-            ready.setdefault(subtrack.track, _Ready([])).subtracks.append((subtrack, blocks))
-    drawn = [node.track.path for node in arrange(tracks, [*subtracks, *ready])]
-    batches: deque[Batch | _Ready] = deque()
-    columns: dict[int, _Columns] = {}
+def compress(packets: bytes | NDArray[np.uint8]) -> bytes:
+    """Encode one packet that holds the given packets, compressed."""
+    data = deflate.zlib_compress(packets, COMPRESSION_LEVEL)
+    inner = tag(TracePacket.COMPRESSED_PACKETS, DELIMITED) + varint(len(data))
+    return b"".join((tag(Trace.PACKET, DELIMITED), varint(len(inner) + len(data)), inner, data))  # one copy
+
+
+def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) -> Iterator[list[_Numbered]]:
+    """Yield the batches of each track: slices with the same columns together, each of the others alone."""
+    columns: dict[
+        int, dict[str, pl.DataType]
+    ] = {}  # by frame: a track may have thousands of subtracks of one
+
+    def find_columns(numbered: _Numbered) -> dict[str, pl.DataType] | int:
+        number, subtrack = numbered
+        if not isinstance(subtrack, SliceSubtrack):
+            return number
+        content = subtrack.content
+        key = id(content.source if isinstance(content, ArrangedSlices) else content)
+        if key not in columns:
+            columns[key] = subtrack.schema
+        return columns[key]
+
     for path in drawn:
-        batches += [ready[path]] if path in ready else _batches(subtracks.pop(path, []), columns)
-    return tracks, drawn, batches
-
-
-def _find_base_ns(batches: Sequence[Batch], early: Early | None) -> int:
-    """Return the time of the first event.
-
-    Raises:
-        ValueError: It is before those that were encoded early, whose times count from the first of them.
-    """
-    first_ns = min((start_ns(subtrack) for batch in batches for _, subtrack in batch), default=None)
-    if early is None or not early.encoded.subtracks:
-        return first_ns or 0
-    if first_ns is not None and first_ns < early.encoded.base_ns:
-        raise ValueError("the drawing has events before those that were encoded early")
-    return early.encoded.base_ns
-
-
-def _batches(subtracks: list[Subtrack], columns: dict[int, _Columns]) -> Iterator[Batch]:
-    """Yield the batches of a track's subtracks: slices with the same columns together, each of the others alone.
-
-    Args:
-        subtracks: Of the track.
-        columns: Columns by the id of their frame, which lives as long as the drawing; receives further ones. Where many slices
-            overlap, a track has thousands of subtracks of one frame.
-    """
-    for key, batch in groupby(enumerate(subtracks), lambda numbered: _batch_key(numbered[1], columns)):
-        if key is None:
-            yield from ([numbered] for numbered in batch)
-        else:
+        for _, batch in groupby(enumerate(subtracks.get(path, ())), find_columns):
             yield list(batch)
 
 
-def _batch_key(subtrack: Subtrack, columns: dict[int, _Columns]) -> _Columns | None:
-    """Return the columns of slices, the same list for all of one frame; None for other subtracks."""
-    if not isinstance(subtrack, SliceSubtrack):
-        return None
-    content = subtrack.content
-    frame = content.source if isinstance(content, ArrangedSlices) else content
-    if id(frame) not in columns:
-        columns[id(frame)] = list(subtrack.schema.items())
-    return columns[id(frame)]
+def _prepare(
+    numbered: Sequence[_Numbered], report_id: int, base_ns: int, frames: dict[int, FrameColumns]
+) -> _Batch:
+    """Order the events of a batch and number its strings, in order of appearance."""
+    subtracks = [subtrack for _, subtrack in numbered]
+    rows = join_rows(subtracks, frames)
+    heights = np.array([*map(count_rows, subtracks)])
+    first_rows = np.cumsum(heights) - heights
+    if isinstance(subtracks[0], SliceSubtrack):
+        events = order_events(rows.gather("start_ns"), rows.gather("end_ns"), rows.depth, first_rows)
+        fields, interned = _collect_fields(rows, SLICES)
+    else:
+        times = rows.gather("time_ns")
+        if np.diff(times).min(initial=0) < 0:
+            raise ValueError("marks or samples of a subtrack are not in order of time")
+        events = Events(times_ns=times, begin_index=np.arange(len(times)))
+        if isinstance(subtracks[0], MarkSubtrack):
+            fields, interned = _collect_fields(rows, MARK_POINTS)
+        else:
+            fields = [_Field(number=TrackEvent.COUNTER_DOUBLE, values=rows.gather("value"), is_raw=True)]
+            interned = b""
+    deltas_ns = np.diff(events.times_ns, prepend=base_ns)
+    first_events = events.begin_index[first_rows]
+    deltas_ns[first_events] = events.times_ns[first_events] - base_ns
+    uuids = [leaf_uuid(report_id, subtrack.track, ordinal) for ordinal, subtrack in numbered]
+    return _Batch(
+        sequence=sequence_id(report_id),
+        track_uuids=np.array(uuids, dtype=np.uint64),
+        first_rows=first_rows,
+        event_type=_KINDS[type(subtracks[0])][1],
+        events=events,
+        deltas_ns=deltas_ns,
+        fields=fields,
+        interned=interned,
+    )
 
 
-def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
-    kinds: dict[type[Subtrack], SubtrackKind] = {
-        SliceSubtrack: "slices",
-        MarkSubtrack: "marks",
-        CounterSubtrack: "counter",
+def _collect_fields(rows: DrawnRows, schema: pl.Schema) -> tuple[list[_Field], bytes]:
+    """Collect the fields of slices or marks (name, color, flow, arguments), and encode their tables of strings."""
+    dtypes = rows.columns.dtypes  # of columns with values
+    arguments = [name for name in rows.columns.frame.columns if name not in schema and not is_flow(name)]
+    names, event_names = rows.number([name for name in ["name"] if name in dtypes])
+    colors, keys = rows.number([name for name in ["color"] if name in dtypes])
+    words, texts = rows.number([name for name in arguments if isinstance(dtypes.get(name), WORDS)])
+    fields = [_number_field(TrackEvent.NAME_IID, values) for values in names.values()]
+    fields += [_number_field(TrackEvent.CORRELATION_STRING_IID, values) for values in colors.values()]
+    fields += [_value_field(TrackEvent.FLOW_IDS, rows, name, is_raw=True) for name in dtypes if is_flow(name)]
+    for argument, name in enumerate(arguments, 1):
+        if name in words:
+            fields.append(_number_field(Annotation.STRING_IID, words[name], argument))
+        elif name in dtypes:
+            is_raw, number = dtypes[name].is_float(), _find_kind(dtypes[name])
+            fields.append(_value_field(number, rows, name, is_raw=is_raw, argument=argument))
+    tables = {
+        InternedData.EVENT_NAMES: event_names,
+        InternedData.CORRELATION_STRINGS: perfetto_seeds(keys),
+        InternedData.ANNOTATION_NAMES: arguments,
+        InternedData.ANNOTATION_STRINGS: texts,
     }
-    times_ns, firsts = packets.events.times_ns, packets.events.begin_index[packets.first_rows]
+    encoded = [encode_strings(number, Interned.IID, Interned.TEXT, table) for number, table in tables.items()]
+    return fields, b"".join(encoded)
+
+
+def _number_field(number: int, values: NDArray[np.uint32], argument: int = 0) -> _Field:
+    return _Field(number=number, values=values, present=values > 0, argument=argument)
+
+
+def _value_field(number: int, rows: DrawnRows, name: str, *, is_raw: bool, argument: int = 0) -> _Field:
+    values, present = rows.columns.find_values(name)
+    return _Field(
+        number=number, values=values, rows=rows.rows, present=present, is_raw=is_raw, argument=argument
+    )
+
+
+def _find_kind(dtype: pl.DataType) -> int:
+    if dtype.is_float():
+        return Annotation.DOUBLE
+    if dtype == pl.Boolean:
+        return Annotation.BOOL
+    return Annotation.INT if dtype.is_signed_integer() else Annotation.UINT
+
+
+def _describe(numbered: Sequence[_Numbered], batch: _Batch) -> Iterator[EncodedSubtrack]:
+    times_ns, firsts = batch.events.times_ns, batch.events.begin_index[batch.first_rows]
     lasts = np.append(firsts[1:], len(times_ns)) - 1
     for (ordinal, subtrack), first_ns, last_ns in zip(
-        batch, times_ns[firsts].tolist(), times_ns[lasts].tolist(), strict=True
+        numbered, times_ns[firsts].tolist(), times_ns[lasts].tolist(), strict=True
     ):
         yield EncodedSubtrack(
             track=subtrack.track,
             ordinal=ordinal,
-            kind=kinds[type(subtrack)],
+            kind=_KINDS[type(subtrack)][0],
             rows=count_rows(subtrack),
             first_ns=first_ns,
             last_ns=last_ns,
@@ -302,10 +334,102 @@ def _describe(batch: Batch, packets: PacketBatch) -> Iterator[EncodedSubtrack]:
         )
 
 
-def thread_count() -> int:
-    """Return the number of threads that encode blocks."""
-    return min(MAX_THREADS, count_processors())
+def _encode_block(batch: _Batch, first: int) -> bytes:
+    """Encode the rows of a block, with all ends of slices before the next row begins, as one compressed packet."""
+    begin = batch.events.begin_index
+    stop = min(first + BLOCK_ROWS, len(begin))
+    low, high = int(begin[first]), int(begin[stop]) if stop < len(begin) else len(batch.deltas_ns)
+    deltas = batch.deltas_ns[low:high].view(np.uint64)
+    begins = begin[first:stop] - low
+    # the packet that begins a further subtrack is before its first event
+    opened = slice(*np.searchsorted(batch.first_rows[1:], (first, stop)))
+    before = begins[batch.first_rows[1:][opened] - first]
+    place = np.arange(len(deltas))
+    place += np.searchsorted(before, place, side="right")
+    records = []
+    event_type = field(TrackEvent.TYPE, batch.event_type)
+    for rows, fields in _list_shapes(batch.fields, first, stop):
+        values = [one.encode(first, stop, rows) for one in fields]
+        own = begins[rows]
+        records.append((place[own], _encode_events(batch.sequence, deltas[own], event_type, *values)))
+    is_end = np.ones(len(deltas), dtype=bool)
+    is_end[begins] = False
+    ends = np.flatnonzero(is_end)
+    event_type = field(TrackEvent.TYPE, EventType.SLICE_END)
+    records.append((place[ends], _encode_events(batch.sequence, deltas[ends], event_type)))
+    openings = message(
+        Trace.PACKET,
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+        _defaults(batch.track_uuids[1:][opened]),
+        _restart_clock(),
+    )
+    records.append((place[before] - 1, encode_rows(openings, len(before))))
+    packets = join_records([record for record in records if len(record[0])])
+    if first == 0:
+        return compress(np.concatenate((np.frombuffer(_encode_first_packet(batch), np.uint8), packets)))
+    return compress(packets)
 
 
-def _pack(batch: PacketBatch, first: int, stop: int) -> bytes:
-    return pack_block(build_block(batch, first, stop))
+def _list_shapes(
+    fields: Sequence[_Field], first: int, stop: int
+) -> Iterator[tuple[Array | slice, list[_Field]]]:
+    """Group the rows [first, stop) by the set of fields that they have; yield the rows and the fields of each group."""
+    masks = [one.find_present(first, stop) for one in fields]
+    nullable = [mask for mask in masks if mask is not None and mask.any()]
+    if len(nullable) > MAX_NULLABLE:
+        raise ValueError(f"more than {MAX_NULLABLE} arguments of a subtrack have nulls")
+    if not nullable:
+        yield slice(None), [one for one, mask in zip(fields, masks, strict=True) if mask is None]
+        return
+    key = np.zeros(stop - first, dtype=np.uint64)
+    for bit, mask in enumerate(nullable):
+        key |= mask.astype(np.uint64) << np.uint64(bit)
+    for shape in list_distinct(key):
+        rows = np.flatnonzero(key == shape)
+        has = (mask is None or mask[rows[0]] for mask in masks)
+        yield rows, [one for one, is_present in zip(fields, has, strict=True) if is_present]
+
+
+def _encode_events(sequence: int, deltas: NDArray[np.uint64], *event: Parts) -> NDArray[np.uint8]:
+    packet = message(
+        Trace.PACKET,
+        field(TracePacket.TIMESTAMP, deltas),
+        field(TracePacket.SEQUENCE_ID, sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.NEEDS_INCREMENTAL_STATE),
+        message(TracePacket.TRACK_EVENT, *event),
+    )
+    return encode_rows(packet, len(deltas))
+
+
+def _encode_first_packet(batch: _Batch) -> bytes:
+    """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
+    packet = message(
+        Trace.PACKET,
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
+        _defaults(int(batch.track_uuids[0])),
+        field(TracePacket.INTERNED_DATA, batch.interned),
+        _restart_clock(),
+    )
+    return constant(packet)
+
+
+def _defaults(track_uuid: int | NDArray[np.uint64]) -> Parts:
+    return message(
+        TracePacket.DEFAULTS,
+        field(Defaults.TIMESTAMP_CLOCK_ID, BuiltinClock.OF_SUBTRACK),
+        message(Defaults.TRACK_EVENT, field(TrackEvent.TRACK_UUID, track_uuid)),
+    )
+
+
+@cache
+def _restart_clock() -> Parts:
+    """Encode the snapshot that resets the subtrack clock to the report's base."""
+    own = message(
+        ClockSnapshot.CLOCKS,
+        field(Reading.CLOCK_ID, BuiltinClock.OF_SUBTRACK),
+        field(Reading.TIMESTAMP, 0),
+        field(Reading.IS_INCREMENTAL, True),
+    )
+    return message(TracePacket.CLOCK_SNAPSHOT, own, reading(BuiltinClock.OF_REPORT, 0))

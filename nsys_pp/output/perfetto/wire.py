@@ -17,20 +17,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.names import WINDOW, Texts, split_texts
-from nsys_pp.arrays.packet_writer import join_tails
-from nsys_pp.arrays.types import Bytes
-
 Array = NDArray[Any]
 VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
-_BYTES = tuple(bytes((number,)) for number in range(128))
-_FEW_STRINGS, _SHORT_BYTES = 127, 100  # that are encoded one by one, faster than as columns
-_LISTED_STRINGS = 4_096  # that are decoded once, as a list: each query of a column decodes names again
 
 
 class Column(Struct, frozen=True):
@@ -76,20 +67,18 @@ def tag(number: int, wire_type: int) -> bytes:
     return varint(number << 3 | wire_type)
 
 
-def field(number: int, value: int | float | str | bytes | Array | Column) -> Parts:
+def field(number: int, value: int | float | str | bytes | Array) -> Parts:
     """Encode one field: a constant, or a column.
 
     Args:
         number: The field's number.
         value: An int or bool (varint), float (double), str or bytes; or an array with one value per row:
             integers or booleans (varint; ten bytes wide if any is negative), float64 (double), or a
-            matrix of uint8 (bytes, one row per message). Or a column of varints as it is.
+            matrix of uint8 (bytes, one row per message).
 
     Returns:
         The field's parts.
     """
-    if isinstance(value, Column):
-        return (tag(number, VARINT), value)
     if isinstance(value, np.ndarray):
         if value.ndim == 2:
             return (tag(number, DELIMITED) + varint(value.shape[1]), Column(value, value.shape[1]))
@@ -104,10 +93,8 @@ def field(number: int, value: int | float | str | bytes | Array | Column) -> Par
     return (tag(number, DELIMITED) + varint(len(data)) + data,)
 
 
-def fixed64(number: int, values: Array | Column) -> Parts:
+def fixed64(number: int, values: Array) -> Parts:
     """Encode a column of 64-bit values with their little-endian bytes: fixed64, sfixed64 or double."""
-    if isinstance(values, Column):
-        return (tag(number, FIXED64), values)
     raw = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return (tag(number, FIXED64), Column(raw.view(np.uint8).reshape(-1, 8), 8))
 
@@ -140,7 +127,7 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
     >>> encode_rows(field(1, np.array([1, 300])), 2).tolist()
     [[8, 129, 0], [8, 172, 2]]
     """
-    template = join_template(parts)
+    template = b"".join([part if isinstance(part, bytes) else bytes(part.width) for part in parts])
     matrix = np.empty((rows, len(template)), dtype=np.uint8)
     matrix[:] = np.frombuffer(template, dtype=np.uint8)
     at = 0
@@ -151,11 +138,6 @@ def encode_rows(parts: Parts, rows: int) -> NDArray[np.uint8]:
         _fill(matrix[:, at : at + part.width], part)
         at += part.width
     return matrix
-
-
-def join_template(parts: Parts) -> bytes:
-    """Return the bytes that all rows share, with zeros for the columns."""
-    return b"".join([part if isinstance(part, bytes) else bytes(part.width) for part in parts])
 
 
 def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[np.uint8]:
@@ -186,89 +168,35 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     return joined
 
 
-def encode_strings(
-    number: int, id_number: int, text_number: int, strings: pl.Series | Sequence[str] | Texts
-) -> bytes | Bytes:
+def encode_strings(number: int, id_number: int, text_number: int, texts: Sequence[str]) -> bytes:
     """Encode a table of strings: one message per string, with ids 1, 2, ... in order.
 
     Args:
         number: The field that holds the messages.
         id_number: The field of the id within a message.
         text_number: The field of the string.
-        strings: Strings, without nulls.
+        texts: The strings.
 
     Returns:
         The encoded fields; empty without strings.
 
-    >>> encode_strings(1, 1, 2, pl.Series(["a", "bc"])).hex()
+    >>> encode_strings(1, 1, 2, ["a", "bc"]).hex()
     '0a0508011201610a06080212026263'
     """
-    if not len(strings):
-        return b""
-    if isinstance(strings, pl.Series):
-        strings = Texts(strings)
-    few = None
-    if len(strings) <= _LISTED_STRINGS:
-        few = [text.encode() for text in strings if text is not None]
-        if len(few) <= _FEW_STRINGS and max(map(len, few)) <= _SHORT_BYTES:  # all numbers are one byte wide
-            return _encode_short_strings(number, id_number, text_number, few)
-        lengths = np.array([*map(len, few)], dtype=np.int64)
-    else:
-        lengths = np.concatenate([some.str.len_bytes().to_numpy() for some in split_texts(strings)])
-        lengths = lengths.astype(np.int64)
+    encoded = [text.encode() for text in texts]
+    lengths = np.array([*map(len, encoded)], dtype=np.int64)
     inner = (
         *field(id_number, np.arange(1, len(lengths) + 1)),
         tag(text_number, DELIMITED),
         _varint_column(lengths),
     )
     head = (tag(number, DELIMITED), _varint_column(lengths + _width(inner)), *inner)
-    if few is not None:
-        return _encode_window(head, lengths, b"".join(few))
-    if len(lengths) <= WINDOW:
-        return _encode_window(head, lengths, _join(next(split_texts(strings))))
-    joined, at = np.empty(int(lengths.sum()) + len(lengths) * _width(head), dtype=np.uint8), 0
-    for first, some in zip(range(0, len(lengths), WINDOW), split_texts(strings), strict=True):
-        rows = slice(first, first + WINDOW)
-        data = _encode_window(_cut(head, rows), lengths[rows], _join(some))
-        joined[at : at + len(data)] = np.frombuffer(data, dtype=np.uint8)
-        at += len(data)
-    return joined
-
-
-def _join(texts: pl.Series) -> bytes:
-    joined: str = texts.str.join("").item()
-    return joined.encode()
-
-
-def _encode_window(head: Parts, lengths: Array, text: bytes) -> bytes:
-    """Encode messages: each its head, then its part of the text."""
     heads = encode_rows(head, len(lengths))
-    core = load_core()
-    return _join_in_numpy(heads, lengths, text) if core is None else join_tails(core, heads, lengths, text)
-
-
-def _cut(parts: Parts, rows: slice) -> Parts:
-    return tuple(part if isinstance(part, bytes) else Column(part.values[rows], part.width) for part in parts)
-
-
-def _encode_short_strings(number: int, id_number: int, text_number: int, texts: Sequence[bytes]) -> bytes:
-    id_tag, text_tag, outer = tag(id_number, VARINT), tag(text_number, DELIMITED), tag(number, DELIMITED)
-    others = len(id_tag) + 1 + len(text_tag) + 1
-    heads = [outer + _BYTES[others + len(text)] + id_tag + _BYTES[at] for at, text in enumerate(texts, 1)]
+    joined, width = heads.tobytes(), heads.shape[1]
+    starts = range(0, len(joined), width)
     return b"".join(
-        [head + text_tag + _BYTES[len(text)] + text for head, text in zip(heads, texts, strict=True)]
+        [piece for at, text in zip(starts, encoded, strict=True) for piece in (joined[at : at + width], text)]
     )
-
-
-def _join_in_numpy(heads: NDArray[np.uint8], lengths: Array, text: bytes) -> bytes:
-    width = heads.shape[1]
-    starts = np.cumsum(lengths + width) - lengths - width
-    joined = np.empty(int(lengths.sum()) + heads.size, dtype=np.uint8)
-    is_text = np.ones(len(joined), dtype=bool)
-    is_text[starts[:, np.newaxis] + np.arange(width)] = False
-    joined[is_text] = np.frombuffer(text, dtype=np.uint8)
-    _windows(joined, width)[starts] = _as_records(heads)
-    return joined.tobytes()
 
 
 def _width(parts: Sequence[Part]) -> int:
@@ -282,11 +210,7 @@ def _varint_column(values: Array) -> Column:
     top = int(values.max(initial=0))
     if values.dtype.kind == "i" and int(values.min(initial=0)) < 0:
         return Column(values.astype(np.int64).view(np.uint64), 10)
-    return varint_column(values, max(1, -(-top.bit_length() // 7)))
-
-
-def varint_column(values: Array, width: int) -> Column:
-    """Return a column of varints of some width; values have at most seven bits for each byte."""
+    width = max(1, -(-top.bit_length() // 7))
     kind = np.uint8 if width == 1 else np.uint16 if width == 2 else np.uint32 if width <= 4 else np.uint64
     return Column(values.astype(kind, copy=False), width)
 

@@ -8,8 +8,6 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.core import load_core
-
 Array = NDArray[Any]
 MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kMaxDepth
 
@@ -48,9 +46,7 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array
         ValueError: The slices are not in pre-order, do not nest, or nest deeper than Perfetto reads.
     """
     rows = len(start_ns)
-    core = load_core()
-    ordered = None if core is None else core.order_events(start_ns, end_ns, depth)
-    times, begin_index = _order_events(start_ns, end_ns, depth) if ordered is None else ordered
+    times, begin_index = _order_events(start_ns, end_ns, depth)
     steps = np.diff(times)
     if rows and first_rows is not None:
         steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next

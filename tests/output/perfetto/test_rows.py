@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.frames.part import Track
-from nsys_pp.output.perfetto.rows import hoist, order_by_text
+from nsys_pp.output.perfetto.header import hoist, order_by_text
 from nsys_pp.output.trace.tree import Node, Path, arrange
 
 

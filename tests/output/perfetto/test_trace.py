@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.output.perfetto import subtracks as perfetto_subtracks
+from nsys_pp.output.perfetto import encoding
 from nsys_pp.output.perfetto.header import path_uuid
 from nsys_pp.output.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.output.trace.colors import COLORS
@@ -69,7 +69,7 @@ def test_every_slice_comes_back(importer: Importer, seed: int) -> None:
 def test_blocks_may_be_cut_anywhere(
     importer: Importer, monkeypatch: pytest.MonkeyPatch, block_rows: int
 ) -> None:
-    monkeypatch.setattr(perfetto_subtracks, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(encoding, "BLOCK_ROWS", block_rows)
     drawn = random_drawing(100 + block_rows)
     assert read_back(importer, drawn) == expected_slices(drawn)
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nsys_pp.arrays import names as row_names
-from nsys_pp.output.perfetto import wire
 from nsys_pp.output.perfetto.wire import (
     constant,
     encode_rows,
@@ -103,23 +100,7 @@ def test_records_of_several_widths_are_joined_in_place(records: list[tuple[int, 
     assert joined == b"".join(bytes([value] * width) for width, value in records)
 
 
-@given(st.lists(st.text(max_size=200), max_size=40))
+@given(st.lists(st.text(max_size=200), max_size=200))
 def test_tables_of_strings(texts: list[str]) -> None:
-    data = bytes(encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)))
-    found = parse(descriptor_pb2.DescriptorProto, data).field
+    found = parse(descriptor_pb2.DescriptorProto, encode_strings(2, 3, 1, texts)).field
     assert [(row.number, row.name) for row in found] == [(i + 1, text) for i, text in enumerate(texts)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_FEW_STRINGS", -1)  # as columns: the same bytes
-        assert encode_strings(2, 3, 1, pl.Series(texts, dtype=pl.String)) == data
-
-
-@given(st.lists(st.text(max_size=200), min_size=1, max_size=40), st.integers(1, 9))
-def test_tables_of_strings_are_encoded_window_by_window(texts: list[str], window: int) -> None:
-    strings = pl.Series(texts, dtype=pl.String)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_FEW_STRINGS", -1)
-        whole = encode_strings(2, 3, 1, strings)
-        patch.setattr(wire, "WINDOW", window)
-        patch.setattr(row_names, "WINDOW", window)
-        assert bytes(encode_strings(2, 3, 1, strings)) == whole
-        assert bytes(encode_strings(2, 3, 1, row_names.Texts(strings.cast(pl.Categorical)))) == whole

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, pack_flat, pack_nested
+from tests.arrays.nested_slices import draw_nested_slices
 
 Interval = tuple[int, int]
 intervals = st.lists(
@@ -41,6 +43,63 @@ def test_flat_subtracks_are_first_fit(slices: list[Interval]) -> None:
         subtrack: sorted(s for s, at in zip(slices, expected, strict=True) if at == subtrack)
         for subtrack in expected
     } == by_subtrack
+
+
+def pack_by_definition(start: Int64s, end: Int64s, parent: Int64s) -> tuple[list[int], list[int]]:
+    """Fill one subtrack after the other: of overlapping children of a slice, the first one stays, with what is inside."""
+    above = [
+        around if around >= 0 and start[around] <= start[row] < end[row] <= end[around] else -1
+        for row, around in enumerate(parent.tolist())
+    ]
+    subtrack = [-1] * len(start)
+    rest = sorted(range(len(start)), key=lambda row: (start[row], end[row], row))
+    number = 0
+    while rest:
+        last_end: dict[int, int] = {}
+        fits = {}
+        for row in rest:
+            fits[row] = start[row] >= last_end.get(above[row], -(10**9))
+            if fits[row]:
+                last_end[above[row]] = end[row]
+
+        def stays(row: int, fits: dict[int, bool] = fits) -> bool:
+            return fits[row] and (above[row] < 0 or stays(above[row], fits))
+
+        moved = [row for row in rest if not stays(row)]
+        for row in rest:
+            if row not in moved:
+                subtrack[row] = number
+        for row in moved:
+            if above[row] >= 0 and subtrack[above[row]] == number:
+                above[row] = -1
+        rest, number = moved, number + 1
+    return subtrack, above
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_nested_subtracks_are_those_of_the_definition(seed: int) -> None:
+    start, end, parent = draw_nested_slices(seed)
+    subtrack, above = pack_nested(start, end, parent)
+    assert (subtrack.tolist(), above.tolist()) == pack_by_definition(start, end, parent)
+
+
+@pytest.mark.parametrize("overlap", [1, 30, 200])
+def test_many_subtracks_are_those_of_the_definition(overlap: int) -> None:
+    """More lanes than the first tree of lanes has room for, and long runs of slices that begin together."""
+    random = np.random.Generator(np.random.PCG64(overlap))
+    start = np.sort(random.integers(0, 400, 600))
+    end = start + random.integers(0, 2 * overlap, 600)
+    parent = np.maximum(np.arange(600) - random.integers(1, 6, 600), -1)
+    subtrack, above = pack_nested(start, end, parent)
+    assert (subtrack.tolist(), above.tolist()) == pack_by_definition(start, end, parent)
+    assert pack_flat(start, end).tolist() == first_fit([*zip(start.tolist(), end.tolist(), strict=True)])
+
+
+@pytest.mark.parametrize("parent", [[-1, 0, 3], [-1, 0], [1, 0, -1]])
+def test_rows_that_are_not_there_are_refused(parent: list[int]) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        pack_nested(np.array([0, 0, 0]), np.array([9, 9, 9]), np.array(parent))
 
 
 def replay(
