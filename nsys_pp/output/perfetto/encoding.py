@@ -220,14 +220,14 @@ def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) 
         int, dict[str, pl.DataType]
     ] = {}  # by frame: a track may have thousands of subtracks of one
 
-    def find_columns(numbered: _Numbered) -> dict[str, pl.DataType] | int:
+    def find_columns(numbered: _Numbered) -> list[tuple[str, pl.DataType]] | int:
         number, subtrack = numbered
         if not isinstance(subtrack, SliceSubtrack):
             return number
         content = subtrack.content
         key = id(content.source if isinstance(content, ArrangedSlices) else content)
         if key not in columns:
-            columns[key] = subtrack.schema
+            columns[key] = list(subtrack.schema.items())
         return columns[key]
 
     for path in drawn:
