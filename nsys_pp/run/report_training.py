@@ -42,7 +42,7 @@ from nsys_pp.training.jobs import (
 from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.messages import assign_message_steps, find_messages
-from nsys_pp.training.names import RangeNames, Rules, choose_rules, name_jobs, name_steps, split_names
+from nsys_pp.training.names import Rules, choose_rules, list_range_names, name_jobs, name_steps, split_names
 from nsys_pp.training.steps import find_steps
 from nsys_pp.training.waits import build_waits, cut_overheads, sum_overheads
 
@@ -239,7 +239,7 @@ def describe_training(
 
 def _name_ranges(report: Report, options: PartOptions) -> tuple[Rules, pl.DataFrame, pl.DataFrame]:
     """Choose the rules of a report; find its jobs (`NAMED_JOBS`) and ranges of steps (`NAMED_STEPS`)."""
-    names = RangeNames(report.ranges)
+    names = list_range_names(report.ranges)
     rules = choose_rules(
         report.ranges,
         preset=options.preset,

@@ -1,25 +1,27 @@
-"""Distinct names, domains and categories of ranges: found once for all rules that are matched against them."""
+"""What the names of ranges say: jobs, steps, halves of messages, operators, and the rules that read them.
+
+A report has many ranges and few distinct names, so every distinct name is matched once. Rules are data (`rules.py`); the first
+rule that matches a name counts. Ranks of a run mostly have the same names: results for few names are cached.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import polars as pl
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct
 
 from nsys_pp.arrays.ancestors import find_unmarked, has_marked_line
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
-    find_distinct,
+    gather,
     gather_rows,
     has_value,
     index_rows,
@@ -27,9 +29,8 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     mark_categories,
     numbers,
-    pack,
 )
-from nsys_pp.arrays.names import WINDOW, Names, as_texts, list_names, pick_texts, split_texts
+from nsys_pp.arrays.names import WINDOW, as_texts, list_names
 from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.series import build_column
@@ -56,73 +57,15 @@ from nsys_pp.training.rules import (
     to_ascii,
 )
 
-Key: TypeAlias = "tuple[str | None, ...]"
-
-
-class Keys(Struct, frozen=True, dict=True):
-    """Distinct rows of some columns of texts."""
-
-    columns: tuple[Sequence[str | None], ...]
-    row: Int64s  # of each range, in `columns`
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    @cached_property
-    def distinct(self) -> frozenset[Key]:
-        """All rows, for few of them."""
-        return frozenset(zip(*self.columns, strict=True))
-
-    def split(self) -> Iterator[list[Key]]:
-        """Split the rows, in order, into lists of at most `WINDOW`."""
-        for first in range(0, len(self), WINDOW):
-            yield [*zip(*(texts[first : first + WINDOW] for texts in self.columns), strict=True)]
-
-
-class RangeNames(Struct, frozen=True, dict=True):
-    """Texts of ranges; each column is searched once, on first use."""
-
-    ranges: pl.DataFrame  # `RANGES`, any order
-    _keys: dict[tuple[str, ...], Keys] = field(default_factory=dict)
-
-    @cached_property
-    def name(self) -> Names:
-        """Distinct names."""
-        return list_names(self.ranges["name"])
-
-    @cached_property
-    def domain(self) -> Names:
-        """Distinct domains."""
-        return list_names(self.ranges["domain"])
-
-    @cached_property
-    def category(self) -> Names:
-        """Distinct categories."""
-        return list_names(self.ranges["category"])
-
-    def count(self, wanted: Collection[str]) -> dict[str, int]:
-        """Count the ranges with each wanted name that there is."""
-        if not wanted:
-            return {}
-        count = np.bincount(self.name.row, minlength=len(self.name.texts))
-        return {
-            text: int(count[at])
-            for at, text in enumerate(self.name.texts)
-            if text is not None and text in wanted
-        }
-
-    def list_keys(self, columns: tuple[str, ...]) -> Keys:
-        """List the distinct rows of some of the columns name, domain and category."""
-        if columns not in self._keys:
-            names: list[Names] = [getattr(self, column) for column in columns]
-            if len(names) == 1:
-                self._keys[columns] = Keys((names[0].texts,), names[0].row)
-            else:
-                first, row = find_distinct(pack(*(each.row for each in names)))
-                picked = tuple(pick_texts(each.texts, each.row[first]) for each in names)
-                self._keys[columns] = Keys(picked, row)
-        return self._keys[columns]
-
+_LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
+_LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
+_LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
+_CACHE_SIZE = 64  # results of each function; stages of a run may have different names
+_MOST_CACHED = 5_000  # names; matching more costs less than the rest of the report
+_PLAIN = "plain"  # names that other presets read, too, are theirs
+_PASSES = frozenset({"forward", "backward", "forward_backward"})
+_ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
+_KEYS = ("name", "domain", "category")
 
 _DATA, _OTHER = map(JOB_KINDS.index, ("data", "other"))
 _IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
@@ -238,12 +181,6 @@ NAMED_STEPS = build_schema(
     },
     name="NAMED_STEPS",
 )
-_LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognised as steps
-_CACHE_SIZE = 64  # results of each function; stages of a run may have different names
-MOST_NAMES = 5_000  # cached; matching more names costs less than the rest of the report
-_ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
-_NameKeys: TypeAlias = "frozenset[Key]"
-_Parse: TypeAlias = "Callable[[_NameKeys, tuple[str, ...], tuple[Rule, ...]], _Parsed]"
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -282,6 +219,19 @@ class Rules(Struct, frozen=True, kw_only=True):
         return f"preset `{self.name}` ({self.title}){share}{f'; then{others[1:]}' if others else ''}"
 
 
+class RangeNames(Struct, frozen=True):
+    """Distinct names of ranges, with domain and category: found once for all rules."""
+
+    keys: pl.DataFrame  # name, domain, category
+    row: Int64s  # of each range, in `keys`
+
+
+def list_range_names(ranges: pl.DataFrame) -> RangeNames:
+    """List the distinct names of `RANGES`."""
+    first, row = number_rows([ranges[key] for key in _KEYS])
+    return RangeNames(index_rows(ranges[list(_KEYS)], first), row.astype(np.int64))
+
+
 def name_jobs(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = None) -> pl.DataFrame:
     """Find the ranges that are jobs, and parse their names.
 
@@ -296,17 +246,19 @@ def name_jobs(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = 
     Returns:
         `NAMED_JOBS`. Empty without matching names.
     """
-    matched = _match(ranges, rules.jobs, _parse_job_names, names)
-    is_asynchronous = has_value(matched["end_thread_key"])
-    if is_asynchronous.any():
-        is_asynchronous &= is_among(matched["kind"], ("data",))
-    synchronous = matched[np.flatnonzero(~is_asynchronous)] if is_asynchronous.any() else matched
-    return conform(nest_jobs(synchronous), NAMED_JOBS)
-
-
-def match_rules(ranges: pl.DataFrame, rules: tuple[Rule, ...]) -> pl.DataFrame:
-    """Find the first rule that matches each range: its range_id and the index of the rule, by range_id."""
-    return _match(ranges, rules, _find_rules, None).select("range_id", "rule")
+    matched = _match_ranges(ranges, rules.jobs, (*NUMBERS, *WORDS), names)
+    facts = pl.DataFrame(
+        [(rule.kind, rule.direction, rule.role) for rule in rules.jobs],
+        schema={"rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
+        orient="row",
+    )
+    kind = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
+    jobs = matched.hstack(gather_rows(facts, facts.columns, matched["rule"].to_numpy())).with_columns(
+        kind=pl.coalesce("rule_kind", kind, pl.lit("other")).cast(JOB_KIND),
+        role=pl.coalesce("rule_role", "role"),
+    )
+    is_asynchronous = has_value(jobs["end_thread_key"]) & is_among(jobs["kind"], ("data",))
+    return conform(nest_jobs(keep_rows(jobs, ~is_asynchronous)), NAMED_JOBS)
 
 
 def name_steps(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = None) -> pl.DataFrame:
@@ -322,193 +274,83 @@ def name_steps(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None =
     Returns:
         `NAMED_STEPS`; the same step may have rows of several threads and domains. Empty without steps.
     """
-    matched = _match(ranges, rules.steps, _parse_step_names, names)
+    applied = rules.steps
+    matched = _match_ranges(ranges, applied, STEP_NUMBERS, names)
     if matched.is_empty() and rules.jobs:
-        matched = _keep_consecutive(_match(ranges, _ANY_NUMBER, _parse_step_names, names))
+        applied = _ANY_NUMBER
+        matched = _keep_consecutive(_match_ranges(ranges, applied, STEP_NUMBERS, names))
+    batches = pl.Series("batch", [rule.batch for rule in applied], dtype=pl.String)
     is_numbered = build_column("is_numbered", has_value(matched["step"]))
-    return conform(matched.hstack([is_numbered]), NAMED_STEPS)
+    return conform(matched.hstack([gather(batches, matched["rule"].to_numpy()), is_numbered]), NAMED_STEPS)
 
 
-class _Parsed(Struct, frozen=True):
-    """Values parsed from the distinct names (and domains and categories) that match a rule."""
-
-    values: pl.DataFrame
-    row_of: dict[Key, int]  # row of each name in `values`
-    kinds: frozenset[str]  # of jobs
-
-
-class _Parser:
-    """Function that parses names, with its results: of sets of names, and of all names, since ranks of one run have most in common.
-
-    Args:
-        parse: The function; each name is parsed alone.
-    """
-
-    def __init__(self, parse: _Parse) -> None:
-        self.parse = parse
-        self.parse_cached = lru_cache(_CACHE_SIZE)(self._parse_fresh)
-        self._parsed: dict[tuple[tuple[str, ...], tuple[Rule, ...]], tuple[_NameKeys, _Parsed]] = {}
-
-    def _parse_fresh(self, names: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
-        before, parsed = self._parsed.get((keys, rules), (None, None))
-        if before is None or parsed is None or len(before) > MOST_NAMES:
-            before, parsed = names, self.parse(names, keys, rules)
-        elif fresh := names - before:
-            before, parsed = before | fresh, _join_parsed([parsed, self.parse(fresh, keys, rules)])
-        if len(self._parsed) > _CACHE_SIZE:
-            self._parsed.clear()
-        self._parsed[keys, rules] = before, parsed
-        return parsed if parsed.row_of.keys() <= names else _select_names(parsed, names)
-
-
-def _select_names(parsed: _Parsed, names: _NameKeys) -> _Parsed:
-    """Select the values of some names."""
-    chosen = [name for name in names if name in parsed.row_of]
-    values = index_rows(parsed.values, np.array([parsed.row_of[name] for name in chosen], dtype=np.int64))
-    row_of = {name: row for row, name in enumerate(chosen)}
-    return _Parsed(values=values, row_of=row_of, kinds=_list_kinds(values))
-
-
-def _list_kinds(values: pl.DataFrame) -> frozenset[str]:
-    return frozenset(values["kind"].to_list()) if "kind" in values.columns else frozenset()
-
-
-def _parse(names: RangeNames, rules: tuple[Rule, ...], parser: _Parser) -> tuple[Keys, _Parsed]:
-    """Parse the distinct names of ranges."""
-    columns = ("name", *(key for key in ("domain", "category") if any(getattr(rule, key) for rule in rules)))
-    keys = names.list_keys(columns)
-    if not rules:
-        return keys, parser.parse_cached(frozenset(), columns, rules)
-    if len(keys) <= MOST_NAMES:
-        return keys, parser.parse_cached(keys.distinct, columns, rules)
-    return keys, _join_parsed([parser.parse(frozenset(part), columns, rules) for part in keys.split()])
-
-
-def _join_parsed(parts: Sequence[_Parsed]) -> _Parsed:
-    """Join values parsed from different names."""
-    row_of: dict[Key, int] = {}
-    count = 0
-    for part in parts:
-        row_of |= {key: count + row for key, row in part.row_of.items()}
-        count += len(part.values)
-    kinds = frozenset[str]().union(*(part.kinds for part in parts))
-    return _Parsed(values=pl.concat([part.values for part in parts]), row_of=row_of, kinds=kinds)
-
-
-def _match(
-    ranges: pl.DataFrame, rules: tuple[Rule, ...], parser: _Parser, names: RangeNames | None
+def _match_ranges(
+    ranges: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...], names: RangeNames | None = None
 ) -> pl.DataFrame:
-    """Find the ranges that match a rule.
+    """Find the first rule that matches each range.
 
     Returns:
-        `RANGES` by range_id, with the values parsed from names, which replace columns of the same name.
+        `RANGES` by range_id, of the ranges with a rule, with its index and the groups in the name, which replace columns of the
+        same name.
     """
     if not ranges["range_id"].is_sorted():
         ranges, names = ranges.sort("range_id"), None
-    keys, parsed = _parse(RangeNames(ranges) if names is None else names, rules, parser)
-    others = [column for column in ranges.columns if column not in parsed.values.columns]
-    if not parsed.row_of:
-        return ranges[others].clear().hstack(parsed.values)
-    row_of_key = (parsed.row_of.get(key, -1) for part in keys.split() for key in part)
-    row = np.fromiter(row_of_key, np.int64, len(keys))[keys.row]
+    names = list_range_names(ranges) if names is None else names
+    keys = names.keys
+    if len(keys) <= _MOST_CACHED:
+        found = _match_few(tuple(keys.rows()), rules, groups)
+    else:
+        found = _match_keys(keys, rules, groups)
+    at = np.full(len(keys), -1)
+    at[found["key"].to_numpy()] = np.arange(len(found))
+    row = at[names.row]
     matched = np.flatnonzero(row >= 0)
-    return gather_rows(ranges, others, matched).hstack(
-        gather_rows(parsed.values, parsed.values.columns, row[matched])
-    )
+    others = [column for column in ranges.columns if column not in groups]
+    values = gather_rows(found, ["rule", *groups], row[matched])
+    return gather_rows(ranges, others, matched).hstack(values)
 
 
-def _index(parsed: pl.DataFrame, keys: tuple[str, ...]) -> _Parsed:
-    """Index parsed values by their names: `keys`."""
-    names = zip(*(parsed[key].to_list() for key in keys), strict=True)
-    return _Parsed(
-        values=parsed.drop(keys),
-        row_of={name: row for row, name in enumerate(names)},
-        kinds=_list_kinds(parsed),
-    )
-
-
-@_Parser
-def _parse_job_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
-    """Parse job names: kind, direction, numbers, role; names without a matching rule are left out."""
-    matched = _match_names(name_keys, keys, rules, groups=(*NUMBERS, *WORDS))
-    fixed = pl.DataFrame(
-        [(number, rule.kind, rule.direction, rule.role) for number, rule in enumerate(rules)],
-        schema={"rule": pl.UInt32, "rule_kind": pl.String, "direction": DIRECTION, "rule_role": pl.String},
-        orient="row",
-    )
-    kind = pl.when(pl.col("kind").is_in(JOB_KINDS)).then("kind")
-    parsed = (
-        matched.join(fixed, on="rule", how="left")
-        .with_columns(
-            kind=pl.coalesce("rule_kind", kind, pl.lit("other")).cast(JOB_KIND),
-            role=pl.coalesce("rule_role", "role"),
-        )
-        .drop("rule", "rule_kind", "rule_role")
-    )
-    return _index(parsed, keys)
-
-
-@_Parser
-def _find_rules(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
-    """Find the rules of names; names without a matching rule are left out."""
-    return _index(_match_names(name_keys, keys, rules, groups=()), keys)
-
-
-@_Parser
-def _parse_step_names(name_keys: _NameKeys, keys: tuple[str, ...], rules: tuple[Rule, ...]) -> _Parsed:
-    """Parse step names: step, batch, counts; names without a matching rule are left out."""
-    matched = _match_names(name_keys, keys, rules, groups=STEP_NUMBERS)
-    batches = pl.Series([rule.batch for rule in rules], dtype=pl.String)
-    return _index(matched.with_columns(batch=batches.gather(matched["rule"])).drop("rule"), keys)
-
-
-def _match_names(
-    name_keys: _NameKeys, keys: Sequence[str], rules: Sequence[Rule], *, groups: Sequence[str]
+@lru_cache(_CACHE_SIZE)
+def _match_few(
+    keys: tuple[tuple[str | None, ...], ...], rules: tuple[Rule, ...], groups: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Find the first matching rule of each name, and extract its groups.
+    return _match_keys(
+        pl.DataFrame(keys, schema=dict.fromkeys(_KEYS, pl.String), orient="row"), rules, groups
+    )
 
-    Args:
-        name_keys: Rows of names and the other `keys`.
-        keys: Columns that rules are matched against: name, domain, category.
-        rules: The rules.
-        groups: Groups to extract.
 
-    Returns:
-        `keys`, `rule` (its index), and `groups`: the extracted values, null without one; numbers as integers.
+def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...]) -> pl.DataFrame:
+    """Find the first matching rule of each name: `key` (its row), `rule` (index), and groups; without a rule left out.
+
+    One expression that joins all rules removes most names first, in windows: texts take more memory than names.
     """
-    is_wanted = contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
-    wanted = pl.DataFrame(list(name_keys), schema=dict.fromkeys(keys, pl.String), orient="row").filter(
-        is_wanted
-    )
-    tried = () if wanted.is_empty() else rules
-    first = pl.coalesce(
-        pl.lit(None, pl.UInt32),
-        *(pl.when(matches(rule)).then(pl.lit(number, pl.UInt32)) for number, rule in enumerate(tried)),
-    )
-    ruled = wanted.with_columns(rule=first).drop_nulls("rule")
-    parts = [_extract(part, rules[part["rule"][0]]) for part in ruled.partition_by("rule")]
-    nothing = ruled.clear().with_columns(pl.lit(None, pl.String).alias(group) for group in groups)
-    found = pl.concat([nothing, *parts], how="diagonal").select(*keys, "rule", *groups)
-    return found.with_columns(
-        pl.col(keys).cast(NAME),
-        cast_numbers(pl.col([group for group in groups if group not in WORDS])),
-    )
+    schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
+    parts = [pl.DataFrame(schema=schema)]
+    is_wanted = contains(join_patterns([rule.pattern for rule in rules]))
+    windows = keys.with_row_index("key").iter_slices(WINDOW) if rules else ()
+    wanted = [part.filter(is_wanted).with_columns(pl.col(_KEYS).cast(pl.String)) for part in windows]
+    rest = pl.concat(wanted) if wanted else keys.clear()
+    for number, rule in enumerate(rules):
+        if rest.is_empty():
+            break
+        is_matched = rest.select(matches(rule)).to_series()
+        own, rest = rest.filter(is_matched), rest.filter(~is_matched)
+        named = [pl.lit(number, pl.UInt32).alias("rule")]
+        used = [group for group in rule.groups if group in groups]
+        if used:
+            values = pl.col("name").str.extract_groups(anchor_pattern(rule.pattern))
+            named += [values.struct.field(group) for group in used]
+        parts.append(own.select("key", *named))
+    found = pl.concat(parts, how="diagonal").sort("key")
+    return found.with_columns(cast_numbers(pl.col([group for group in groups if group not in WORDS])))
 
 
 def matches(rule: Rule) -> pl.Expr:
     """Return the mask of the names (and domains and categories) that a rule matches."""
-    name_keys = {"name": rule.pattern, "domain": rule.domain, "category": rule.category}
+    patterns = zip(_KEYS, (rule.pattern, rule.domain, rule.category), strict=True)
     return pl.all_horizontal(
-        contains(anchor_pattern(pattern), key) for key, pattern in name_keys.items() if pattern is not None
+        contains(anchor_pattern(pattern), key) for key, pattern in patterns if pattern is not None
     )
-
-
-def _extract(keys: pl.DataFrame, rule: Rule) -> pl.DataFrame:
-    """Add the groups of a rule, extracted from names."""
-    if not rule.groups:
-        return keys
-    matched = pl.col("name").cast(pl.String).str.extract_groups(anchor_pattern(rule.pattern))
-    return keys.with_columns(matched.struct.field(*rule.groups))
 
 
 def _keep_consecutive(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -544,7 +386,6 @@ HALVES = build_schema(
 _SEND_RECEIVE = JOB_KINDS.index("send_receive")
 _BETWEEN = r"[_;,+& ]*"  # characters between the joined names
 _GROUP = re.compile(r"\(\?P?<(\w+)>")
-_CACHE_SIZE_MESSAGE_NAMES = 64  # reports of a run mostly have the same names
 
 
 def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
@@ -564,7 +405,7 @@ def split_names(named_jobs: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     return _split(distinct, rules.jobs) if distinct else HALVES.to_frame()
 
 
-@lru_cache(_CACHE_SIZE_MESSAGE_NAMES)
+@lru_cache(_CACHE_SIZE)
 def _split(names: frozenset[str], rules: tuple[Rule, ...]) -> pl.DataFrame:
     frame = pl.DataFrame({"name": sorted(names)}, schema={"name": pl.String})
     sends, receives = (
@@ -644,15 +485,8 @@ def _find_readings(ranges: pl.DataFrame, rules: tuple[Rule, ...]) -> pl.DataFram
         schema={"rule": pl.UInt32, "kind": pl.String, "preset": pl.String, "pattern": pl.String},
         orient="row",
     )
-    matched = match_rules(ranges, rules)
+    matched = _match_ranges(ranges, rules, ()).select("range_id", "rule")
     return matched.join(facts, on="rule", how="left").drop("rule")
-
-
-_LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
-_LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
-_PLAIN = "plain"  # names that other presets read, too, are theirs
-_PASSES = frozenset({"forward", "backward", "forward_backward"})
-_CACHE_SIZE_RULE_CHOICE = 64  # reports of a run mostly have the same names
 
 
 def choose_rules(
@@ -680,17 +514,83 @@ def choose_rules(
     Raises:
         NsysPPError: The preset does not exist, or a rule is invalid.
     """
-    jobs = tuple(map(parse_job_rule, job_patterns))
-    steps = tuple(map(parse_step_rule, step_patterns))
-    names = RangeNames(ranges) if names is None else names
-    unmatched = _find_unmatched(
-        names,
-        {f"--job-pattern {text}": rule for text, rule in zip(job_patterns, jobs, strict=True)}
-        | {f"--step-pattern {text}": rule for text, rule in zip(step_patterns, steps, strict=True)},
-    )
+    jobs = {f"--job-pattern {text}": parse_job_rule(text) for text in job_patterns}
+    steps = {f"--step-pattern {text}": parse_step_rule(text) for text in step_patterns}
+    names = list_range_names(ranges) if names is None else names
+    own = {**jobs, **steps}
+    is_used = [names.keys.select(matches(rule).any()).item() for rule in own.values()]
     chosen, share = _detect(names) if preset is None else ([load_preset(preset)], None)
-    rules = _join_presets(chosen, share)
-    return replace(rules, jobs=jobs + rules.jobs, steps=steps + rules.steps, unmatched=unmatched)
+    return Rules(
+        name=chosen[0].name if chosen else "",
+        title=chosen[0].title if chosen else "",
+        others=tuple(each.name for each in chosen[1:]),
+        jobs=(*jobs.values(), *(rule for each in chosen for rule in each.jobs)),
+        steps=(*steps.values(), *dict.fromkeys(rule for each in chosen for rule in each.steps)),
+        share=share,
+        unmatched=tuple(text for text, is_so in zip(own, is_used, strict=True) if not is_so),
+    )
+
+
+def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
+    """Detect the presets of ranges, the preset with the most jobs first; without jobs, steps count.
+
+    Returns:
+        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
+    """
+    texts = names.keys["name"].cast(pl.String)
+    find = _find_preset_names if len(texts) <= _MOST_CACHED else _find_preset_names.__wrapped__
+    readings = find(tuple(texts))
+    count = np.bincount(names.row, minlength=len(texts))
+    sum_of = {name: int(count[is_read].sum()) for name, is_read in readings.items()}
+    chosen: list[Preset] = []
+    is_known = np.zeros(len(texts), dtype=np.bool_)
+    for name in sorted(sum_of, key=lambda name: (-sum_of[name], name == _PLAIN)):
+        if (readings[name] & ~is_known).any():
+            chosen.append(load_preset(name))
+            is_known |= readings[name]
+    return chosen, (sum_of[chosen[0].name] / int(count[is_known].sum()) if chosen else None)
+
+
+@lru_cache(_CACHE_SIZE)
+def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
+    """Find the presets with signs among names: masks of the names of their jobs, or of their steps if they have no job.
+
+    Presets of inference are left out if one of training has jobs.
+    """
+    names = pl.DataFrame({"name": texts}, schema={"name": pl.String})
+
+    def read(rules: Sequence[Rule]) -> Bools:
+        pattern = join_patterns([rule.pattern for rule in rules])
+        return names.select(contains(pattern) if rules else pl.lit(value=False)).to_series().to_numpy()
+
+    readings: dict[str, Bools] = {}
+    signs = [part for preset in list_presets() for sign in preset.signs for part in sign]
+    signed = names.unique().filter(contains(join_patterns(signs)))["name"].to_list()
+    find_signed = _find_signed if len(signed) <= _MOST_CACHED else _find_signed.__wrapped__
+    for preset in find_signed(frozenset(signed)):
+        is_job = np.broadcast_to(read(preset.jobs), len(names))
+        own_steps = [rule for rule in preset.steps if rule.source == preset.name]
+        readings[preset.name] = is_job if is_job.any() else np.broadcast_to(read(own_steps), len(names))
+    trained = {
+        name: each for name, each in readings.items() if each.any() and not load_preset(name).is_inference
+    }
+    return trained or readings
+
+
+@lru_cache(_CACHE_SIZE)  # ranks of one run have different names, and the same signs
+def _find_signed(texts: frozenset[str]) -> list[Preset]:
+    """Find the presets with a complete sign: every pattern of it matches a name, and together enough names."""
+    names = pl.DataFrame({"name": list(texts)}, schema={"name": pl.String})
+
+    def has(preset: Preset) -> bool:
+        least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
+        for sign in preset.signs:
+            parts = names.select(contains(anchor_pattern(part)).alias(part) for part in sign).to_numpy()
+            if parts.any(axis=0).all() and parts.any(axis=1).sum() >= least:
+                return True
+        return False
+
+    return [preset for preset in list_presets() if has(preset)] if texts else []
 
 
 def find_preset_readings(ranges: pl.DataFrame) -> dict[str, Int64s]:
@@ -727,140 +627,6 @@ def _read_steps(ranges: pl.DataFrame, preset: Preset) -> Int64s:
     return numbers(name_steps(ranges, Rules(steps=own))["range_id"])
 
 
-def _join_presets(chosen: Sequence[Preset], share: float | None) -> Rules:
-    """Join the rules of presets."""
-    if not chosen:
-        return Rules()
-    return Rules(
-        name=chosen[0].name,
-        title=chosen[0].title,
-        others=tuple(preset.name for preset in chosen[1:]),
-        jobs=tuple(rule for preset in chosen for rule in preset.jobs),
-        steps=tuple(dict.fromkeys(rule for preset in chosen for rule in preset.steps)),
-        share=share,
-    )
-
-
-def _find_unmatched(names: RangeNames, rules: Mapping[str, Rule]) -> tuple[str, ...]:
-    """List the rules without a matching name."""
-    unmatched = rules
-    for texts in split_texts(names.name.texts) if rules else ():
-        matched = texts.to_frame("name").select(
-            matches(rule).any().alias(text) for text, rule in unmatched.items()
-        )
-        unmatched = {text: rule for text, rule in unmatched.items() if not matched[text].item()}
-    return tuple(unmatched)
-
-
-def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
-    """Detect the presets of ranges, the preset with the most jobs first; without jobs, steps count.
-
-    Returns:
-        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
-    """
-    texts = names.name.texts
-    names_by_preset = _prefer_training(
-        _find_job_names(frozenset(texts)) if len(texts) <= MOST_NAMES else _list_job_names(texts)
-    )
-    count_of = names.count(frozenset[str]().union(*names_by_preset.values()))
-    sum_of = {
-        preset: sum(count_of[name] for name in names_of) for preset, names_of in names_by_preset.items()
-    }
-    chosen: list[Preset] = []
-    read: frozenset[str] = frozenset()
-    for preset in sorted(sum_of, key=lambda preset: (-sum_of[preset], preset == _PLAIN)):
-        if not names_by_preset[preset] <= read:
-            chosen.append(load_preset(preset))
-            read |= names_by_preset[preset]
-    if not chosen:
-        return [], None
-    return chosen, sum_of[chosen[0].name] / sum(count_of[name] for name in read)
-
-
-def _prefer_training(names_by_preset: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Drop the presets of inference, if presets of training have jobs."""
-    training = {
-        preset: names
-        for preset, names in names_by_preset.items()
-        if names and not load_preset(preset).is_inference
-    }
-    return training or names_by_preset
-
-
-@lru_cache(_CACHE_SIZE_RULE_CHOICE)
-def _find_job_names(names: frozenset[str | None]) -> dict[str, frozenset[str]]:
-    """Find the job names of presets, as `_list_job_names`; the reports of a run have the same names."""
-    return _list_job_names(tuple(names))
-
-
-def _list_job_names(names: Sequence[str | None]) -> dict[str, frozenset[str]]:
-    """List the presets with signs among names, and the job names of each; the names of steps, if it has no jobs."""
-    fitting = _find_fitting(names)
-    own_steps = {
-        preset.name: tuple(rule for rule in preset.steps if rule.source == preset.name) for preset in fitting
-    }
-    return {
-        preset.name: _list_read(names, preset.jobs) or _list_read(names, own_steps[preset.name])
-        for preset in fitting
-    }
-
-
-def _find_fitting(names: Sequence[str | None]) -> list[Preset]:
-    """Find the presets with a complete sign among distinct names."""
-    presets = list_presets()
-    signs = _list_matching(names, [part for preset in presets for sign in preset.signs for part in sign])
-    keep = _keep_signed if len(signs) <= MOST_NAMES else _keep_signed.__wrapped__
-    return keep(signs) if signs else []
-
-
-def _list_read(names: Sequence[str | None], rules: Sequence[Rule]) -> frozenset[str]:
-    """List the names that rules read."""
-    return _list_matching(names, [rule.pattern for rule in rules]) if rules else frozenset()
-
-
-def _list_matching(names: Sequence[str | None], patterns: Sequence[str]) -> frozenset[str]:
-    """List the names with a match of one of some patterns."""
-    is_matched = contains(join_patterns(patterns))
-    windows = (texts.alias("name").to_frame().filter(is_matched)["name"] for texts in split_texts(names))
-    return frozenset(text for texts in windows for text in texts.to_list())
-
-
-@lru_cache(_CACHE_SIZE_RULE_CHOICE)  # ranks of one run have different names, and the same signs
-def _keep_signed(distinct: frozenset[str]) -> list[Preset]:
-    """Keep the presets with a complete sign: every pattern of it matches a name, and together enough names."""
-    names = pl.DataFrame({"name": list(distinct)}, schema={"name": pl.String})
-    has_part = names.select(_build_part_queries()).row(0, named=True)
-    likely = [preset for preset in list_presets() if has_part.get(preset.name)]
-    # of these presets alone: all have more patterns than polars keeps compiled
-    fits = names.select(_build_sign_query(preset.name) for preset in likely).row(0) if likely else ()
-    return [preset for preset, is_signed in zip(likely, fits, strict=True) if is_signed]
-
-
-@cache
-def _build_part_queries() -> list[pl.Expr]:
-    """Build the query of each preset whether a part of a sign matches a name."""
-    return [
-        contains(join_patterns([part for sign in preset.signs for part in sign])).any().alias(preset.name)
-        for preset in list_presets()
-        if preset.signs
-    ]
-
-
-@cache
-def _build_sign_query(name: str) -> pl.Expr:
-    """Build the query whether a preset has a complete sign."""
-    preset = load_preset(name)
-    least = _LEAST_OF_INFERENCE if preset.is_inference else _LEAST_SIGNS
-    complete: list[pl.Expr] = []
-    for sign in preset.signs:
-        parts = [contains(anchor_pattern(part)) for part in sign]
-        has_all = pl.all_horizontal(part.any() for part in parts)
-        complete.append(has_all & (pl.any_horizontal(parts).sum() >= least))
-    return pl.any_horizontal(complete).alias(name)
-
-
-
-_CACHE_SIZE_OPERATORS, _MOST_NAMES = 64, 2_048
 _NUMBERED_PART = r"\.[0-9]+\b"
 _FOLDER = Path(__file__).parent / "presets" / "operators"
 
@@ -897,7 +663,7 @@ def name_operators(ranges: pl.DataFrame) -> pl.DataFrame:
 
 def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
     """Match names window by window: texts in memory take several times the space of categories."""
-    is_few = len(names) <= _MOST_NAMES
+    is_few = len(names) <= _MOST_CACHED
     match = _match_operators if is_few else _match_operators.__wrapped__
     windows = [slice(first, first + WINDOW) for first in range(0, max(len(names), 1), WINDOW)]
     parts = [
@@ -906,7 +672,7 @@ def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
     return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
-@lru_cache(_CACHE_SIZE_OPERATORS)  # reports of a run mostly have the same names
+@lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
 def _match_operators(domains: tuple[str | None, ...], names: tuple[str | None, ...]) -> pl.DataFrame:
     """Match names of ranges with the rules: name (of the operator, null without one) and is_communication, one row for each."""
     text = pl.DataFrame({"domain": domains, "name": names}, {"domain": pl.String, "name": pl.String})

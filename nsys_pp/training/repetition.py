@@ -33,6 +33,7 @@ _CLEAR = (
 )
 _ALIKE = 0.05  # of an iteration's launches that may differ from the usual ones, as where something is logged
 _LEAST_WORK = 0.5  # of the device's time in operations, that iterations hold: most of it
+_CLEAR_PAUSE = 10  # times the pause after the optimizer: a longer one is between iterations
 _SAMPLE = 100_000  # launches on which anchors are compared, to bound the time
 _MOST_ANCHORS = 48  # of them
 
@@ -56,7 +57,8 @@ class Launches(Struct, frozen=True, kw_only=True):
     start: Int64s  # of the first operation
     busy: Int64s  # time of the operations
     is_update: Bools  # by index of the name: an optimizer runs it
-    is_loop: Bools  # by index of the name: a copy to the host, or a graph
+    to_host: Bools  # by index of the name: a copy to the host
+    is_loop: Bools  # by index of the name: such a copy, or a graph
 
 
 class _Cut(Struct, frozen=True, kw_only=True):
@@ -139,6 +141,7 @@ def order_launches(gpu_ops: pl.DataFrame, *, api_calls: pl.DataFrame, launches: 
         start=start[order],
         busy=busy,
         is_update=text.str.contains(_UPDATE).to_numpy() & is_kernel & ~is_graph[row],
+        to_host=to_host,
         is_loop=to_host | is_graph[row],
     )
 
@@ -257,8 +260,14 @@ def _find_begins(launches: Launches, cut: _Cut) -> Int64s:
     following = np.append(updates, len(name) + size)
     # an iteration has nearly all its work before its first update; from between two updates there is less to the next
     work = [float(np.median(following[np.searchsorted(updates, at)] - at)) for at in anchors]
-    anchors = [at for at, each in zip(anchors, work, strict=True) if each >= 0.85 * max(work)]
-    begin = max(anchors, key=lambda at: float(np.median(pause[at])), default=cut.begin)
+    after = [at for at, each in zip(anchors, work, strict=True) if each >= 0.85 * max(work)]
+    # the host pauses between iterations, or as it waits for a copy; kernels of optimizers may also prepare inputs of graphs
+    free = [at for at in anchors if not launches.to_host[name[at - 1]].any()]
+    longest, begin = (
+        max(some, key=lambda at: float(np.median(pause[at])), default=cut.begin) for some in (free, after)
+    )
+    if np.median(pause[longest]) > _CLEAR_PAUSE * np.median(pause[begin]):
+        return longest
     # where an evaluation comes between, the launch before the first one is another, and the pair is missing
     last = updates[np.append(np.diff(updates) > size / 2, True)]
     ended = np.append(last, len(name) + size)[np.searchsorted(last, begin)]

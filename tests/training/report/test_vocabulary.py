@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
-from nsys_pp.training import names as vocabulary
 from nsys_pp.training.names import (
     NAMED_JOBS,
     NAMED_STEPS,
@@ -309,33 +308,6 @@ def test_the_first_group_is_the_number_of_a_step(pattern: str, name: str, step: 
     ranges = ranges_of(name)
     steps = name_steps(ranges, choose_rules(ranges, step_patterns=[pattern]))
     assert steps["step"].to_list() == [step]
-
-
-@given(
-    st.lists(
-        st.sets(st.sampled_from(["forward 1", "forward 2", "backward 1", "layer", "step 3", "other"])),
-        min_size=1,
-    )
-)
-def test_names_are_parsed_as_alone_whatever_names_came_before(reports: list[set[str]]) -> None:
-    rules = choose_rules(
-        ranges_of(),
-        preset="plain",
-        job_patterns=["forward=forward (?P<micro_batch>[0-9]+)", "backward=backward .*", "other=layer"],
-        step_patterns=["step ([0-9]+)"],
-    )
-    for parser, own in (
-        (vocabulary._parse_job_names, rules.jobs),
-        (vocabulary._parse_step_names, rules.steps),
-    ):
-        fresh = vocabulary._Parser(parser.parse)
-        for names in reports:
-            keys = frozenset((name,) for name in names)
-            parsed, alone = (parse(keys, ("name",), own) for parse in (fresh.parse_cached, parser.parse))
-            assert parsed.row_of.keys() == alone.row_of.keys()
-            for name, row in parsed.row_of.items():
-                assert parsed.values.row(row) == alone.values.row(alone.row_of[name])
-            assert parsed.kinds == alone.kinds
 
 
 def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
