@@ -192,9 +192,9 @@ def backward_step(function: Callable[_P, _R], *, chunk: Callable[_P, int] | None
 def profile_steps(start: int, stop: int, *, exit_after: bool = False) -> None:
     """Record the steps [start, stop): open the capture range before the first, close it after the last.
 
-    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime of the program if it has one; and
-    the range `CAPTURE_RANGE` is pushed, for programs without CUDA. `nsys profile --capture-range` waits for
-    either. Without a profiler nothing happens. A failed step ends the capture.
+    `cudaProfilerStart` and `cudaProfilerStop` are called in the CUDA runtime of the program if it has one;
+    and the range `CAPTURE_RANGE` is pushed, for programs without CUDA. `nsys profile --capture-range` waits
+    for either. Without a profiler nothing happens. A failed step ends the capture.
 
     Args:
         start: First step.

@@ -555,7 +555,10 @@ def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
 
 # "AllReduce" in ncclDevKernel_AllReduce_Sum_bf16_RING_LL, ncclKernel_AllReduce_RING_LL_Sum_half and
 # ncclAllReduceRingLLKernel_sum_f16; a name with several has them in this order.
-_NAMED_CALL = r"(?i:nccl|rccl|hccl)\w*?(AllReduce|AllGather|AllToAll|ReduceScatter|SendRecv|Broadcast|Reduce|Gather|Scatter)"
+_NAMED_CALL = (
+    r"(?i:nccl|rccl|hccl)\w*?"
+    r"(AllReduce|AllGather|AllToAll|ReduceScatter|SendRecv|Broadcast|Reduce|Gather|Scatter)"
+)
 _BOTH_WAYS = {"Recv+Send": "SendRecv"}  # NCCL's name of the kernel that sends and receives
 
 

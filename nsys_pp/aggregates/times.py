@@ -215,7 +215,9 @@ def unite(start: Int64s, end: Int64s) -> Union:
 
 
 def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Add up the lengths of intervals, in any order, within each window `[first, last)`; overlaps count twice.
+    """Add up the lengths of intervals, in any order.
+
+    Within each window `[first, last)`; overlaps count twice.
 
     >>> sum_within(np.array([0, 2]), np.array([4, 9]), np.array([0, 3]), np.array([3, 5]))
     array([4, 3])
@@ -902,7 +904,10 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
 
 
 def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
-    """List the jobs on the CPU that lie in no other one of their kind and thread, and the code of the kind of each."""
+    """List the jobs on the CPU that lie in no other one of their kind and thread.
+
+    Also the code of the kind of each.
+    """
     distinct, _ = number_keys(numbers(jobs["range_id"]))
     columns = ("kind", "thread_key", "process_key", "host_start_ns", "host_end_ns")
     kind, thread, process, start, end = (numbers(jobs[name])[distinct] for name in columns)

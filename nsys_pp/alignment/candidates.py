@@ -1,4 +1,7 @@
-"""Votes of pairs of operations that may be one for offsets of a domain from a timeline, and lines through those with most votes."""
+"""Votes of pairs of operations that may be one for offsets of a domain from a timeline.
+
+Also lines through those with most votes.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +279,9 @@ def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
 
 
 def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64s]:
-    """List the windows with most votes near the expected offset, where most clocks are, except those in `dense`.
+    """List the windows with most votes near the expected offset, where most clocks are.
+
+    Except those in `dense`.
 
     Where few operations are shared, unrelated ones that repeat have more votes elsewhere.
     """
@@ -408,7 +413,9 @@ def weigh_lines(
 def _list_first_lines(
     comparison: Comparison, center: Line, half_width_ns: float, is_voter: Bools
 ) -> list[tuple[Start, int]]:
-    """List the best lines through the votes of some events, each with the number of lines that it was chosen from.
+    """List the best lines through the votes of some events.
+
+    Each with the number of lines that it was chosen from.
 
     The number is relative to other kinds of lines: the best of many has some evidence by chance.
     """

@@ -181,7 +181,10 @@ class Timeline(Struct):
         self.operations = new if self.operations is None else self.operations.insert(new)
 
     def list_unmatched(self) -> list[int]:
-        """List the domains with many collectives that others could share by their keys, but share hardly one of."""
+        """List the domains with many collectives that others could share by their keys.
+
+        But share hardly one of.
+        """
         if len(self.lines) < _LEAST_DOMAINS:
             return []
         rows = np.flatnonzero(
@@ -330,7 +333,10 @@ class Prior(Struct, frozen=True, kw_only=True):
         return [float(np.abs(ours_ns - theirs[0].compose(line).offset_ns).min()) for line in lines]
 
     def list_torn(self, timeline: Timeline) -> dict[int, float]:
-        """Return the sessions that are too far from half of the others of their machine to have one UTC, each with this distance, ns."""
+        """Return the sessions that are too far from half of the others of their machine to have one UTC.
+
+        Each with this distance, ns.
+        """
         known = [domain for domain in timeline.lines if self.is_utc[domain]]
         offsets_ns = np.array([timeline.lines[domain].at(np.zeros(1))[0] for domain in known])
         machines = timeline.machine[known]
@@ -577,7 +583,9 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
 
 
 def _choose_unit(scored: list[_Scored]) -> _Scored:
-    """Choose, of the units of a machine that support the best hypothesis, the one with most operations of its own.
+    """Choose, of the units of a machine that support the best hypothesis.
+
+    The one with most operations of its own.
 
     The others may owe their score to it, and have better candidates of their own.
 

@@ -215,7 +215,9 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return keys_after
 
     def _reconsider(self, timeline: Timeline) -> Timeline:
-        """Choose again, by all other domains, the corrections of those whose collectives match nothing on the timeline.
+        """Choose again, by all other domains.
+
+        The corrections of those whose collectives match nothing on the timeline.
 
         Such a domain may have been added by some messages, before the members of its collectives.
         """
@@ -237,7 +239,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         return timeline
 
     def _is_misplaced(self, timeline: Timeline, domain: int) -> bool:
-        """Whether all other domains prefer another correction of a domain, one of its candidates when it was added."""
+        """Whether all other domains prefer another correction of a domain.
+
+        One of its candidates when it was added.
+        """
         rivals = timeline.rivals[domain]
         if not rivals:
             return False
@@ -347,7 +352,9 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             )
 
     def _inherit_from_doubted(self, timeline: Timeline, choice: Choice, inherited_ns: float) -> float:
-        """Return the least distance of rivals of doubted domains, if a choice by the others is another one or not certain; else 0.
+        """Return the least distance of rivals of doubted domains.
+
+        If a choice by the others is another one or not certain; else 0.
 
         Args:
             timeline: The timeline, without the unit.

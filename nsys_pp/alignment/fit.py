@@ -350,7 +350,10 @@ class Blocks:
         return entries
 
     def _list_pairs(self, rows: Int64s) -> tuple[Int32s, Int32s, Int64s]:
-        """List the pairs of members of operations on and below diagonal blocks, and the first pair of each column of blocks."""
+        """List the pairs of members of operations on and below diagonal blocks.
+
+        Also the first pair of each column of blocks.
+        """
         rows = rows[np.argsort(self._observed.operation[rows], kind="stable")]
         operation = self._observed.operation[rows]
         low, high = (np.searchsorted(operation, operation, side=side) for side in ("left", "right"))
@@ -439,7 +442,10 @@ class Equations(Struct, kw_only=True):
         return np.concatenate([np.full(clocks, self.weights.sum() * offset.sum() / clocks**2), held])
 
     def find_own(self) -> tuple[Floats, Floats, Floats]:
-        """Return the entries of each clock's offset, of its offset and its drift, and of its drift, without other clocks and the prior."""
+        """Return the entries of each clock's offset, of its offset and its drift, and of its drift.
+
+        Without other clocks and the prior.
+        """
         observed, clocks = self.observed, len(self.layout.machine)
         w, x = self.weights, observed.x
         pair, number = np.unique(observed.operation * clocks + observed.clock, return_inverse=True)
@@ -708,7 +714,9 @@ def fit_clocks(
 def _weigh(
     observed: Observations, correction: Floats, weights: Floats, total: Floats
 ) -> tuple[Floats, float]:
-    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale of these.
+    """Return the Cauchy weights of observations by their distance from the mean of their operation.
+
+    Also the scale of these.
 
     Args:
         observed: The observations.

@@ -364,7 +364,10 @@ class Comparison:
         return Start(line=line, evidence=evidence, sharpest=sharpest)
 
     def _list_tested(self, keys: Int64s) -> list[tuple[Int64s, Floats]]:
-        """List the collectives with a communicator that the timeline has as well, by key, and those of the timeline."""
+        """List the collectives with a communicator that the timeline has as well, by key.
+
+        Also those of the timeline.
+        """
         events = self.events
         is_tested = (events.has_communicator > 0) & ~events.is_message
         tested = []
@@ -374,7 +377,7 @@ class Comparison:
         return tested
 
     def _contradict(self, line: Line, paired: npt.NDArray[np.int32]) -> float:
-        """Return the evidence against a line by collectives of one communicator that were recorded at other times."""
+        """Return the evidence against a line by collectives of a communicator that are at other times."""
         is_paired = np.zeros(self._points.channel_count, dtype=np.bool_)
         is_paired[paired] = True
         against = 0.0

@@ -97,7 +97,9 @@ def bound_error(residual: Floats, pooled: float, spread: float, count: int, mess
 
 
 def bound_slew(ends: Floats, all_ends: Floats) -> float:
-    """Bound the distance of a clock from a straight line, by the longest times between shared operations, before and after them.
+    """Bound the distance of a clock from a straight line, by the longest times between shared operations.
+
+    Before and after them.
 
     Args:
         ends: Ends of the shared operations of a clock, one or more.

@@ -1,1 +1,4 @@
-"""Families of kernels, by their names: rules of libraries in TOML, shared by aggregates, training and tables."""
+"""Families of kernels, by their names.
+
+Rules of libraries in TOML, shared by aggregates, training and tables.
+"""

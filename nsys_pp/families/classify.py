@@ -18,8 +18,8 @@ def classify_kernels(names: pl.Series) -> pl.DataFrame:
     """Assign a family, a library and the use of tensor cores to names of kernels.
 
     Args:
-        names: Distinct names, demangled with template arguments and parameters where recorded. Short names often
-            lack what the rules need, and are "unknown" then.
+        names: Distinct names, demangled with template arguments and parameters where recorded. Short names
+            often lack what the rules need, and are "unknown" then.
 
     Returns:
         `KERNEL_FAMILIES`, one row per name in the same order. Empty in, empty out.
@@ -71,8 +71,8 @@ def classify_operations(operations: pl.DataFrame) -> pl.DataFrame:
         operations: `kind`, `name` and `is_communication`; each distinct name of a kernel is classified once.
 
     Returns:
-        The same rows with `family`, `library`, `tensor_cores` and `folded_name`. Kernels marked as communication have
-        this family, without a library where no rule agrees.
+        The same rows with `family`, `library`, `tensor_cores` and `folded_name`. Kernels marked as
+        communication have this family, without a library where no rule agrees.
     """
     is_kernel = operations["kind"] == "kernel"
     families = classify_kernels(operations["name"].filter(is_kernel).unique())

@@ -20,15 +20,19 @@ _FOLDS = (
     ),
     r"_[0-9]+x[0-9]+(?:x[0-9]+)*(_|$)",
     r"_(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{6,}(_|$)",  # hashes
-    r"_f[0-9]+_c[0-9]+_r[0-9]+_g[0-9]+(_|$)",  # numbers of fusions, concretisations, runtimes and groups of nvFuser
+    # numbers of fusions, concretisations, runtimes and groups of nvFuser
+    r"_f[0-9]+_c[0-9]+_r[0-9]+_g[0-9]+(_|$)",
     r"_[0-9]+(_|$)",
 )
 
 
 def extract_functions(names: pl.Series) -> pl.Series:
-    """Return the function of each name: namespaces and base name, without result, template arguments and parameters.
+    """Return the function of each name.
 
-    >>> extract_functions(pl.Series(["void at::native::reduce_kernel<(int)512, at::MeanOps<float>>(T3)"])).to_list()
+    Namespaces and base name, without result, template arguments and parameters.
+
+    >>> name = "void at::native::reduce_kernel<(int)512, at::MeanOps<float>>(T3)"
+    >>> extract_functions(pl.Series([name])).to_list()
     ['at::native::reduce_kernel']
     """
     text = names.cast(pl.String).str.replace_all(_UNNAMED, "").str.replace_all(_COMPARISON, " ")

@@ -44,7 +44,8 @@ class InnerName(Struct, frozen=True, kw_only=True):
 
     Attributes:
         function: Regular expression, searched in the function.
-        pattern: Regular expression of the inner name, searched in the whole name; the first group that matches.
+        pattern: Regular expression of the inner name, searched in the whole name; the first group that
+            matches.
         is_suffix: The inner name follows the function instead of replacing it.
     """
 

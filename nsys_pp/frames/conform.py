@@ -33,7 +33,8 @@ class ShortRepr:
 def describe_value(value: Any) -> str:
     """Return a value in a few characters: the size of a frame or a list, the keys of a mapping.
 
-    >>> describe_value(pl.DataFrame({"a": [1, 2]})), describe_value(["x"] * 100), describe_value({"a": 1, "b": 2})
+    >>> frame, words = pl.DataFrame({"a": [1, 2]}), ["x"] * 100
+    >>> describe_value(frame), describe_value(words), describe_value({"a": 1, "b": 2})
     ('<2 rows>', '<100 items>', '{a, b}')
     """
     if isinstance(value, pl.DataFrame):

@@ -88,7 +88,8 @@ def list_process_keys(parts: pl.DataFrame) -> pl.Series:
     Returns:
         Column `process_key`, null without a pid.
 
-    >>> list_process_keys(pl.DataFrame({"host": [255, None], "vm": [1, None], "pid": [137893, 137893]})).to_list()
+    >>> frame = pl.DataFrame({"host": [255, None], "vm": [1, None], "pid": [137893, 137893]})
+    >>> list_process_keys(frame).to_list()
     [-71773805600571392, 283788437356544]
     """
     host, vm, pid = (

@@ -201,9 +201,12 @@ class SampledMetric(Struct, frozen=True, kw_only=True):
 
 
 def parse_unit(metric: str) -> str:
-    """Return the unit in brackets at the end of the name of a metric; a share of the peak throughput is in percent.
+    """Return the unit in brackets at the end of the name of a metric.
 
-    >>> parse_unit("SMs Active [Throughput %]"), parse_unit("GPC Clock Frequency [MHz]"), parse_unit("SM Active")
+    A share of the peak throughput is in percent.
+
+    >>> names = "SMs Active [Throughput %]", "GPC Clock Frequency [MHz]", "SM Active"
+    >>> tuple(map(parse_unit, names))
     ('%', 'MHz', '')
     """
     match = _UNIT.search(metric)
@@ -221,9 +224,12 @@ def drop_unit(metric: str) -> str:
 
 
 def is_of_overview(metric: str) -> bool:
-    """Return whether a metric is in the overview of utilisation: shares of active SMs, of tensor cores and of memory bandwidth.
+    """Return whether a metric is in the overview of utilisation.
 
-    >>> is_of_overview("Tensor Active / FP16 Active [Throughput %]"), is_of_overview("SM Issue [Throughput %]")
+    Shares of active SMs, of tensor cores and of memory bandwidth.
+
+    >>> names = "Tensor Active / FP16 Active [Throughput %]", "SM Issue [Throughput %]"
+    >>> tuple(map(is_of_overview, names))
     (True, False)
     """
     return parse_unit(metric) in ("%", "") and any(pattern.match(metric) for pattern in _OVERVIEW)

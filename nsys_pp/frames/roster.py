@@ -110,7 +110,10 @@ def capture_window(session: Session) -> tuple[int, int] | None:
 
 
 def share_origin(session: Session, other: Session) -> bool:
-    """Return whether nsys recorded the starts of two reports of one machine on one clock, with one reading of UTC."""
+    """Return whether nsys recorded the starts of two reports of one machine on one clock.
+
+    With one reading of UTC.
+    """
     if session.origin_ns is None or other.origin_ns is None:
         return False
     return abs(session.origin_ns - other.origin_ns) <= _ROUNDING_NS

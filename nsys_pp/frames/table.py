@@ -241,7 +241,8 @@ def split_unit(name: str) -> tuple[str, str]:
 def _write_heading(stem: str) -> str:
     """Format the stem of a column's name as a heading.
 
-    >>> [_write_heading(stem) for stem in ("host_total", "op_count", "count", "late_count", "micro_batch_count")]
+    >>> stems = "host_total", "op_count", "count", "late_count", "micro_batch_count"
+    >>> [_write_heading(stem) for stem in stems]
     ['CPU total', 'Operations', 'Count', 'Late', 'Micro-batches']
     """
     *words, last = stem.split("_")

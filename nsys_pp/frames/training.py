@@ -610,7 +610,10 @@ REPORT_JOBS = extend_schema(
 
 
 DOUBTFUL = pl.Enum(["clocks"])
-"""Reasons why a pair of a send and a receive may be wrong: it is right only if clocks are wrong by more than their bounds."""
+"""Reasons why a pair of a send and a receive may be wrong.
+
+It is right only if clocks are wrong by more than their bounds.
+"""
 DOUBTFUL_TEXTS = {
     "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
 }

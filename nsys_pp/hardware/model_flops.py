@@ -2,12 +2,14 @@
 
     FLOPs per token = 6 * N + 12 * layers * hidden * sequence
 
-N is the number of weights in products: 2 * N FLOPs forward and 4 * N backward. The second term is the attention: the products of
-queries with keys and of weights with values, over the whole sequence, as in PaLM (Chowdhery et al. 2022, arXiv 2204.02311,
-appendix B), whose definition of model FLOPs utilisation this is: recomputed activations and the causal mask do not count. With 4 * hidden in the feed-forward
-layer it equals equation 3 of Narayanan et al. 2021 (arXiv 2104.04473) without the recomputation of activations.
+N is the number of weights in products: 2 * N FLOPs forward and 4 * N backward. The second term is the
+attention: the products of queries with keys and of weights with values, over the whole sequence, as in PaLM
+(Chowdhery et al. 2022, arXiv 2204.02311, appendix B), whose definition of model FLOPs utilisation this is:
+recomputed activations and the causal mask do not count. With 4 * hidden in the feed-forward layer it equals
+equation 3 of Narayanan et al. 2021 (arXiv 2104.04473) without the recomputation of activations.
 
-    N = layers * (2 * hidden^2 + 2 * hidden^2 * kv_heads / heads + (2 or, gated, 3) * hidden * feed_forward) + hidden * vocabulary
+    N = layers * (2 * hidden^2 + 2 * hidden^2 * kv_heads / heads + (2 or, gated, 3) * hidden * feed_forward) +
+    hidden * vocabulary
 """
 
 from __future__ import annotations

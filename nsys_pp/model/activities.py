@@ -107,7 +107,10 @@ def _build_records(event_calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _find_callers(rows: pl.DataFrame, api_calls: pl.DataFrame, event_calls: pl.DataFrame) -> pl.DataFrame:
-    """Add the thread and the name of the CUDA call to synchronizations, which have neither, and the record of their event."""
+    """Add the thread and the name of the CUDA call to synchronizations, which have neither.
+
+    Also the record of their event.
+    """
     is_sync = pl.col("source") == SYNCHRONIZATION
     none = pl.lit(None, pl.Int64)
     if not rows.select(is_sync.any()).item():

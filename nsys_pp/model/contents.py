@@ -690,7 +690,10 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
 
 
 def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
-    """Describe the time in which nsys held threads between their first and last launch, where it is a large share."""
+    """Describe the time in which nsys held threads between their first and last launch.
+
+    Where it is a large share.
+    """
     if report.overheads.is_empty() or launches.is_empty():
         return []
     spans = (
@@ -725,7 +728,10 @@ def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
 
 
 def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
-    """Describe the GPUs whose operations start before the calls that launched them, by more than clocks differ."""
+    """Describe the GPUs whose operations start before the calls that launched them.
+
+    By more than clocks differ.
+    """
     ops, calls = report.gpu_ops, report.api_calls
     call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
     known = np.flatnonzero(call >= 0)

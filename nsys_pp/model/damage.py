@@ -120,7 +120,10 @@ def drop_unusable(raw: RawReport) -> None:
 
 
 def _drop_notes(raw: RawReport) -> None:
-    """Drop NVTX events that are neither ranges nor marks and name neither domains nor categories, and those without a start."""
+    """Drop NVTX events that are neither ranges nor marks and name neither domains nor categories.
+
+    Also those without a start.
+    """
     kinds = raw["nvtx"]["kind"]
     if kinds.is_empty():
         return
@@ -135,7 +138,10 @@ def _drop_notes(raw: RawReport) -> None:
 
 
 def _drop_untimed(raw: RawReport, table: str) -> None:
-    """Drop operations with start and end 0, which CUPTI writes for operations that it did not time, or null."""
+    """Drop operations with start and end 0, which CUPTI writes for operations that it did not time.
+
+    Also null.
+    """
     start, end = raw[table]["start"], raw[table]["end"]
     if start.is_empty():
         return

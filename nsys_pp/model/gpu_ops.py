@@ -142,7 +142,10 @@ def build_op_details(raw: RawReport) -> OpDetails:
 
 
 def _number_distinct(ops: pl.DataFrame, columns: Sequence[str]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
-    """Find the first operation of each distinct set of details, and the number of the set of each operation."""
+    """Find the first operation of each distinct set of details.
+
+    Also the number of the set of each operation.
+    """
     recorded = [ops[column] for column in columns if ops[column].null_count() < ops.height]
     if not recorded:
         return np.arange(min(ops.height, 1)), np.zeros(ops.height, dtype=np.uint32)

@@ -50,7 +50,9 @@ def read_report(
 
 
 def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
-    """Read as little as it takes to refuse a path that is not a report; reports are exported first, if needed.
+    """Read as little as it takes to refuse a path that is not a report.
+
+    Reports are exported first, if needed.
 
     Args:
         path: As for `read_report`, and no part.

@@ -66,7 +66,8 @@ def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:
 def _declare_bytes_in_stream(data: bytes) -> tuple[bytes, list[str]]:
     """Change text columns to bytes in the schema, the first message of a stream, which is a FlatBuffer.
 
-    A table of the FlatBuffer refers to its vtable, which has the offsets of its fields; all offsets are relative.
+    A table of the FlatBuffer refers to its vtable, which has the offsets of its fields; all offsets are
+    relative.
     """
     if data[:4] != b"\xff\xff\xff\xff":
         raise ValueError("not a stream of messages")
@@ -112,7 +113,10 @@ def is_table_directory(path: Path) -> bool:
 
 
 def has_session(path: Path) -> bool:
-    """Return whether an exported folder has the session, as whole exports do; recipes of nsys leave parts of exports."""
+    """Return whether an exported folder has the session, as whole exports do.
+
+    Recipes of nsys leave parts of exports.
+    """
     return any((path / f"{name}{suffix}").is_file() for name in _SESSION_TABLES for suffix in _SUFFIXES)
 
 

@@ -46,12 +46,18 @@ def make_cache() -> Path:
 
 
 def protect_export(export: Path, report: Path) -> None:
-    """Restrict an export to the permissions of its report: both contain the environment of the profiled program."""
+    """Restrict an export to the permissions of its report.
+
+    Both contain the environment of the profiled program.
+    """
     os.chmod(export, (export.stat().st_mode & report.stat().st_mode & 0o666) | 0o600)
 
 
 def _clean_cache(folder: Path) -> None:
-    """Remove the exports that were used longest ago, until the others have at most `_MOST_BYTES`; none of the last day."""
+    """Remove the exports that were used longest ago, until the others have at most `_MOST_BYTES`.
+
+    None of the last day.
+    """
     used = []
     for export in list_exports(folder):
         with suppress(OSError):
@@ -81,7 +87,10 @@ def list_exports(folder: Path) -> list[Path]:
 
 
 def find_newest_export(folder: Path, state: str) -> Path | None:
-    """Find the newest export of a state of a report, of all versions of nsys; `state` begins the names of its exports."""
+    """Find the newest export of a state of a report, of all versions of nsys.
+
+    `state` begins the names of its exports.
+    """
     newest = None
     for export in list_exports(folder):
         if export.name.startswith((f"{state}-", f"{state}.")):
@@ -107,9 +116,9 @@ def is_unexported(path: Path) -> bool:
 def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
     """Export a report into the cache, unless the cache has an export of its current state by the same nsys.
 
-    Another version of nsys exports again: its tables may differ. Without nsys, the newest export of the current state is
-    used. Processes that export the same report at the same time each write their own file. The file of the first one to
-    finish is kept and never replaced.
+    Another version of nsys exports again: its tables may differ. Without nsys, the newest export of the
+    current state is used. Processes that export the same report at the same time each write their own file.
+    The file of the first one to finish is kept and never replaced.
 
     Raises:
         ReportError: The report does not exist, nsys cannot export it, or the cache cannot be written.
@@ -186,7 +195,10 @@ def find_nsys(nsys: str | Path | None, report: Path) -> str:
 
 
 def _identify_program(program: str) -> str:
-    """Return the identity of an installed program, without running it: another version has another path, size or time."""
+    """Return the identity of an installed program, without running it.
+
+    Another version has another path, size or time.
+    """
     path = Path(program).resolve()
     status = path.stat()
     text = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
@@ -223,7 +235,8 @@ def _run_export(program: str, report: Path, output: Path) -> Path:
     if done.returncode == 0 and output.is_file():
         return output
     raise ReportError(
-        f"`{report}` cannot be exported: nsys reports: {_first_useful_line(done.stderr, done.stdout, done.returncode)}",
+        f"`{report}` cannot be exported: nsys reports: "
+        f"{_first_useful_line(done.stderr, done.stdout, done.returncode)}",
         "a report of a newer nsys than yours needs that nsys: specify it with `--nsys`",
     )
 

@@ -33,20 +33,21 @@ def find_reports(
     A folder is searched with all folders below it; an export by `nsys export --type parquetdir` or
     `arrowdir` is one report. Patterns that the shell did not expand are expanded here, and so are the
     patterns of `nsys profile -o` (`%h`, `%p`, `%n`, `%q{VARIABLE}`, with or without a suffix), each of which
-    matches any text. Of a `.nsys-rep` and its exports in the same folder only one is listed: an export that is
-    not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
-    folders are listed only `with_parts`, then instead of the report in the same folder, unless they are older.
-    A link to a report of its folder, or to another report of the same input, is this report, listed once by its own name.
-    A link to no file is listed: to read it is the error. Suffixes are read in any case.
+    matches any text. Of a `.nsys-rep` and its exports in the same folder only one is listed: an export that
+    is not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
+    folders are listed only `with_parts`, then instead of the report in the same folder, unless they are
+    older. A link to a report of its folder, or to another report of the same input, is this report, listed
+    once by its own name. A link to no file is listed: to read it is the error. Suffixes are read in any case.
 
     Args:
         inputs: Files, folders, patterns.
         with_parts: Also list parts.
-        absent: Receives the error of each input that matches no file (yet), by the input, and of each folder inside an input that may
-            not be read, by its path, instead of raising it.
+        absent: Receives the error of each input that matches no file (yet), by the input, and of each folder
+            inside an input that may not be read, by its path, instead of raising it.
 
     Raises:
-        ReportError: An input does not exist, a folder or pattern has no report, a folder may not be read, or a report is named twice.
+        ReportError: An input does not exist, a folder or pattern has no report, a folder may not be read, or
+            a report is named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
     reports: list[Path] = []
@@ -157,7 +158,8 @@ def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) ->
         if any(map(is_part, folder.rglob("*.*"))):
             raise ReportError(
                 f"`{folder}` holds no report, only parts",
-                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no events of the reports are needed",
+                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no "
+                "events of the reports are needed",
             )
         raise ReportError(
             f"`{folder}` holds no report",
@@ -167,7 +169,10 @@ def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) ->
 
 
 def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
-    """List the reports below a folder; a folder that cannot be read is an error, or is noted in `unreadable`."""
+    """List the reports below a folder.
+
+    A folder that cannot be read is an error, or is noted in `unreadable`.
+    """
     try:
         return _walk(folder, suffixes, unreadable)
     except OSError as error:
@@ -238,12 +243,18 @@ def _choose_report(same: list[Path]) -> list[Path]:
 
 
 def _are_linked(first: Path, second: Path) -> bool:
-    """Return whether one of two names of a report is a link to the other in its folder, as `latest` often is."""
+    """Return whether one of two names of a report is a link to the other in its folder.
+
+    As `latest` often is.
+    """
     return (first.is_symlink() or second.is_symlink()) and _resolve(first.parent) == _resolve(second.parent)
 
 
 def _changed_ns(path: Path) -> int:
-    """Return the time of the last change; before all others where there is no file, as at the end of a broken link."""
+    """Return the time of the last change.
+
+    Before all others where there is no file, as at the end of a broken link.
+    """
     try:
         return path.stat().st_mtime_ns
     except OSError:

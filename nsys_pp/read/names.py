@@ -97,7 +97,8 @@ METRIC_TABLES = _list_metrics("gpu", "GPU_METRICS", "TARGET_INFO_GPU_METRICS", _
 TABLES_OF_SAMPLES = (
     *METRIC_TABLES,
     *_list_metrics("soc", "SOC_METRICS", "TARGET_INFO_SOC_METRICS", ("show_metrics",)),
-    # GPU metrics of versions before 2023.4, and other events of the system: values as JSON, since 2025 also in a table
+    # GPU metrics of versions before 2023.4, and other events of the system: values as JSON, since 2025 also
+    # in a table
     Table(
         "generic_events",
         ("GENERIC_EVENTS",),
@@ -151,7 +152,8 @@ TABLES_OF_SAMPLES = (
         {"card": _c("nicId"), "device": _c("globalId", "GUID"), "name": _c("name")},
         groups=_NETWORK,
     ),
-    # counters of cores (2019 to 2026), of the memory system around them, and by `perf`: their tables were renamed in 2025
+    # counters of cores (2019 to 2026), of the memory system around them, and by `perf`: their tables were
+    # renamed in 2025
     Table(
         "processor_counts",
         ("PMU_EVENTS",),
@@ -477,8 +479,8 @@ _STARTS, _ENDS = ("start", "timestamp", "startedAt"), ("end", "endedAt")
 def describe_unknown(name: str, columns: Sequence[str]) -> Table | None:
     """Describe a table that has no entry by its columns; None if it has no times.
 
-    Nearly all tables of events have the same names for times, threads, processes and names. A row without an end is an
-    instant; one without a thread is of its process, and without a process of the system.
+    Nearly all tables of events have the same names for times, threads, processes and names. A row without an
+    end is an instant; one without a thread is of its process, and without a process of the system.
     """
     if not any(start in columns for start in _STARTS) or is_enumeration(name):
         return None
@@ -877,7 +879,8 @@ TABLES = (
     Table("launcher", ("TARGET_INFO_SYSTEM_ENV",), _NAME_VALUE, rows_named=ENVIRONMENT_ROWS),
 )
 
-# Tables that are only counted, to list the recorded kinds of data. In 2024 the table of graph nodes lost its name to one of graphs.
+# Tables that are only counted, to list the recorded kinds of data. In 2024 the table of graph nodes lost its
+# name to one of graphs.
 COUNTED = (
     Table("graph_nodes", ("CUDA_GRAPH_NODE_EVENTS",), {}),
     Table("graph_nodes", ("CUDA_GRAPH_EVENTS",), {}, must_have=("graphNodeId",)),

@@ -1,4 +1,7 @@
-"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.write.parts`: what is damaged is refused."""
+"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.write.parts`.
+
+What is damaged is refused.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,10 @@ _SIGNATURE = b"PK\x03\x04"
 
 
 def is_part(path: Path) -> bool:
-    """Return whether a file has the suffix of parts, in any case, as copies by way of other systems may have."""
+    """Return whether a file has the suffix of parts, in any case.
+
+    As copies by way of other systems may have.
+    """
     return path.suffix.lower() == SUFFIX
 
 

@@ -65,7 +65,9 @@ def plan_sources(catalog: Catalog, need: frozenset[Group], *, has_row_id: bool) 
 
 
 def list_tables(catalog: Catalog, row_counts: Mapping[str, int]) -> tuple[ExportedTable, ...]:
-    """List all tables of an export by name, with the raw frames and groups of each; enumerations are left out.
+    """List all tables of an export by name, with the raw frames and groups of each.
+
+    Enumerations are left out.
 
     Args:
         catalog: The tables of the export.
@@ -116,8 +118,9 @@ def name_recorded(catalog: Catalog) -> dict[str, str]:
 def tally_rows(sources: Iterable[Source], frames: Mapping[str, pl.DataFrame]) -> RowTally:
     """Count the rows that were read.
 
-    Tables of names and values are not counted: only rows of an allow-list are ever read. Neither is a second read of
-    the same rows (payloads of NVTX events). Tables that share a raw frame are counted by their exported names.
+    Tables of names and values are not counted: only rows of an allow-list are ever read. Neither is a second
+    read of the same rows (payloads of NVTX events). Tables that share a raw frame are counted by their
+    exported names.
     """
     tally = RowTally()
     by_table: dict[str, dict[str, int]] = {}
@@ -287,7 +290,8 @@ def check_row_counts(path: Path, sources: Sequence[Source], counts: Mapping[str,
     Args:
         path: A SQLite file, or a folder of tables.
         sources: Tables to read.
-        counts: Number of rows by table, or the last row id; one that the file has no room for is damaged, and no count.
+        counts: Number of rows by table, or the last row id; one that the file has no room for is damaged, and
+            no count.
 
     Raises:
         ReportError: A table has more rows than can be processed.

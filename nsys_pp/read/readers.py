@@ -1,7 +1,7 @@
 """Registry of the kinds of input that are read as reports.
 
-To add a kind, write its function in a module of this package and add one entry to `READERS`. The function fills raw
-frames under our own names; `nsys_pp.frames.ids` builds the keys of processes and threads.
+To add a kind, write its function in a module of this package and add one entry to `READERS`. The function
+fills raw frames under our own names; `nsys_pp.frames.ids` builds the keys of processes and threads.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ READERS: tuple[Reader, ...] = (
         has_end=True,
     ),
 )
-"""All kinds of input; the first one that accepts a path reads it, and files of unknown suffixes are SQLite."""
+"""All kinds of input.
+
+The first one that accepts a path reads it, and files of unknown suffixes are SQLite.
+"""
 
 REPORT_SUFFIXES = tuple(dict.fromkeys(suffix for reader in reversed(READERS) for suffix in reader.suffixes))
 """Suffixes of reports that are files."""
@@ -114,8 +117,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 def find_lack(path: Path) -> ReportError | None:
     """Return the error of an incomplete report, as far as its files show it.
 
-    A part has its list of contents at its end; a database has its size in its header, and a journal while it is
-    written. Reports without such an end (`has_end`) are complete when their stamp stops changing.
+    A part has its list of contents at its end; a database has its size in its header, and a journal while it
+    is written. Reports without such an end (`has_end`) are complete when their stamp stops changing.
 
     Returns:
         The error that reading would raise; None if it is complete or its files do not show it.
@@ -138,7 +141,10 @@ def has_end(path: Path) -> bool:
 
 
 def read_stamp(path: Path) -> Stamp:
-    """Return the values that change while a report is written: names, sizes and times; empty if it does not exist."""
+    """Return the values that change while a report is written: names, sizes and times.
+
+    Empty if it does not exist.
+    """
     try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         states = [(file.name, file.stat()) for file in files]

@@ -1,11 +1,12 @@
 """Connections to a SQLite file whose queries give columns, and the threads that use them.
 
-`sqlite.c` steps a statement and fills arrays, with the SQLite that Python itself has loaded: its functions are found through
-the module `_sqlite3`. Where they cannot be found, as in an interpreter that hides them, Python's own module gives the rows, in
-some three times the time. The columns are the same, and so are SQLite's words for what is wrong with a file.
+`sqlite.c` steps a statement and fills arrays, with the SQLite that Python itself has loaded: its functions
+are found through the module `_sqlite3`. Where they cannot be found, as in an interpreter that hides them,
+Python's own module gives the rows, in some three times the time. The columns are the same, and so are
+SQLite's words for what is wrong with a file.
 
-A query ends after so many steps as no file of its size can need: a tree that has a page many times would keep SQLite busy for
-ever.
+A query ends after so many steps as no file of its size can need: a tree that has a page many times would keep
+SQLite busy for ever.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Connection(Protocol):
 
         Args:
             sql: A statement.
-            kinds: Of each column: "i" for integers, "r" for reals, "t" for texts, each with NULL. The statement converts
-                values to the last two.
+            kinds: Of each column: "i" for integers, "r" for reals, "t" for texts, each with NULL. The
+                statement converts values to the last two.
             most_rows: Number of rows that is expected at most.
 
         Raises:

@@ -1,7 +1,7 @@
 """Reader of SQLite exports: the needed columns of the needed tables become raw frames.
 
-SQLite judges what is damaged: it refuses to read, or `quick_check` complains of a small file, or of a table whose rows are
-fewer than their numbers, or in another order.
+SQLite judges what is damaged: it refuses to read, or `quick_check` complains of a small file, or of a table
+whose rows are fewer than their numbers, or in another order.
 """
 
 from __future__ import annotations
@@ -214,7 +214,10 @@ def _read_source(path: Path, export: _Export, connection: Connection, source: So
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:
-    """List the kind and the expression of each column; if `is_exact`, integers are converted from any storage class."""
+    """List the kind and the expression of each column.
+
+    If `is_exact`, integers are converted from any storage class.
+    """
     table, schema = source.table, SCHEMAS[source.table.frame]
     found = {_ORDER: ("i", ROW_ID)} if has_row_id and ROW_ID not in source.columns.values() else {}
     for ours, theirs in source.columns.items():
@@ -279,9 +282,12 @@ def _refuse_text(path: Path, source: Source, frame: pl.DataFrame) -> None:
 
 
 def _count_missing(path: Path, tally: RowTally, export: _Export) -> set[str]:
-    """Count the missing rows of each table of events: SQLite numbers rows from 1, and the numbers have no gaps.
+    """Count the missing rows of each table of events.
 
-    Numbers of more rows than the file has room for are damaged themselves, and no count. Returns the tables that lack rows.
+    SQLite numbers rows from 1, and the numbers have no gaps.
+
+    Numbers of more rows than the file has room for are damaged themselves, and no count. Returns the tables
+    that lack rows.
     """
     most, lacking = path.stat().st_size // _LEAST_ROW_BYTES, set()
     for source in export.sources:

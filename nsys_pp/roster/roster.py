@@ -320,7 +320,8 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
     beyond = roster.filter(pl.col("rank") >= count_ranks(layout)).sort("rank")
     for report, rank in beyond.select("report", "rank").head(1).rows():
         raise NsysPPError(
-            f"the layout has {count_ranks(layout):,} ranks, but rank {rank} is in `{identities[report].path}`",
+            f"the layout has {count_ranks(layout):,} ranks, but rank {rank} is in"
+            f" `{identities[report].path}`",
             "the product of all parts of `--layout` is the number of ranks",
         )
     located = locate_ranks(roster["rank"], layout)

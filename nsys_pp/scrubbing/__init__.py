@@ -1,1 +1,4 @@
-"""Copies that are safe to share: a report or a part without the texts that no analysis shows, and with pseudonyms."""
+"""Copies that are safe to share.
+
+A report or a part without the texts that no analysis shows, and with pseudonyms.
+"""

@@ -72,7 +72,10 @@ class Pseudonyms(Struct, kw_only=True):
         return self.replace_words(text)
 
     def replace_words(self, text: str, *, with_short: bool = False) -> str:
-        """Replace names of machines and users inside a text, and uuids; short names only where no other word is expected."""
+        """Replace names of machines and users inside a text, and uuids.
+
+        Short names only where no other word is expected.
+        """
         text = self._replace_uuids(text)
         pattern = self._any_pattern if with_short else self._pattern
         return text if pattern is None else pattern.sub(lambda match: self.words[match[0].lower()], text)

@@ -1,4 +1,6 @@
-"""A SQLite export written from raw frames: it has the tables and columns that nsys-pp reads, and nothing else.
+"""A SQLite export written from raw frames.
+
+It has the tables and columns that nsys-pp reads, and nothing else.
 
 The file is new: it has no free pages, no definition of the original, and no text that is not in the frames.
 """
@@ -202,7 +204,10 @@ def _translate(column: Column, number: int) -> object:
 
 
 def list_tables(path: Path) -> list[str]:
-    """List the tables of an exported folder, or the real ones of a SQLite file, without views and virtual tables."""
+    """List the tables of an exported folder, or the real ones of a SQLite file.
+
+    Without views and virtual tables.
+    """
     if is_table_directory(path):
         return sorted(list_table_files(path))
     with closing(sqlite3.connect(check_database(path), uri=True)) as connection:

@@ -1,4 +1,7 @@
-"""Texts of a report and of its copy: which are shown, who is named, and which of them the bytes of the copy still hold."""
+"""Texts of a report and of its copy.
+
+Which are shown, who is named, and which of them the bytes of the copy still hold.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,9 @@ _REFERENCES = {
 
 
 def remove_unused(raw: RawReport) -> RawReport:
-    """Remove the texts that no analysis shows: of strings, processes, threads, domains, categories and diagnostics.
+    """Remove the texts that no analysis shows.
+
+    Of strings, processes, threads, domains, categories and diagnostics.
 
     Args:
         raw: All groups of a report.
@@ -214,7 +219,9 @@ def read_folder_facts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def copy_folder_tables(path: Path, copy: Path, names: Collection[str]) -> None:
-    """Copy some tables as they are into a SQLite file, which has none of them; names without a table are ignored.
+    """Copy some tables as they are into a SQLite file, which has none of them.
+
+    Names without a table are ignored.
 
     Raises:
         ReportError: A table cannot be read.

@@ -162,7 +162,7 @@ def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame
 
 
 def has_all_jobs() -> pl.Expr:
-    """Return whether a row of a micro-batch (`micro_batch` of 0 or more, `job_count`) counts as many jobs as any.
+    """Return whether a row of a micro-batch counts as many jobs (`job_count`) as any; `micro_batch` is 0 or more.
 
     In a step that the capture cuts, the forward of a micro-batch may lie before it, and its backward is recorded.
     """

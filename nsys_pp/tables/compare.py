@@ -541,7 +541,9 @@ def _build_limit(
 
 
 def _errors_for(comparison_count: int, degrees: float) -> float:
-    """Return the limit of `errors_for`, also for less than three degrees of freedom, where its series is too small.
+    """Return the limit of `errors_for`, also for less than three degrees of freedom.
+
+    Where its series is too small.
 
     Student's t has closed quantiles for one and two degrees; between these, logarithms are interpolated.
 
@@ -822,7 +824,10 @@ def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -
 
 
 def _summarise_compare(samples: pl.DataFrame) -> pl.DataFrame:
-    """Summarise a `SAMPLE` frame by its keys, with `least`, and the deviation of all samples but the largest."""
+    """Summarise a `SAMPLE` frame by its keys, with `least`.
+
+    Also the deviation of all samples but the largest.
+    """
     others = leave_out_largest(samples, by=KEYS, value="value")
     of_others = summarise_samples(others, by=KEYS, value="value").select(
         *KEYS, deviation_of_others="deviation"

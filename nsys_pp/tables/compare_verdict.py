@@ -66,7 +66,10 @@ class Comparison:
 
     @property
     def may_be_other_batches(self) -> bool:
-        """Whether steps are batches of inference that may hold other numbers of requests, or be of other kinds."""
+        """Whether steps are batches of inference that may hold other numbers of requests.
+
+        Also be of other kinds.
+        """
         if not any(run.batches for run in self.facts):
             return False
         requests = [run.decode_requests for run in self.facts if run.decode_requests is not None]
@@ -489,7 +492,10 @@ def describe_noise(row: Mapping[str, Any]) -> str:
 
 
 def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) -> str:
-    """Describe the noise of the length of steps as its table does, and the larger limit of the verdict, if there is one."""
+    """Describe the noise of the length of steps as its table does, and the larger limit of the verdict.
+
+    If there is one.
+    """
     limit = describe_noise(row)
     if not limit or noise_of_table is None:
         return limit
@@ -933,7 +939,9 @@ def _describe_steps(comparison: Comparison) -> Finding:
 
 
 def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Finding]:
-    """Describe a step of one run that is longer than any of the other beyond noise, as medians do not show it.
+    """Describe a step of one run that is longer than any of the other beyond noise.
+
+    As medians do not show it.
 
     A change of all steps explains as much of it. Steps of other numbers of micro-batches are not compared.
     """

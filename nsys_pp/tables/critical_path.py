@@ -118,7 +118,10 @@ def find_critical_path(training: Training) -> pl.DataFrame:
 
 
 def _spans(training: Training) -> pl.DataFrame:
-    """Return each step with the lane that computes last, its start and end on all lanes, and the end of compute."""
+    """Return each step with the lane that computes last, its start and end on all lanes.
+
+    Also the end of compute.
+    """
     comparable = list_comparable_steps(training.steps, training.lanes)
     spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     last = (
@@ -251,7 +254,7 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
 
 
 def _split(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-    """Split each [first, last) at the edges in it, in ascending order; return the row, start and end of each segment."""
+    """Split each [first, last) at the edges in it, in ascending order; return row, start and end of each."""
     stays, starts = [np.arange(len(first))], [first]
     for ascending in edges:
         low = np.searchsorted(ascending, first, side="right")

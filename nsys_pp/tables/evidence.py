@@ -194,10 +194,10 @@ def spread_of(residuals: pl.Series) -> float:
 
 
 def errors_for(comparison_count: int, degrees: float) -> float:
-    """Return the limit in standard errors that a number of comparisons of normal values exceeds with `FALSE_RATE`.
+    """Return the limit in standard errors that some comparisons of normal values exceed with `FALSE_RATE`.
 
-    The fewer the degrees of freedom of the estimated error, the larger the limit: the quantile of Student's t, by its series
-    (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
+    The fewer the degrees of freedom of the estimated error, the larger the limit: the quantile of Student's t,
+    by its series (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
 
     >>> [round(errors_for(1, degrees), 2) for degrees in (1e9, 20, 4)]
     [2.88, 3.25, 5.81]
@@ -466,7 +466,10 @@ def _relate(values: pl.DataFrame, member: str, group: list[str]) -> tuple[pl.Dat
 
 
 class _Spreads(Struct, frozen=True, kw_only=True):
-    """Standard deviations of samples around their step, and of steps around their level, with limits in errors."""
+    """Standard deviations of samples around their step, and of steps around their level.
+
+    With limits in errors.
+    """
 
     sample: float
     sample_errors: float
@@ -475,10 +478,12 @@ class _Spreads(Struct, frozen=True, kw_only=True):
 
 
 def _pool(samples: pl.DataFrame, steps: pl.DataFrame, member: str, comparisons: int) -> _Spreads:
-    """Estimate the spread of micro-batches around their step, and of steps around their level, over all members.
+    """Estimate the spread of micro-batches around their step, and of steps around their level.
 
-    The level of a step is the median of its neighbours on its side of a change, so a member that becomes slow adds no
-    spread: differences of consecutive steps are used, whose spread is larger by the square root of 2.
+    Over all members.
+
+    The level of a step is the median of its neighbours on its side of a change, so a member that becomes slow
+    adds no spread: differences of consecutive steps are used, whose spread is larger by the square root of 2.
     """
     per_step = samples.group_by(member, "step").len()["len"]
     count = max(1.0, to_float(per_step.median()))

@@ -101,7 +101,10 @@ def describe_stack(
 def describe_others(
     evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
 ) -> str:
-    """Describe the activities of other threads meanwhile, if the launching thread waited in a call or for data; arguments as above."""
+    """Describe the activities of other threads meanwhile.
+
+    If the launching thread waited in a call or for data; arguments as above.
+    """
     rows, whole = _select(evidence, lanes, causes, steps)
     if not whole:
         return ""
@@ -368,7 +371,7 @@ def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
 
 
 def has_flush_beside(evidence: Evidence, lane: int, step: int, time_ns: float) -> bool:
-    """Return whether flushes on other threads ran during half of a time of late launches of a rank in a step."""
+    """Return whether flushes on other threads ran during half of the late launches of a rank in a step."""
     rows = evidence.training.overheads.filter(lane=lane, step=step)
     return to_float(rows["beside_ns"].sum()) >= _LEAST_BESIDE * time_ns
 
@@ -595,7 +598,10 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 
 def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> Activity | None:
-    """Name the call, or else the range, in which the launching thread was during most of an interval without kernels."""
+    """Name the call, or else the range.
+
+    In which the launching thread was during most of an interval without kernels.
+    """
     least = _LEAST_PART * (end_ns - start_ns)
     rows = training.gaps.filter(
         pl.col("lane") == lane,

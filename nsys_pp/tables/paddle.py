@@ -100,7 +100,10 @@ def _lay_out(
     *,
     only: pl.Expr | None = None,
 ) -> Table[[Summary, TableOptions]]:
-    """Replace the title and the columns of a table in text formats by Paddle's, after the columns of groups."""
+    """Replace the title and the columns of a table in text formats by Paddle's.
+
+    After the columns of groups.
+    """
     view = View(
         columns=(*_GROUPS, *columns),
         derive=derive,

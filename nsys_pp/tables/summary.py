@@ -86,7 +86,10 @@ def process_groups(options: TableOptions) -> tuple[str, ...]:
 
 
 def repeat_hosts(summary: Summary) -> pl.DataFrame:
-    """Repeat `HOST_TIMES` for every GPU of a process, instead of the first one only, to compare it with its GPUs."""
+    """Repeat `HOST_TIMES` for every GPU of a process, instead of the first one only.
+
+    To compare it with its GPUs.
+    """
     processes = summary.processes.select("process", "report", "process_key")
     same_process = processes.join(processes, on=["report", "process_key"], nulls_equal=True, suffix="_of")
     return (

@@ -280,7 +280,8 @@ _COLUMNS = (
     Column(
         "usual_transfer_ns",
         pl.Float64,
-        "median of the other links within a machine, or between machines, at the same sizes; null without any",
+        "median of the other links within a machine, or between machines, at the same sizes;"
+        " null without any",
     ),
     Column("excess_fraction", pl.Float64, "relative excess of transfers over the usual one"),
     Column("spread_ns", pl.Float64, "median absolute deviation of the transfers"),
@@ -406,7 +407,10 @@ def _compare_links(transfers: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame
 
 
 def link_noise_ns() -> pl.Expr:
-    """Return the excess of the median transfer of a link that noise explains, from the columns of `LINK_TABLE`."""
+    """Return the excess of the median transfer of a link that noise explains.
+
+    From the columns of `LINK_TABLE`.
+    """
     return _strictness() * _NOISE_SPREADS * pl.col("spread_ns")
 
 
@@ -852,16 +856,44 @@ class Work(Struct, frozen=True, kw_only=True):
 
 _COLUMNS_UTILISATION_TABLE = (
     Column("step", pl.Int64, "number of the step"),
-    Column("span_ns", pl.Int64, "length of the step on all lanes; of its longest lane if clocks cannot be "
-                                "compared", display_unit="ms"),
+    Column(
+        "span_ns",
+        pl.Int64,
+        "length of the step on all lanes; of its longest lane if clocks cannot be compared",
+        display_unit="ms",
+    ),
     Column("gpu_count", pl.Int64, "GPUs of the run, recorded or not", heading="GPUs"),
-    Column("model_tflops", pl.Float64, "FLOPs of the model in the step, in 10^12", heading="Model TFLOPs", decimals=1),
-    Column("tflops_per_gpu_s", pl.Float64, "FLOPs of the model per GPU and second, in 10^12; null: the "
-                                           "capture cuts every step", heading="TFLOP/s per GPU", decimals=1, null_text="unknown"),
-    Column("peak_tflops_per_gpu_s", pl.Float64, "peak of a GPU, dense, mean over lanes; null: unknown for a "
-                                                "GPU of the run", heading="Peak", decimals=1),
-    Column("mfu_fraction", pl.Float64, "model FLOPs utilisation: share of the peak; null: unknown", heading="MFU", decimals=1, null_text="unknown"),
-)  # fmt: skip
+    Column(
+        "model_tflops",
+        pl.Float64,
+        "FLOPs of the model in the step, in 10^12",
+        heading="Model TFLOPs",
+        decimals=1,
+    ),
+    Column(
+        "tflops_per_gpu_s",
+        pl.Float64,
+        "FLOPs of the model per GPU and second, in 10^12; null: the capture cuts every step",
+        heading="TFLOP/s per GPU",
+        decimals=1,
+        null_text="unknown",
+    ),
+    Column(
+        "peak_tflops_per_gpu_s",
+        pl.Float64,
+        "peak of a GPU, dense, mean over lanes; null: unknown for a GPU of the run",
+        heading="Peak",
+        decimals=1,
+    ),
+    Column(
+        "mfu_fraction",
+        pl.Float64,
+        "model FLOPs utilisation: share of the peak; null: unknown",
+        heading="MFU",
+        decimals=1,
+        null_text="unknown",
+    ),
+)
 
 
 def build_utilisation(training: Training, work: Work) -> pl.DataFrame:
@@ -1053,15 +1085,31 @@ GAP_TABLE = Table(
 _COLUMNS_OVERHEAD_TABLE = (
     Column("step", pl.Int64, "number of the step; null: outside all steps", priority=9),
     Column("name", pl.String, "name of the overhead; null: all of the profiler", is_name=True, priority=9),
-    Column("is_of_profiler", pl.Boolean, "the profiler causes it; false: CUDA or the program loads or "
-                                         "compiles code, or launches are too many", priority=5),
-    Column("time_ns", pl.Int64, "time that it took of launching threads, over all lanes", display_unit="ms", priority=8),
-    Column("fraction", pl.Float64, "share of the step, over the lanes with overhead; null outside", decimals=1, priority=9),
+    Column(
+        "is_of_profiler",
+        pl.Boolean,
+        "the profiler causes it; false: CUDA or the program loads or compiles code, or launches are too many",
+        priority=5,
+    ),
+    Column(
+        "time_ns",
+        pl.Int64,
+        "time that it took of launching threads, over all lanes",
+        display_unit="ms",
+        priority=8,
+    ),
+    Column(
+        "fraction",
+        pl.Float64,
+        "share of the step, over the lanes with overhead; null outside",
+        decimals=1,
+        priority=9,
+    ),
     Column("most_fraction", pl.Float64, "share on the lane with the largest one", decimals=1, priority=6),
     Column("label", pl.String, "this lane", priority=5),
     Column("count", pl.Int64, "occurrences that began in the step", priority=4),
     Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
-)  # fmt: skip
+)
 
 
 def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.DataFrame:
@@ -1304,15 +1352,37 @@ NETWORK_TABLE = Table(
 
 _COLUMNS_HOST_TABLE = (
     Column("cause", CAUSE, "cause of the bubbles: host or data", priority=9),
-    Column("activity", HOST_ACTIVITY, "kind of activity of the launching thread; null: the bubbles themselves", priority=8),
-    Column("name", pl.String, "name of the range, call, state or function, or functions of the stack from "
-                              "the innermost on; null: the bubbles themselves", is_name=True, priority=9),
-    Column("time_ns", pl.Int64, "time in it during the bubbles, without activities of its kind inside it; "
-                                "null for samples", display_unit="ms", priority=8),
-    Column("fraction", pl.Float64, "share of the time of the bubbles; of the samples of these bubbles", decimals=1, priority=9),
+    Column(
+        "activity",
+        HOST_ACTIVITY,
+        "kind of activity of the launching thread; null: the bubbles themselves",
+        priority=8,
+    ),
+    Column(
+        "name",
+        pl.String,
+        "name of the range, call, state or function, or functions of the stack from "
+        "the innermost on; null: the bubbles themselves",
+        is_name=True,
+        priority=9,
+    ),
+    Column(
+        "time_ns",
+        pl.Int64,
+        "time in it during the bubbles, without activities of its kind inside it; null for samples",
+        display_unit="ms",
+        priority=8,
+    ),
+    Column(
+        "fraction",
+        pl.Float64,
+        "share of the time of the bubbles; of the samples of these bubbles",
+        decimals=1,
+        priority=9,
+    ),
     Column("count", pl.Int64, "bubbles with it; samples", priority=6),
     Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
-)  # fmt: skip
+)
 _LEAST_FRACTION = 0.001
 _SAMPLES = ("sample", "sample stack")
 
@@ -1764,10 +1834,12 @@ _REASON = "nsys does not record why (power, temperature and set limits are possi
 
 
 def describe_clocks(training: Training, sums: pl.DataFrame) -> list[str]:
-    """Describe clocks that fell in a step, and GPUs with lower clocks than others, the largest differences first.
+    """Describe clocks that fell in a step, and GPUs with lower clocks than others.
 
-    A clock is the mean during the kernels of a step, of samples. It fell if it is below 95 % of the median of the steps of the
-    GPU; it is low if the median of its steps is below 95 % of the median of all GPUs.
+    The largest differences first.
+
+    A clock is the mean during the kernels of a step, of samples. It fell if it is below 95 % of the median of
+    the steps of the GPU; it is low if the median of its steps is below 95 % of the median of all GPUs.
 
     Args:
         training: The training.
@@ -1986,7 +2058,10 @@ def _slow_links(training: Training) -> pl.DataFrame:
 
 
 def _compare(values: pl.DataFrame, *, member: str, by: list[str], least: float) -> pl.DataFrame:
-    """Compare `value_ns` of each member with the median of its peers, the others of its group, over all steps."""
+    """Compare `value_ns` of each member with the median of its peers, the others of its group.
+
+    Over all steps.
+    """
     usual = median_of_others(values, by=by, value="value_ns").alias("usual_ns")
     samples = values.with_columns(usual).drop_nulls("usual_ns")
     samples = samples.with_columns(excess=pl.col("value_ns") / pl.col("usual_ns") - 1)

@@ -334,7 +334,10 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
 
 
 def _select_informed(evidence: Evidence) -> pl.DataFrame:
-    """Select the steps of lanes whose peers are known, where ranks are missing and at least half of the lanes are such lanes."""
+    """Select the steps of lanes whose peers are known.
+
+    Where ranks are missing and at least half of the lanes are such lanes.
+    """
     if not evidence.missing_ranks:
         return evidence.lane_steps
     known, unknown = (
@@ -779,7 +782,10 @@ def _compare(slow: SlowMember, peers: str) -> str:
 
 
 def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
-    """Compute the excess of slow lanes on the critical path of a mean step, in its waits of unknown cause too; infinite where clocks leave it unknown."""
+    """Compute the excess of slow lanes on the critical path of a mean step.
+
+    In its waits of unknown cause too; infinite where clocks leave it unknown.
+    """
     if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
         return math.inf
     steps = max((slow.steps for slow in members), key=len)
@@ -823,7 +829,7 @@ def _balance(evidence: Evidence, lanes: Sequence[int], excess: float) -> dict[in
 
 
 def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
-    """Return the relative excess of the number of computing kernels of a stage over the median of the others."""
+    """Return the relative excess of the computing kernels of a stage over the median of the others."""
     counts = (
         evidence.training.kernels.filter(~pl.col("is_communication"), pl.col("step").is_in(slow.steps))
         .group_by("lane")
