@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,6 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
     set_column,
-    subtract,
 )
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.innermost import find_innermost
@@ -34,7 +33,6 @@ from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import extract_texts, list_names, map_names
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import find_last, find_rows, number_keys
 from nsys_pp.arrays.segments import running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
@@ -117,9 +115,9 @@ def sum_ranges(
     # Ranges are in order of range_id, and projections are of some of them.
     row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
     projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
-    spans = subtract(projections["gpu_end_ns"], projections["gpu_start_ns"])
+    spans = projections["gpu_end_ns"] - projections["gpu_start_ns"]
     measured = {
-        "host": (instances, subtract(ranges["end_ns"], ranges["start_ns"])),
+        "host": (instances, ranges["end_ns"] - ranges["start_ns"]),
         "span": (projected, spans),
         "gpu": (projected, projections["total_ns"]),
     }
@@ -485,9 +483,9 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -
     names = gpu_ops[["op_id", "name"]]
     columns = [
         step_on_device(gpu_ops, steps),
-        *build_blocks(len(names), lambda first, stop: _name_fully(names[first:stop], op_details)),
+        *_name_fully(names, op_details),
         gpu_ops["name"].alias("base_name"),
-        subtract(gpu_ops["end_ns"], gpu_ops["start_ns"]).alias("duration_ns"),
+        (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
     ]
     ops = gpu_ops[[*_DEVICE[:2], "kind", "is_communication"]].hstack(columns)
     keys = [*_DEVICE, "kind", "name", "base_name", "is_communication"]
@@ -518,7 +516,7 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataF
         `COPY_SIZES`, in order of the first operation of each row; operations without a recorded size are
         skipped. Empty in, empty out.
     """
-    size = map_column(gpu_ops["op_id"], partial(op_details.gather, "size_bytes")).alias("size_bytes")
+    size = op_details.gather("size_bytes", gpu_ops["op_id"]).alias("size_bytes")
     is_sized = has_value(size)
     if not is_sized.any():
         return COPY_SIZES.to_frame()
@@ -546,7 +544,7 @@ def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFra
 def _sum(calls: pl.DataFrame, api: str, steps: pl.DataFrame) -> pl.DataFrame:
     if calls.is_empty():
         return CALL_AGGREGATES.to_frame()
-    duration = subtract(calls["end_ns"], calls["start_ns"]).alias("duration_ns")
+    duration = (calls["end_ns"] - calls["start_ns"]).alias("duration_ns")
     timed = calls[["process_key", "name"]].hstack([step_on_host(calls, steps), duration])
     sums = build_distributions(timed, ["process_key", "step", "name"], "duration_ns")
     of_all = pl.Series("api", [api], dtype=CALL_API).new_from_index(0, len(sums))
@@ -599,7 +597,7 @@ def sum_collectives(
         call.alias("call"),
         described["size_bytes"],
         described["rank_count"],
-        subtract(kernels["end_ns"], kernels["start_ns"]).alias("duration_ns"),
+        (kernels["end_ns"] - kernels["start_ns"]).alias("duration_ns"),
     ]
     keys = ["process_key", "device_id", "step", "call", "size_bytes", "rank_count"]
     timed = kernels[keys[:2]].hstack(columns)

@@ -31,7 +31,6 @@ from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.records import join_rows, select_rows
-from nsys_pp.arrays.scratch_frames import map_blocks
 from nsys_pp.arrays.search import find_last, find_rows, number_keys
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.types import Int64s
@@ -142,11 +141,7 @@ def step_on_host(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start
 
 def _look_up(frame: pl.DataFrame, times: StepTimes, keys: Sequence[str], time: str) -> pl.Series:
     moments, owner = frame[time].cast(pl.Int64), [frame[key] for key in keys]
-
-    def find(first: int, stop: int) -> Int64s:
-        return times.find([numbers(key[first:stop]) for key in owner], numbers(moments[first:stop]))
-
-    return as_numbers("step", map_blocks(len(frame), np.int64, find))
+    return as_numbers("step", times.find([numbers(key) for key in owner], numbers(moments)))
 
 
 def _cut(owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s) -> StepTimes:

@@ -10,8 +10,6 @@ other therefore run on arrays.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
-from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +18,6 @@ import polars as pl
 
 from nsys_pp.arrays.codes import copy_codes, query_codes, split_codes
 from nsys_pp.arrays.nulls import has_masks, is_marked, mark_nulls, set_nulls, split_values, view_values
-from nsys_pp.arrays.scratch_frames import build_blocks, has_blocks, map_blocks
 from nsys_pp.arrays.series import build_column, gather_frame, gather_values
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import select_columns
@@ -38,12 +35,6 @@ def numbers(series: pl.Series, *, null: int | np.int64 = NEVER) -> Int64s:
     values = None if series.null_count() else view_values(series)
     if values is not None and values.dtype == np.int64:
         return values
-    if not has_blocks(len(series)):
-        return _numbers(series, null)
-    return map_blocks(len(series), np.int64, lambda first, stop: _numbers(series[first:stop], null))
-
-
-def _numbers(series: pl.Series, null: int | np.int64) -> Int64s:
     dtype, null_count = series.dtype, series.null_count()
     if null_count and null_count == len(series):
         return np.full(null_count, null, dtype=np.int64)
@@ -79,15 +70,6 @@ def _fill(values: npt.NDArray[Any], is_null: Bools | None, null: int | np.int64)
     if is_null is not None:
         np.putmask(filled, is_null, null)
     return filled
-
-
-def subtract(column: pl.Series, other: pl.Series) -> pl.Series:
-    """Subtract another column of numbers from one, row by row; null where either is null."""
-    if not has_blocks(len(column)):
-        return column - other
-    return build_blocks(
-        len(column), lambda first, stop: (column[first:stop] - other[first:stop]).to_frame()
-    ).to_series()
 
 
 def as_numbers(
@@ -206,11 +188,7 @@ def pick(values: npt.NDArray[_Value], row: npt.NDArray[np.integer[Any]], absent:
 
 def gather(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
     """Gather values of a column; null where the row is -1."""
-    if not has_blocks(len(row)):
-        return gather_values(column, _build_indices(row))
-    return build_blocks(
-        len(row), lambda first, stop: column[_build_indices(row[first:stop])].to_frame()
-    ).to_series()
+    return gather_values(column, _build_indices(row))
 
 
 def gather_rows(
@@ -219,8 +197,7 @@ def gather_rows(
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
         return select_columns(frame, columns).clear(len(row))
-    chosen = select_columns(frame, columns)
-    return build_blocks(len(row), lambda first, stop: _gather(chosen, _build_indices(row[first:stop])))
+    return _gather(select_columns(frame, columns), _build_indices(row))
 
 
 def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
@@ -239,11 +216,7 @@ def add_constants(frame: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFr
 
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
     """Return rows of a frame: `frame[row]`, which spends most of its time on the check of the indices of few rows."""
-    if not has_blocks(len(row)):
-        return _gather(frame, build_column("", row.astype(np.uint32)))
-    return build_blocks(
-        len(row), lambda first, stop: frame[build_column("", row[first:stop].astype(np.uint32))]
-    )
+    return _gather(frame, build_column("", row.astype(np.uint32)))
 
 
 def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Series:
@@ -259,9 +232,7 @@ def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
     if is_kept[first : first + count].all():
         return frame.slice(first, count)
     if len(is_kept) > _FEW_ROWS:  # indices would take more memory than the mask
-        return build_blocks(
-            len(frame), lambda first, stop: frame[first:stop].filter(build_column("", is_kept[first:stop]))
-        )
+        return frame.filter(is_kept)
     return _gather(frame, _build_indices(np.flatnonzero(is_kept)))
 
 
@@ -320,10 +291,6 @@ def pack(*columns: Int64s) -> Int64s:
     >>> pack(np.array([-1, 3, 3]), np.array([7, 8, 7])).tolist()
     [0, 9, 8]
     """
-    is_large = has_blocks(len(columns[0]))
-    bounds = [(int(column.min()), int(column.max())) for column in columns] if is_large else []
-    if bounds and prod(last - first + 1 for first, last in bounds) < _HALF_OF_INT64:
-        return map_blocks(len(columns[0]), np.int64, partial(_pack_rows, columns, bounds))
     packed, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         values, count = column, 1
@@ -333,14 +300,4 @@ def pack(*columns: Int64s) -> Int64s:
             packed, values = (np.unique(keys, return_inverse=True)[1] for keys in (packed, column))
             size, count = int(packed.max()) + 1, int(values.max()) + 1
         packed, size = packed * count + values, size * count
-    return packed
-
-
-def _pack_rows(columns: Sequence[Int64s], bounds: Sequence[tuple[int, int]], begin: int, stop: int) -> Int64s:
-    """Combine the columns of the rows [begin, stop) into one number; `bounds` are the least and the largest value of each."""
-    packed = np.zeros(stop - begin, dtype=np.int64)
-    for column, (first, last) in zip(columns, bounds, strict=True):
-        packed *= last - first + 1
-        packed += column[begin:stop]
-        packed -= first
     return packed

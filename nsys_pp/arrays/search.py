@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,7 +13,6 @@ from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
 from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.nearest import find_nearest
 from nsys_pp.arrays.order import combine_keys
-from nsys_pp.arrays.scratch_frames import has_blocks, list_blocks, map_blocks
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 
@@ -54,11 +52,6 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     >>> first.tolist(), number.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    if has_blocks(len(columns[0])):
-        first, number = number_keys(map_blocks(len(columns[0]), np.int64, partial(_hash_rows, columns)))
-        if all(_are_equal_in_blocks(column, first, number) for column in columns):
-            return first, number
-        return number_keys(pack(*map(numbers, columns)))
     few = (
         [numbers(column) for column in columns] if len(columns[0]) <= _FEW_ROWS else None
     )  # else too much memory
@@ -76,19 +69,6 @@ def _hash(count: int, columns: Iterable[Int64s]) -> Int64s:
         keys += values.view(np.uint64)
         keys ^= keys >> _SHIFT
     return keys.view(np.int64)
-
-
-def _hash_rows(columns: Sequence[pl.Series], begin: int, stop: int) -> Int64s:
-    """Hash the rows [begin, stop)."""
-    return _hash(stop - begin, (numbers(column[begin:stop]) for column in columns))
-
-
-def _are_equal_in_blocks(column: pl.Series, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:
-    """Return whether each row has the value of the first row of its number."""
-    values = numbers(column[first])
-    return all(
-        np.array_equal(values.take(number[rows]), numbers(column[rows])) for rows in list_blocks(len(column))
-    )
 
 
 def _are_equal(values: Int64s, first: Int64s, number: npt.NDArray[np.uint32]) -> bool:

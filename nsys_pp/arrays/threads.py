@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-from nsys_pp.arrays.scratch import share_scratch
-
 # Up to this number of rows, starting threads costs more than it saves.
 _FEW_ROWS = 200_000
 
@@ -22,7 +20,7 @@ def open_executor(row_count: int, *, threads: int = 2) -> Executor:
     """
     if row_count < _FEW_ROWS:
         return ImmediateExecutor()
-    return ThreadPoolExecutor(threads, initializer=share_scratch())
+    return ThreadPoolExecutor(threads)
 
 
 def count_processors() -> int:

@@ -32,7 +32,6 @@ from nsys_pp.arrays.columns import (
     whole_numbers,
 )
 from nsys_pp.arrays.names import is_matched
-from nsys_pp.arrays.scratch_frames import join_frames, map_column
 from nsys_pp.arrays.search import find_last, find_pairs, number_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
@@ -83,7 +82,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     parts = [_build_ops(table, ops, raw, process) for table, ops in tables.items() if not ops.is_empty()]
     if not parts:
         return GPU_OPS.to_frame()
-    gpu_ops = join_frames(parts)
+    gpu_ops = pl.concat(parts, rechunk=True)
     is_communication = build_column("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 
@@ -221,7 +220,7 @@ def build_api_calls(raw: RawReport) -> pl.DataFrame:
     """
     calls = raw["calls"]
     columns = {
-        "process_key": map_column(calls["thread"], process_key),
+        "process_key": process_key(calls["thread"]),
         "thread_key": calls["thread"],
         "correlation_id": calls["correlation"],
         "start_ns": calls["start"],

@@ -14,7 +14,6 @@ import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, numbers, pack
 from nsys_pp.arrays.order import list_groups
-from nsys_pp.arrays.scratch import move_columns
 from nsys_pp.arrays.types import Floats
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport
@@ -245,7 +244,7 @@ def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int,
             continue
         values = _scale(name, rows["value"].to_numpy()[at])
         samples = pl.DataFrame({"time_ns": numbers(rows["time"])[at], "value": values})
-        yield kind & _GPU_MASK, name, move_columns(samples)
+        yield kind & _GPU_MASK, name, samples
 
 
 def _scale(name: str, values: Floats) -> Floats:

@@ -22,7 +22,6 @@ from nsys_pp.arrays.columns import (
     set_column,
 )
 from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.scratch_frames import build_blocks, map_column
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.columns import build_frame, build_nulls
@@ -58,35 +57,22 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
     last = max(
         (time for time in (ranges["start"].max(), ranges["end"].max()) if isinstance(time, int)), default=0
     )
-
-    def compute(first: int, stop: int) -> pl.DataFrame:
-        rows = ranges[first:stop]
-        end, other_thread = numbers(rows["end"]), rows["end_thread"]
-        if other_thread.null_count() < len(rows):
-            thread = numbers(other_thread)
-            other_thread = as_numbers("", np.where(thread == numbers(rows["thread"]), NEVER, thread))
-        is_open = end == NEVER
-        if capture_end_ns is not None:
-            is_open |= end == capture_end_ns
-        return build_frame(
-            [
-                rows["kind"].cast(RANGE_KIND),
-                other_thread.alias("end_thread_key"),
-                fill_null(rows["end"], last).alias("end_ns"),
-                build_column("is_open", is_open),
-            ]
-        )
-
-    columns = build_blocks(len(ranges), compute)
+    end, other_thread = numbers(ranges["end"]), ranges["end_thread"]
+    if other_thread.null_count() < len(ranges):
+        thread = numbers(other_thread)
+        other_thread = as_numbers("", np.where(thread == numbers(ranges["thread"]), NEVER, thread))
+    is_open = end == NEVER
+    if capture_end_ns is not None:
+        is_open |= end == capture_end_ns
     named = {
         "range_id": ranges["row"],
-        "kind": columns["kind"],
+        "kind": ranges["kind"].cast(RANGE_KIND),
         "process_key": ranges["process_key"],
         "thread_key": ranges["thread"],
-        "end_thread_key": columns["end_thread_key"],
+        "end_thread_key": other_thread,
         "start_ns": ranges["start"],
-        "end_ns": columns["end_ns"],
-        "is_open": columns["is_open"],
+        "end_ns": fill_null(ranges["end"], last),
+        "is_open": build_column("is_open", is_open),
         "domain": ranges["domain_name"],
         "name": ranges["name"],
         "category": ranges["category_name"],
@@ -159,7 +145,7 @@ def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFr
 
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     domain = fill_null(events["domain"], _DEFAULT_DOMAIN)
-    process = map_column(events["thread"], process_key).alias("process_key")
+    process = process_key(events["thread"]).alias("process_key")
     for column in (domain, process, names.alias("name")):
         events = set_column(events, column)
     return events
@@ -171,15 +157,11 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
     if not is_named_apart or not registered.null_count():
         return registered
 
-    def choose(first: int, stop: int) -> pl.DataFrame:
-        names, texts = registered[first:stop], text[first:stop]
-        if texts.dtype != dtype:
-            texts = as_texts(texts).cast(dtype)
-        if names.null_count() == len(names):
-            return texts.alias(names.name).to_frame()
-        return names.zip_with(build_column("", has_value(names)), texts).to_frame()
-
-    return build_blocks(len(text), choose).to_series()
+    if text.dtype != dtype:
+        text = as_texts(text).cast(dtype)
+    if registered.null_count() == len(registered):
+        return text.alias(registered.name)
+    return registered.zip_with(build_column("", has_value(registered)), text)
 
 
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

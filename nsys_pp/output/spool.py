@@ -15,7 +15,6 @@ from typing import IO, Protocol
 
 from msgspec import Struct
 
-from nsys_pp.arrays.scratch import is_paged
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.output.files import translate_errors
 from nsys_pp.output.perfetto.trace import Sink, Source
@@ -87,9 +86,7 @@ class Spool:
 
     def write(self, data: bytes, /) -> None:
         """Add a block at the end."""
-        # where working arrays are in files, blocks need not wait for the end of memory
-        most = 0 if is_paged() else _MAX_IN_MEMORY
-        if self._file is None and self.end + len(data) <= most:
+        if self._file is None and self.end + len(data) <= _MAX_IN_MEMORY:
             self._blocks.append(data)
             self._ends.append(self.end + len(data))
         else:

@@ -9,7 +9,6 @@ stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -17,14 +16,11 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import clear_values, has_value, index_rows, is_among, keep_rows
-from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.nesting import find_parents
-from nsys_pp.arrays.scratch import drop_pages, move_columns
-from nsys_pp.arrays.scratch_frames import build_blocks, join_columns, move_frame
 from nsys_pp.arrays.segments import is_every_row
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
@@ -140,7 +136,7 @@ def project_ranges(
     ).hstack([parent_id.alias("parent_id"), build_column("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
-        columns = build_blocks(len(row), partial(_gather_rows, columns, row))
+        columns = index_rows(columns, row)
     return conform(pl.concat([projected, columns], how="horizontal"), PROJECTIONS)
 
 
@@ -217,11 +213,9 @@ def _project_launches(
             piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
         )
         part.replace_column(0, build_column("row", piece.rows[part["row"].to_numpy()]))
-        parts.append(move_frame(part))
-        del piece, launched, part
-        return_freed()
-        drop_pages()
-    return _join_pieces(parts)
+        if len(part):  # else with all columns of `PROJECTED`
+            parts.append(part)
+    return _join_parts(parts)
 
 
 def _project(
@@ -291,25 +285,6 @@ def _join_parts(parts: list[pl.DataFrame]) -> pl.DataFrame:
     if projected["row"].is_sorted():  # targets are in order already
         return projected
     return index_rows(projected, np.argsort(projected["row"].to_numpy(), kind="stable"))
-
-
-def _join_pieces(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Join rows of `PROJECTED` of different ranges, by row; the columns of the parts are freed one by one."""
-    if not parts:
-        return PROJECTED.to_frame()
-    order = np.argsort(np.concatenate([part["row"].to_numpy() for part in parts]), kind="stable")
-    columns = []
-    names = [name for name in PROJECTED.names() if all(name in part.columns for part in parts)]
-    for name in names:
-        joined = join_columns([part.drop_in_place(name) for part in parts]).to_frame()
-        ordered = build_blocks(len(order), partial(_gather_rows, joined, order))
-        columns.append(move_columns(ordered).to_series())
-    return build_frame(columns)
-
-
-def _gather_rows(frame: pl.DataFrame, rows: Int64s, first: int, stop: int) -> pl.DataFrame:
-    """Gather the rows [first, stop) of some rows of a frame."""
-    return index_rows(frame, rows[first:stop])
 
 
 def count_cross_thread(ranges: pl.DataFrame) -> int:

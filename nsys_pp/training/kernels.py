@@ -21,7 +21,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.order import order_by_number, sort_rows
-from nsys_pp.arrays.scratch_frames import list_blocks
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.segments import expand_windows, running_maximum
 from nsys_pp.arrays.series import build_column
@@ -57,14 +56,8 @@ def sum_kernels(
         `KERNEL_AGGREGATES`, by process, device, step (null outside all steps), name and job. Times are whole
         durations, also of concurrent kernels. Empty without kernels.
     """
-
-    def add_up(rows: slice) -> pl.DataFrame:
-        ops = gpu_ops[rows]
-        kinds = job_kind if job_kind is None else job_kind[rows]
-        return _sum_kernels(ops, find_step_rows(ops[[*_DEVICE, "start_ns"]], steps), details, kinds)
-
-    parts = [add_up(rows) for rows in list_blocks(len(gpu_ops))]
-    sums = parts[0] if len(parts) == 1 else pl.concat(parts).group_by(_KEYS).agg(**_join_sums())
+    rows = find_step_rows(gpu_ops[[*_DEVICE, "start_ns"]], steps)
+    sums = _sum_kernels(gpu_ops, rows, details, job_kind)
     step = np.append(numbers(steps["step"]), NEVER)[sums["row"].to_numpy()]
     texts = [
         as_texts(sums[name]).alias(text) for name, text in (("name", "text"), ("full_name", "full_text"))
@@ -123,15 +116,6 @@ def _sum_kernels(
             ),
         ]
     )
-
-
-def _join_sums() -> dict[str, pl.Expr]:
-    return {
-        "count": pl.col("count").sum(),
-        "total_ns": pl.col("total_ns").sum(),
-        "min_ns": pl.col("min_ns").min(),
-        "max_ns": pl.col("max_ns").max(),
-    }
 
 
 class Segments(Struct, frozen=True, kw_only=True):

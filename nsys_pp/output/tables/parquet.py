@@ -7,7 +7,6 @@ from pathlib import Path
 
 import polars as pl
 
-from nsys_pp.arrays.scratch import limit_pages
 from nsys_pp.output.files import open_output
 from nsys_pp.output.tables.format import Content, Format, name_categories, select_categorical_frame
 
@@ -17,7 +16,7 @@ _SCHEMA = "ARROW:schema"  # key of a file's metadata: types of columns beyond th
 def write_parquet(content: Content, path: Path) -> None:
     """Write a table as Parquet; categories are strings, in dictionaries."""
     frame = _share_repeated(select_categorical_frame(content))
-    with limit_pages(), open_output(path) as stream:
+    with open_output(path) as stream:
         frame.write_parquet(
             stream,
             compression="zstd",

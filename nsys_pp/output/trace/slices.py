@@ -11,10 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_rows, numbers
-from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.scratch import is_paged, move_array
-from nsys_pp.arrays.scratch_frames import build_blocks
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.threads import open_executor
@@ -30,7 +27,6 @@ Tracks = Sequence[Int64s] | None
 _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
 """Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
 _LARGE_ROWS = 2_000_000  # one track at a time: each needs a hundred bytes a row meanwhile
-_LARGE_TRACK_ROWS = 500_000  # memory is returned after it
 _NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
@@ -41,12 +37,7 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
     Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
     """
     parent, color = _parent_rows(projections), _color_jobs(projections, job_ranges)
-
-    def build(first: int, stop: int) -> pl.DataFrame:
-        rows = slice(first, stop)
-        return _range_slices(projections[rows], parent[rows], color[rows])
-
-    return build_blocks(len(projections), build)
+    return _range_slices(projections, parent, color)
 
 
 def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series) -> pl.DataFrame:
@@ -84,7 +75,7 @@ def _measure_busy(projections: pl.DataFrame) -> pl.Series:
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
     """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
-    return build_blocks(len(gpu_ops), lambda first, stop: _operation_slices(gpu_ops[first:stop], op_details))
+    return _operation_slices(gpu_ops, op_details)
 
 
 @cache
@@ -189,23 +180,13 @@ def nested_subtracks(
 def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:
     subtrack = pack_flat(start, end)
     order = sort_rows(subtrack, start, end)
-    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
-    if len(rows) > _LARGE_TRACK_ROWS and is_paged():  # arrays of less than the limit of a file are in memory
-        del subtrack, order
-        return_freed()
-    return arranged
+    return rows[order], _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
 
 
 def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
     subtrack, above = pack_nested(start, end, parent)
     order, depth = nest_order(start, end, subtrack, above)
-    del above
-    depth_of_rows = move_array(depth[order].astype(np.int32))
-    arranged = move_array(rows[order]), _find_bounds(subtrack[order]), depth_of_rows
-    if len(rows) > _LARGE_TRACK_ROWS:
-        del subtrack, order, depth
-        return_freed()
-    return arranged
+    return rows[order], _find_bounds(subtrack[order]), depth[order].astype(np.int32)
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:

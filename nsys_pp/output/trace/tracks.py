@@ -24,9 +24,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, numbers, pack
-from nsys_pp.arrays.memory import return_freed
 from nsys_pp.arrays.order import list_groups
-from nsys_pp.arrays.scratch import drop_pages, move_columns
 from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Track
@@ -54,7 +52,6 @@ from nsys_pp.output.trace.slices import (
 
 _NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
 _LARGE_ROWS = 4_000_000
-_MANY_RANGES = 6_000_000  # whose slices are moved to the scratch, which takes time
 MOST_ROWS = 10_000  # subtracks of a track
 MOST_SUBTRACKS = 20_000  # of a report
 MOST_STREAMS = 4_096  # of a GPU; each takes some ms
@@ -162,8 +159,6 @@ def _draw_gpu(
             _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
         return
     is_large = len(projections) + len(ops) > _LARGE_ROWS
-    if is_large:
-        return_freed()
     # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
     range_tracks: dict[Path, Track] = {}
     range_subtracks: list[Subtrack] = []
@@ -171,8 +166,6 @@ def _draw_gpu(
         ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
         if is_large:
             ranges.result()  # not both at once: their arrays would double the memory
-            return_freed()
-            drop_pages()
         _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
         ranges.result()
     tracks |= range_tracks
@@ -195,7 +188,7 @@ def _draw_operations(
     _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
     communication = _add_track(tracks, (*path, "communication"), 20)
     is_communication, details = ops["is_communication"].to_numpy(), view.report.op_details
-    slices = move_columns(operation_slices(ops, details)) if detail != "ranges" else ops.clear()
+    slices = operation_slices(ops, details) if detail != "ranges" else ops.clear()
     if detail == "ranges" or ops["flow_id"].null_count() < len(ops):  # arrows are drawn on streams alone
         shared = keep_rows(ops, is_communication).with_columns(_NO_FLOW)
         drawn = flat_subtracks(operation_slices(shared, details))
@@ -247,8 +240,6 @@ def _draw_ranges(
         paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
         of_threads.append(across)
     slices = range_slices(projections, view.job_ranges)
-    if len(slices) > _MANY_RANGES:
-        slices = move_columns(slices)
     subtracks += _subtracks(view, paths, nested_subtracks(slices, of_threads))
 
 
