@@ -9,8 +9,6 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import NEVER, as_numbers, gather, list_distinct, numbers, pack, pick
 from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import gather_calls
-from nsys_pp.arrays.nearest import find_launched
-from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last, find_pairs
 from nsys_pp.arrays.segments import running_maximum
@@ -106,37 +104,17 @@ def find_last_ended(
         Row of the operation; -1 without one among the last `_TRIES` that ended.
     """
     rows = ops.by_end[among[ops.by_end]]
-    events = (key[rows], ops.end[rows], ops.launch[rows])
-    found = find_launched((group, time, launched_by), events, tries=_TRIES)
-    if found is None:
-        return _find_last_ended(group, time, ops, rows, key, launched_by)
-    return pick(rows, found, -1)
-
-
-def _find_last_ended(
-    group: Int64s, time: Int64s, ops: Operations, among: Int64s, key: Int64s, launched_by: Int64s
-) -> Int64s:
-    """Find the operations as above, among some rows, which are in order of their ends."""
-    among = among[order_rows(_number(key[among]), ops.end[among])]
-    at = find_last(group, time, key[among], ops.end[among])
+    rows = rows[np.argsort(key[rows], kind="stable")]
+    at = find_last(group, time, key[rows], ops.end[rows])
     found = np.full(len(group), -1)
-    rows = np.append(among, -1)
+    open_ = np.flatnonzero(at >= 0)
     for _ in range(_TRIES):
-        row = rows[at]
-        is_open = (at >= 0) & (found < 0)
-        is_open[is_open] &= key[row[is_open]] == group[is_open]
-        is_early = is_open.copy()
-        is_early[is_open] &= ops.launch[row[is_open]] <= launched_by[is_open]
-        found[is_early] = row[is_early]
-        at = np.maximum(at - 1, -1)
+        row = rows[at[open_]]
+        is_it = (key[row] == group[open_]) & (ops.launch[row] <= launched_by[open_])
+        found[open_[is_it]] = row[is_it]
+        open_ = open_[~is_it & (at[open_] > 0)]
+        at[open_] -= 1
     return found
-
-
-def _number(key: Int64s) -> Int64s:
-    """Number the keys from 0; indices stay as they are."""
-    if not len(key) or (key.min() >= 0 and key.max() <= len(key)):
-        return key
-    return np.unique(key, return_inverse=True)[1].astype(np.int64, copy=False)
 
 
 STREAM_WAIT = "StreamWaitEvent"
@@ -161,42 +139,15 @@ class EventWaits(Struct, frozen=True, kw_only=True):
     sync_needs: Int64s
 
 
-class _Recorded(Struct, frozen=True, kw_only=True):
-    """Columns of `STREAM_CALLS`."""
-
-    process: Int64s
-    correlation_id: Int64s
-    stream: Int64s  # number of the stream, as `_Launched.stream`
-    event: Int64s  # equal for one event
-    has_stream: Bools
-    has_event: Bools
-
-
 class _Calls(Struct, frozen=True, kw_only=True):
-    """Calls with a recorded stream or event."""
+    """Calls with a recorded stream or event, by time; `NEVER` where one is not recorded."""
 
     call: Int64s  # row of `API_CALLS`
     time: Int64s  # its start
-    stream: Int64s  # as `_Launched.stream`
+    stream: Int64s  # number of the stream, as those of operations
     event: Int64s  # equal for one event
     has_stream: Bools
     has_event: Bools
-
-
-class _Launched(Struct, frozen=True, kw_only=True):
-    """Operations by launch."""
-
-    row: Int64s
-    stream: Int64s
-    launch: Int64s
-
-    def find_last(self, stream: Int64s, time: Int64s) -> Int64s:
-        """Find the last operation launched on a stream before each time; -1 without one."""
-        return pick(self.row, find_last(stream, time, self.stream, self.launch, is_before=True), -1)
-
-    def find_first(self, stream: Int64s, time: Int64s) -> Int64s:
-        """Find the first operation launched on a stream at or after each time; -1 without one."""
-        return pick(self.row, find_first(stream, time, self.stream, self.launch), -1)
 
 
 def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventWaits:
@@ -207,31 +158,60 @@ def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls
         launched_ops: The same.
         stream_calls: `STREAM_CALLS`.
     """
-    count = len(ops.start)
-    if stream_calls.is_empty():
-        return _find_none(count)
-    recorded, of_op = _list_recorded(stream_calls, launched_ops)
+    process, context, stream, event = (
+        numbers(stream_calls[name]) for name in ("process_key", "context_id", "stream_id", "event_id")
+    )
+    of_ops = (numbers(launched_ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
+    both = pack(*(np.append(*pair) for pair in zip((process, context, stream), of_ops, strict=True)))
     by_launch = np.argsort(ops.launch, kind="stable")
-    launched = _Launched(row=by_launch, stream=of_op[by_launch], launch=ops.launch[by_launch])
-    is_record = stream_calls["is_record"].to_numpy()
-    records = _find_calls(recorded, np.flatnonzero(is_record), launched_ops, _RECORD)
-    others = np.flatnonzero(~is_record)
-    waits = _find_calls(recorded, others, launched_ops, STREAM_WAIT)
-    syncs = _find_calls(recorded, others, launched_ops, WAITING_CALL)
+    launched = (both[len(process) :][by_launch], ops.launch[by_launch])
 
-    awaited, is_resolved = _find_recorded(waits, records, launched)
-    gated = launched.find_first(waits.stream, waits.time)
+    def select(is_chosen: Bools, pattern: str) -> _Calls:
+        """Select recorded calls by their name, in order of time."""
+        named = launched_ops.calls.list_rows(pattern) if is_chosen.any() else np.flatnonzero(is_chosen)
+        of_process, of_call = (
+            numbers(launched_ops.api_calls[name])[named] for name in ("process_key", "correlation_id")
+        )
+        rows = np.flatnonzero(is_chosen)
+        at = find_pairs(of_process, of_call, process[rows], numbers(stream_calls["correlation_id"])[rows])
+        rows, call = rows[at >= 0], named[at[at >= 0]]
+        time = numbers(launched_ops.api_calls["start_ns"])[call]
+        order = np.argsort(time, kind="stable")
+        rows = rows[order]
+        return _Calls(
+            call=call[order],
+            time=time[order],
+            stream=both[rows],
+            event=pack(process, event)[rows],
+            has_stream=stream[rows] != NEVER,
+            has_event=event[rows] != NEVER,
+        )
+
+    def find_last_launched(of_stream: Int64s, time: Int64s) -> Int64s:
+        return pick(by_launch, find_last(of_stream, time, *launched, is_before=True), -1)
+
+    def find_awaited(calls: _Calls) -> tuple[Int64s, Bools]:
+        """Find the last operation before the last record of each event, and the mask of calls with such a record."""
+        record = find_last(calls.event, calls.time, records.event, records.time)
+        record[~calls.has_event] = -1
+        awaited = find_last_launched(pick(records.stream, record, NEVER), pick(records.time, record, NEVER))
+        return np.where(record >= 0, awaited, -1), record >= 0
+
+    is_record = stream_calls["is_record"].to_numpy().astype(np.bool_)
+    records, waits = select(is_record, _RECORD), select(~is_record, STREAM_WAIT)
+    syncs = select(~is_record, WAITING_CALL)
+    awaited, is_resolved = find_awaited(waits)
+    gated = pick(by_launch, find_first(waits.stream, waits.time, *launched), -1)
     gated[~waits.has_stream] = -1
-    need = np.full(count + 1, -1)
+    need = np.full(len(ops.start) + 1, -1)
     known = np.flatnonzero((gated >= 0) & (awaited >= 0))
     known = known[np.argsort(ops.end[awaited[known]], kind="stable")]  # the last assignment stays
     need[gated[known]] = awaited[known]
-    is_unknown = np.zeros(count + 1, dtype=np.bool_)
+    is_unknown = np.zeros(len(need), dtype=np.bool_)
     is_unknown[gated[~is_resolved]] = True
-
-    by_event, has_record = _find_recorded(syncs, records, launched)
-    by_stream = launched.find_last(syncs.stream, syncs.time)
+    by_event, has_record = find_awaited(syncs)
     is_single = np.where(syncs.has_event, has_record, syncs.has_stream)
+    by_stream = find_last_launched(syncs.stream, syncs.time)
     return EventWaits(
         need=need[:-1],
         is_unknown=is_unknown[:-1],
@@ -239,68 +219,6 @@ def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls
         sync_calls=syncs.call[is_single],
         sync_needs=np.where(syncs.has_event, by_event, by_stream)[is_single],
     )
-
-
-def _find_none(count: int) -> EventWaits:
-    """Return the waits of a report without recorded streams and events."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return EventWaits(
-        need=np.full(count, -1),
-        is_unknown=np.zeros(count, dtype=np.bool_),
-        has_waits=False,
-        sync_calls=nothing,
-        sync_needs=nothing,
-    )
-
-
-def _list_recorded(stream_calls: pl.DataFrame, ops: LaunchedOps) -> tuple[_Recorded, Int64s]:
-    """List the columns of `STREAM_CALLS`; also return the number of each operation's stream."""
-    process, context, stream, event = (
-        numbers(stream_calls[name]) for name in ("process_key", "context_id", "stream_id", "event_id")
-    )
-    of_ops = (numbers(ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
-    both = pack(*(np.append(*pair) for pair in zip((process, context, stream), of_ops, strict=True)))
-    recorded = _Recorded(
-        process=process,
-        correlation_id=numbers(stream_calls["correlation_id"]),
-        stream=both[: len(process)],
-        event=pack(process, event),
-        has_stream=stream != NEVER,
-        has_event=event != NEVER,
-    )
-    return recorded, both[len(process) :]
-
-
-def _find_calls(recorded: _Recorded, rows: Int64s, launched_ops: LaunchedOps, pattern: str) -> _Calls:
-    """Find the calls of some rows of `STREAM_CALLS` whose name contains a pattern, by time."""
-    api_calls = launched_ops.api_calls
-    named = launched_ops.calls.list_rows(pattern) if len(rows) else rows
-    process, correlation_id = (numbers(api_calls[name])[named] for name in ("process_key", "correlation_id"))
-    at = find_pairs(process, correlation_id, recorded.process[rows], recorded.correlation_id[rows])
-    rows, call = rows[at >= 0], named[at[at >= 0]]
-    time = numbers(api_calls["start_ns"])[call]
-    order = np.argsort(time, kind="stable")
-    rows = rows[order]
-    return _Calls(
-        call=call[order],
-        time=time[order],
-        stream=recorded.stream[rows],
-        event=recorded.event[rows],
-        has_stream=recorded.has_stream[rows],
-        has_event=recorded.has_event[rows],
-    )
-
-
-def _find_recorded(waits: _Calls, records: _Calls, launched: _Launched) -> tuple[Int64s, Bools]:
-    """Find the last operation before the last record of each event, and the mask of waits with such a record."""
-    record = find_last(waits.event, waits.time, records.event, records.time)
-    record[~waits.has_event] = -1
-    is_resolved = record >= 0
-    awaited = np.full(len(record), -1)
-    awaited[is_resolved] = launched.find_last(
-        records.stream[record[is_resolved]], records.time[record[is_resolved]]
-    )
-    return awaited, is_resolved
 
 
 _RETURN_NS = 100_000  # a call that waits for an operation returns this soon after its end
@@ -484,11 +402,11 @@ def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_
     """Find the last operation that each operation waited for on its device; -1 without one."""
     start, launch = ops.start[rows], ops.launch[rows]
     launched_by = np.where(launch == NEVER, start, launch)
-    found = _find_on_stream(rows, ops)
+    found = find_last_ended(ops.stream[rows], start, ops, ops.need >= 0, ops.stream, launched_by=start)
     by_event = events.need[rows]
     if (by_event >= 0).any():
         by_event[_end(by_event, ops) > start] = -1
-        found = _later(found, by_event, ops)
+        found = _keep_last(found, by_event, ops)
 
     group = ops.group[rows]
 
@@ -514,22 +432,11 @@ def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_
             np.where(is_held, guess_end, right_end),
         )
     right_before[start - _end(found, ops) <= _STREAM_NS] = -1
-    found = _later(found, right_before, ops)
+    found = _keep_last(found, right_before, ops)
     if not awaits.any():
         return found
     is_open = awaits & (start - np.maximum(_end(found, ops), launch) > _LATE_NS)
-    return _later(found, np.where(is_open, awaited, -1), ops)
-
-
-def _later(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
-    """Return the operation of each pair that ended later; -1 without any."""
-    return np.where(_end(other, ops) > _end(row, ops), other, row)
-
-
-def _find_on_stream(rows: Int64s, ops: Operations) -> Int64s:
-    """Find the last operation other than compute before each operation on its stream; -1 without one."""
-    start = ops.start[rows]
-    return find_last_ended(ops.stream[rows], start, ops, ops.need >= 0, ops.stream, launched_by=start)
+    return _keep_last(found, np.where(is_open, awaited, -1), ops)
 
 
 def _await_unknown(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Bools:

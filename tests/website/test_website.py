@@ -14,7 +14,7 @@ from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.tables.registry import SUMMARY_TABLES
 from nsys_pp.tables.registry import TABLES as PIPELINE_TABLES
 from nsys_pp.training.names import choose_rules, name_jobs, name_steps
-from tests.training.report.test_vocabulary import ranges_of
+from tests.training.test_names import ranges_of
 from website.reference import format_commands, format_tables
 
 # MyST reads attributes of Sphinx that a later version removes.

@@ -1,7 +1,6 @@
 """Random programs that repeat: sequences of launches with known iterations, or with none.
 
-Names are of this program, except those of copies, collectives and optimizers, which are sometimes those of real libraries.
-"""
+Names are of this program, except those of copies, collectives and optimizers, which are sometimes those of real libraries."""
 
 from __future__ import annotations
 

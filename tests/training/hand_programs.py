@@ -1,8 +1,7 @@
 """Ranges of training loops as people write them, from public programs: names, nesting, and the meaning of each name.
 
 A line is a range; deeper lines are inside it. `{i}` counts the repetitions of the line, which is repeated as often as `*`
-says. The last word is the meaning: a kind of job, step, or none. `(loop)` is a repetition without a range.
-"""
+says. The last word is the meaning: a kind of job, step, or none. `(loop)` is a repetition without a range."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from nsys_pp.frames.report import RANGES
-from tests.training.report.test_jobs import complete
+from tests.training.test_jobs import complete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,9 +321,6 @@ sample = none
 *4 eval_step = none
   forward = none
 """,
-}
-
-UNSEEN = {  # collected when the rules were finished
     "loss": """
 *4 (loop) = none
   forward_pass = forward
@@ -494,9 +490,6 @@ fwd_direct = none
   fwd setup = none
   ifgo = none
 """,
-}
-
-UNSEEN_LATER = {  # collected when names of UNSEEN had changed the rules
     "poisson": """
 *4 (loop) = none
   1st fffw_plan = none

@@ -17,9 +17,9 @@ from nsys_pp.training.names import NAMED_STEPS
 from nsys_pp.training.repetition import RepeatedSteps, find_repeated_steps, order_launches
 from nsys_pp.training.steps import find_steps
 from tests.training.analysed_reports import read_events, simulate_reports
-from tests.training.report.repeating_programs import Program, draw_program
-from tests.training.report.test_jobs import complete
-from tests.training.report.test_steps import true_steps
+from tests.training.repeating_programs import Program, draw_program
+from tests.training.test_jobs import complete
+from tests.training.test_steps import true_steps
 
 COUNT = 80  # random programs
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
-from nsys_pp.frames.training import JOBS, STEPS
-from nsys_pp.training.jobs import assign_steps, build_jobs, widen_projections
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, OP_DETAILS, PROJECTIONS, RANGES, OpDetails
+from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS, STEPS
+from nsys_pp.projection.launches import match_launches
+from nsys_pp.training.jobs import (
+    THREADED_KINDS,
+    assign_steps,
+    build_jobs,
+    find_job_kinds,
+    find_phases,
+    widen_projections,
+)
+from nsys_pp.training.kernels import sum_kernels
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.names import NAMED_JOBS
+from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS
 from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
 from tests.training.expected_training import expected_training
+from tests.training.scheduled_runs import fill_columns
+from tests.training.test_kernels import steps
 
 WORK = ["forward", "backward", "weight_gradient", "forward_backward"]
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -305,3 +317,171 @@ def complete(columns: Mapping[str, Sequence[object]], schema: pl.Schema) -> pl.D
     frame = pl.DataFrame(columns)
     absent = [pl.lit(None).alias(name) for name in schema if name not in columns]
     return conform(frame.with_columns(absent), schema)
+
+
+Job = tuple[int, str, int, int]
+Call = tuple[int, int]
+
+
+def _jobs(rows: list[Job]) -> pl.DataFrame:
+    """Make jobs of (thread, kind, start, end) of one process, one on each of two devices."""
+    return pl.DataFrame(
+        [
+            {"process_key": 1, "thread_key": thread, "device_id": device, "kind": kind, "range_id": number}
+            | {"host_start_ns": start, "host_end_ns": end}
+            for number, (thread, kind, start, end) in enumerate(rows)
+            for device in (0, 1)
+        ],
+        schema=JOBS,
+    )
+
+
+def _find(jobs: list[Job], calls: list[Call]) -> list[str | None]:
+    """Find the kind of job of an operation for each call of (thread, start)."""
+    numbers = range(len(calls))
+    api_calls = pl.DataFrame(
+        [
+            {
+                "process_key": 1,
+                "thread_key": thread,
+                "start_ns": start,
+                "end_ns": start + 1,
+                "correlation_id": n,
+            }
+            for n, (thread, start) in enumerate(calls)
+        ],
+        schema=API_CALLS,
+    )
+    ops = pl.DataFrame(
+        [
+            {"op_id": n, "kind": "kernel", "process_key": 1, "device_id": 0, "correlation_id": n, "name": "k"}
+            | {"start_ns": 1000, "end_ns": 1001, "is_communication": False}
+            for n in numbers
+        ],
+        schema=GPU_OPS,
+    )
+    launches = match_launches(api_calls, ops)
+    launched = LaunchedOps(gpu_ops=ops, api_calls=api_calls, launches=launches)
+    return find_job_kinds(launched, _jobs(jobs)).to_list()
+
+
+def _expect(jobs: list[Job], call: Call) -> str | None:
+    """Apply the definition: the job on the thread that started last, else such a job of another thread."""
+    thread, at = call
+    around = [job for job in jobs if job[2] <= at < job[3]]
+    own = [job for job in around if job[0] == thread]
+    other = [job for job in around if job[1] in THREADED_KINDS]
+    chosen = own or other
+    return max(chosen, key=lambda job: (job[2], -job[3]))[1] if chosen else None
+
+
+def test_the_innermost_job_of_the_thread_comes_first_and_backwards_have_other_threads() -> None:
+    jobs = [(1, "forward", 0, 50), (1, "send", 20, 30), (1, "backward", 60, 90), (2, "data", 0, 100)]
+    calls = [(1, 10), (1, 25), (1, 55), (3, 70), (3, 10), (2, 70)]
+    assert _find(jobs, calls) == ["forward", "send", None, "backward", None, "data"]
+
+
+def test_nothing() -> None:
+    assert _find([], []) == []
+    assert _find([], [(1, 5)]) == [None]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_kinds_equal_their_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    starts = random.permutation(200)[: random.integers(1, 25)]  # distinct, so that no two jobs are equal
+    jobs = [
+        (
+            int(random.integers(3)),
+            str(random.choice(JOB_KINDS)),
+            int(start),
+            int(start + random.integers(1, 80)),
+        )
+        for start in starts
+    ]
+    calls = [(int(random.integers(4)), int(random.integers(250))) for _ in range(40)]
+    assert _find(jobs, calls) == [_expect(jobs, call) for call in calls]
+
+
+def test_kernels_of_one_name_in_several_jobs_have_rows_of_their_own() -> None:
+    ops = pl.DataFrame(
+        [
+            {"op_id": n, "kind": "kernel", "process_key": 1, "device_id": 0, "name": "k", "start_ns": n}
+            | {"end_ns": n + 2, "is_communication": False}
+            for n in range(5)
+        ],
+        schema=GPU_OPS,
+    )
+    kinds = pl.Series(["forward", "forward", "backward", None, "forward"], dtype=JOB_KIND)
+    names = pl.Series(["void k<2>()", "void k<1>()", None, "void k<1>()"], dtype=OP_DETAILS["full_name"])
+    distinct = OP_DETAILS.to_frame().clear(4).with_columns(names.alias("full_name"))
+    details = OpDetails(distinct=distinct, row=np.array([1, 0, 2, 2, 3], dtype=np.uint32))
+    sums = sum_kernels(ops, steps([(0, 0, 0, 10)]), details=details, job_kind=kinds)
+    assert sums.select("full_name", "job_kind", "count", "total_ns").rows() == [
+        ("void k<1>()", "forward", 2, 4),
+        ("void k<2>()", "forward", 1, 2),
+        (None, "backward", 1, 2),
+        (None, None, 1, 2),
+    ]
+
+
+Row = tuple[str, int, int]
+
+
+def ranges_of(rows: list[Row]) -> pl.DataFrame:
+    frame = pl.DataFrame(rows, schema=["name", "start_ns", "end_ns"], orient="row").with_row_index("range_id")
+    return fill_columns(frame.with_columns(process_key=1, thread_key=5, is_open=False), RANGES)
+
+
+def phases_of(rows: list[Row], *, jobs: pl.DataFrame | None = None) -> list[str]:
+    """List the names of the phases, where ranges called "step" are the steps."""
+    ranges = ranges_of(rows)
+    steps = fill_columns(ranges.filter(pl.col("name").cast(pl.String) == "step"), NAMED_STEPS)
+    found = find_phases(ranges, steps, NAMED_JOBS.to_frame() if jobs is None else jobs)
+    assert found.schema == NAMED_JOBS
+    assert set(found["kind"]) <= {"other"}
+    return found["name"].cast(pl.String).to_list()
+
+
+def test_ranges_directly_inside_most_steps_are_phases() -> None:
+    first: list[Row] = [
+        ("step", 0, 100),
+        ("load 1", 0, 20),
+        ("solve", 20, 90),
+        ("inner", 30, 40),
+        ("log", 90, 95),
+    ]
+    later: list[Row] = [
+        (name if name != "load 1" else f"load {number}", start + 100 * number, end + 100 * number)
+        for number in (2, 3)
+        for name, start, end in first
+        if name != "log"
+    ]
+    assert phases_of([*first, *later]) == ["load 1", "solve", "load 2", "solve", "load 3", "solve"]
+
+
+def test_a_single_range_in_each_step_gives_way_to_those_inside_it() -> None:
+    rows: list[Row] = [
+        row
+        for start in (0, 100, 200)
+        for row in [
+            ("step", start, start + 100),
+            ("train", start + 1, start + 99),
+            ("a", start + 5, start + 40),
+            ("b", start + 40, start + 90),
+        ]
+    ]
+    assert phases_of(rows) == ["a", "b"] * 3
+
+
+def test_operators_are_no_phases() -> None:
+    assert phases_of([("step", 0, 1000), *(("op", 10 * at, 10 * at + 5) for at in range(90))]) == []
+
+
+def test_where_forwards_are_known_there_are_no_phases() -> None:
+    rows: list[Row] = [("step", 0, 100), ("a", 0, 20), ("F", 20, 40)]
+    forward = ranges_of(rows).filter(pl.col("name").cast(pl.String) == "F")
+    jobs = fill_columns(forward.with_columns(kind=pl.lit("forward")), NAMED_JOBS)
+    assert phases_of(rows) == ["a", "F"]
+    assert phases_of(rows, jobs=jobs) == []
+    assert phases_of([("a", 0, 20)]) == []

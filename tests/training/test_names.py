@@ -2,29 +2,51 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays.ancestors import check_forest
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.report import RANGES
+from nsys_pp.frames.aggregates import NAMED_OPERATORS
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import NAME, RANGES
 from nsys_pp.frames.training import JOB_KINDS
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
 from nsys_pp.training.names import (
+    HALVES,
     NAMED_JOBS,
     NAMED_STEPS,
     Rules,
     choose_rules,
+    find_parents,
     find_preset_readings,
     name_jobs,
+    name_operators,
     name_steps,
+    nest_jobs,
+    split_names,
 )
 from nsys_pp.training.rules import list_presets, load_preset
 from tests.training.analysed_reports import APART, read_events, simulate_reports
-from tests.training.report.test_jobs import SAID, complete
+from tests.training.hand_programs import (
+    PROGRAMS,
+    NamedRange,
+    build_ranges,
+    list_names,
+    parse_program,
+)
+from tests.training.test_jobs import SAID, complete
 
 
 def ranges_of(*names: str, domain: str | None = None, category: str | None = None) -> pl.DataFrame:
@@ -571,3 +593,285 @@ def test_nothing_in_gives_nothing_out() -> None:
         assert name_steps(ranges_of(), rules).schema == NAMED_STEPS
     assert set(name_jobs(ranges_of("forward_1"), Rules())["kind"]) == set()
     assert set(JOB_KINDS) >= {rule.kind for preset in list_presets() for rule in preset.jobs}
+
+
+_IDS = ("micro_batch", "chunk", "virtual_stage")
+
+
+def _read_rows() -> list[dict[str, str]]:
+    path = Path(__file__).with_name("framework_names.tsv")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+ROWS = _read_rows()
+FRAMEWORKS = {
+    program: [row for row in ROWS if row["program"] == program]
+    for program in dict.fromkeys(row["program"] for row in ROWS)
+}
+
+
+def _build_ranges(rows: list[dict[str, str]]) -> pl.DataFrame:
+    """Build a report with each name once, one after the other."""
+    domains = pl.Series([row["domain"] or None for row in rows], dtype=pl.String)
+    return ranges_of(*(row["name"] for row in rows)).with_columns(domain=domains.cast(RANGES["domain"]))
+
+
+def _read_names(rows: list[dict[str, str]]) -> list[dict[str, object]]:
+    """Return what the package reads in the names of one report."""
+    ranges = _build_ranges(rows)
+    rules = choose_rules(ranges)
+    read: list[dict[str, object]] = [{"kind": "none"} for _ in rows]
+    jobs = name_jobs(ranges, rules)
+    for at, facts in zip(jobs["range_id"], jobs.select("kind", *_IDS, "role").to_dicts(), strict=True):
+        read[at] = {key: value for key, value in facts.items() if value is not None}
+    for at, step in name_steps(ranges, rules).select("range_id", "step").iter_rows():
+        assert read[at]["kind"] in ("none", "other")  # a program of JAX is both
+        read[at] = {"kind": "step"} if step is None else {"kind": "step", "step": step}
+    return read
+
+
+def _expect(row: dict[str, str]) -> dict[str, object]:
+    kind = "none" if row["kind"] == "phase" else row["kind"]
+    numbers = {key: int(row[key]) for key in ("step", *_IDS) if row[key]}
+    return {"kind": kind, **numbers, **({"role": row["role"]} if row["role"] else {})}
+
+
+@pytest.mark.parametrize("program", FRAMEWORKS)
+def test_names_of_a_program_are_read_as_its_source_says(program: str) -> None:
+    rows = FRAMEWORKS[program]
+    wrong = [
+        (row["name"], read, _expect(row))
+        for row, read in zip(rows, _read_names(rows), strict=True)
+        if read != _expect(row)
+    ]
+    assert not wrong
+
+
+def test_the_table_is_whole() -> None:
+    assert len(ROWS) >= 150
+    assert {row["kind"] for row in ROWS} <= {*JOB_KINDS, "step", "phase", "none"}
+    assert all(row["repository"] and row["path"] and row["commit"] for row in ROWS)
+    assert len({(row["program"], row["domain"], row["name"]) for row in ROWS}) == len(ROWS)
+
+
+def read_program(program: list[NamedRange]) -> dict[str, str]:
+    """Return the meaning that the package finds for each name of a program."""
+    ranges = build_ranges(program)
+    rules = choose_rules(ranges)
+    jobs = name_jobs(ranges, rules).select("name", "kind").rows()
+    steps = name_steps(ranges, rules)["name"].to_list()
+    return {str(name): str(kind) for name, kind in jobs} | {str(name): "step" for name in steps}
+
+
+def test_most_names_of_other_loops_are_read_and_none_is_misread() -> None:
+    right: dict[tuple[str, str], bool] = {}  # by program and name without numbers
+    for program, text in PROGRAMS.items():
+        ranges = parse_program(text)
+        read = read_program(ranges)
+        for name, meaning in list_names(ranges):
+            assert read.get(name, meaning) == meaning, (program, name)
+            right[program, re.sub("[0-9]+", "#", name)] = read.get(name, "none") == meaning
+    assert sum(right.values()) / len(right) >= 0.8
+
+
+def test_a_report_without_training_is_left_alone() -> None:
+    for text in ("*9 forward = none", "*9 update = none", "*3 backward = none"):
+        assert choose_rules(build_ranges(parse_program(text))) == Rules()
+
+
+def test_patterns_of_users_stand_alone_without_a_preset() -> None:
+    ranges = build_ranges(parse_program("*3 Fwd pass = none\n*3 Bwd pass = none"))
+    assert choose_rules(ranges).name == "plain"
+
+
+KINDS_INNER_JOBS = ("backward", "forward_backward", "recompute", "weight_gradient", "send", "forward")
+JOBS = st.lists(
+    st.tuples(st.sampled_from(KINDS_INNER_JOBS), st.integers(1, 2), st.integers(0, 3), st.integers(1, 3)),
+    max_size=8,
+)
+
+
+@example(rows=[("recompute", 1, 0, 1), ("backward", 1, 0, 1)])
+@example(rows=[("weight_gradient", 1, 0, 1), ("send", 1, 0, 1), ("forward_backward", 1, 0, 1)])
+@given(rows=JOBS)
+def test_equal_ranges_are_not_around_each_other(rows: list[tuple[str, int, int, int]]) -> None:
+    jobs = pl.DataFrame(
+        {
+            "range_id": range(10, 10 + len(rows)),
+            "kind": [kind for kind, *_ in rows],
+            "process_key": [1] * len(rows),
+            "thread_key": [thread for _, thread, *_ in rows],
+            "end_thread_key": [None] * len(rows),
+            "start_ns": [start for *_, start, _ in rows],
+            "end_ns": [start + length for *_, start, length in rows],
+            "name": [kind for kind, *_ in rows],
+        },
+        schema_overrides={
+            "kind": pl.Enum([*KINDS_INNER_JOBS, "data", "other", "receive", "send_receive"]),
+            "end_thread_key": pl.Int64,
+            "name": NAME,
+        },
+    )
+    nested = nest_jobs(jobs)
+    check_forest(find_rows(np.asarray(numbers(nested["range_id"])), numbers(nested["outer_id"])))
+
+
+def _find_parent(rows: list[tuple[int, int, int]], at: int) -> int:
+    """Find the innermost row around a row by its definition; of equal ones the earlier is the outer one."""
+    thread, start, end = rows[at]
+    around = [
+        (rows[other][1], -rows[other][2], other)
+        for other in range(len(rows))
+        if other != at
+        and rows[other][0] == thread
+        and (rows[other][1], -rows[other][2], other) < (start, -end, at)
+        and rows[other][2] >= end
+    ]
+    return max(around)[2] if around else -1
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 9), st.integers(1, 9)), max_size=14),
+    left_out=st.sets(st.integers(0, 13)),
+)
+def test_parents_are_their_definition(rows: list[tuple[int, int, int]], left_out: set[int]) -> None:
+    rows = [(thread, start, start + length) for thread, start, length in rows]
+    is_nestable = np.array([row not in left_out for row in range(len(rows))], dtype=np.bool_)
+    jobs = pl.DataFrame(
+        rows, schema={"thread_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row"
+    )
+    kept = [row for row in range(len(rows)) if is_nestable[row]]
+    expected = [-1] * len(rows)
+    for at, row in enumerate(kept):
+        parent = _find_parent([rows[other] for other in kept], at)
+        expected[row] = kept[parent] if parent >= 0 else -1
+    assert find_parents(jobs, is_nestable).tolist() == expected
+
+
+P2P = "megatron.core.pipeline_parallel.p2p_communication"
+FORWARD, BACKWARD = "forward", "backward"
+# preset and name -> direction, micro-batch, chunk and virtual stage of the send, then of the receive
+NAMES = {
+    ("plain", "send_forward_3_recv_backward_1"): (FORWARD, 3, None, None, BACKWARD, 1, None, None),
+    ("plain", "recv_forward_4_chunk_1_send_backward_0_chunk_0"): (BACKWARD, 0, 0, None, FORWARD, 4, 1, None),
+    ("megatron", f"{P2P}.send_forward_recv_backward"): (FORWARD, *3 * [None], BACKWARD, *3 * [None]),
+    ("megatron", f"{P2P}.send_forward_recv_forward"): (FORWARD, *3 * [None], FORWARD, *3 * [None]),
+    ("megatron", f"{P2P}.send_forward_backward_recv_forward_backward"): None,
+    ("torch", "PP:0SEND_F3_PP:0RECV_B1"): (FORWARD, 3, None, 0, BACKWARD, 1, None, 0),
+    ("zero-bubble", "SEND_FORWARD.3.0.0_RECV_BACKWARD.1.0.0"): (FORWARD, 3, 0, None, BACKWARD, 1, 0, None),
+    ("zero-bubble", "pre_send"): None,
+    ("deepspeed", "PipelineEngine._exec_send_grads_PipelineEngine._exec_recv_activations"): (
+        *(BACKWARD, *3 * [None]),
+        *(FORWARD, *3 * [None]),
+    ),
+    ("paddle", "send_forward_recv_backward"): (FORWARD, *3 * [None], BACKWARD, *3 * [None]),
+}
+
+
+def split(preset: str, *names: str) -> pl.DataFrame:
+    rows = pl.DataFrame({"name": names, "range_id": range(len(names))}).with_columns(
+        start_ns=10 * pl.col("range_id"),
+        end_ns=10 * pl.col("range_id") + 5,
+        thread_key=pl.lit(1),
+        process_key=pl.lit(1),
+    )
+    ranges = conform(pl.concat([RANGES.to_frame(), rows], how="diagonal_relaxed"), RANGES)
+    rules = Rules(jobs=load_preset(preset).jobs)
+    return split_names(name_jobs(ranges, rules), rules)
+
+
+@pytest.mark.parametrize(("preset", "name"), NAMES)
+def test_both_halves_have_their_direction_and_ids(preset: str, name: str) -> None:
+    found = split(preset, name)
+    assert found.schema == HALVES
+    expected = NAMES[preset, name]
+    text = found.select(pl.col("^.*_direction$").cast(pl.String), pl.exclude("^.*_direction$"))
+    columns = [column for column in HALVES if column != "name"]
+    assert text.select(columns).rows() == ([] if expected is None else [expected])
+
+
+def test_other_names_have_no_halves() -> None:
+    assert split("plain", "send_forward_3", "forward_3").is_empty()
+
+
+NAMES_OPERATORS = {
+    # name of a range -> the operator, and whether it is communication
+    "aten::addmm, seq = 12, op_id = 34": ("aten::addmm", False),
+    "aten::relu_": ("aten::relu_", False),
+    "AddmmBackward0, seq = 5, op_id = 9": ("AddmmBackward0", False),
+    "autograd::engine::evaluate_function: AddmmBackward0, op_id = 3": (
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        False,
+    ),
+    "c10d::allreduce_, seq = 1, op_id = 2, sizes = [[4, 4], []]": ("c10d::allreduce_", True),
+    "nccl:all_reduce": ("nccl:all_reduce", True),
+    "matmul dygraph": ("matmul dygraph", False),
+    "c_allreduce_sum compute": ("c_allreduce_sum compute", True),
+    "MatmulGradNode grad_node": ("MatmulGradNode grad_node", False),
+    "MatmulGradNode": ("MatmulGradNode", False),
+    "GradNodeAccumulation": ("GradNodeAccumulation", False),
+    "pd_op.layer_norm_grad": ("pd_op.layer_norm_grad", False),
+    "matmul_v2": ("matmul_v2", False),
+    "elementwise_add_grad": ("elementwise_add_grad", False),
+    "c_allreduce_sum": ("c_allreduce_sum", True),
+    "send_v2": ("send_v2", True),
+    "pd_op.all_reduce": ("pd_op.all_reduce", True),
+    "c_identity": ("c_identity", False),
+    "Thunk:#name=jit(f)/add,hlo_op=loop_add_fusion.12#": ("loop_add_fusion", False),
+    "TSL:Thunk:#hlo_op=all-reduce-start.3.1#": ("all-reduce-start", True),
+    "ncclAllGather": (None, True),
+}
+NO_OPERATORS = [
+    "ExpressionEvaluator::evaluate",
+    "forward 3",
+    "step_2",
+    "relu",
+    "model_v2",
+    "aten",
+    "ncclx",
+    "broadcast weights",
+    None,
+]
+
+
+def ranges_of_operators(names: list[str | None], domain: str | None = None) -> pl.DataFrame:
+    columns = {name: [None] * len(names) for name in RANGES}
+    found = {"range_id": [*range(7, 7 + len(names))], "name": names, "domain": [domain] * len(names)}
+    return conform(pl.DataFrame(columns | found), RANGES)
+
+
+def test_operators_are_named_without_what_tells_only_calls_apart() -> None:
+    found = name_operators(ranges_of_operators([*NAMES_OPERATORS]))
+    assert found.schema == NAMED_OPERATORS
+    assert (
+        dict(zip(NAMES_OPERATORS, found.select("name", "is_communication").rows(), strict=True))
+        == NAMES_OPERATORS
+    )
+    assert found["range_id"].to_list() == [*range(7, 7 + len(NAMES_OPERATORS))]
+
+
+def test_other_ranges_are_no_operators() -> None:
+    assert name_operators(ranges_of_operators(NO_OPERATORS)).is_empty()
+    assert name_operators(ranges_of_operators([])).schema == NAMED_OPERATORS
+
+
+def test_whatever_stands_in_the_domain_of_nccl_is_communication() -> None:
+    found = name_operators(ranges_of_operators(["anything", None], domain="NCCL"))
+    assert found.rows() == [(7, None, True)]
+    assert name_operators(ranges_of_operators(["anything"], domain="NCCL2")).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("report", "operators", "names"),
+    [("GindaChen__mfu_2gpu_before", 18656, 200), ("MohanadOdema__nsys_profile", 67, 40)],
+)
+def test_real_recordings_of_pytorch_have_few_names_of_operators(
+    report: str, operators: int, names: int, shared_reports: list[Path]
+) -> None:
+    (path,) = [one for one in shared_reports if one.name.startswith(report)]
+    ranges = build_report(read_report(path, need=frozenset({"ranges"}), nsys=None)).ranges
+    found = name_operators(ranges)
+    assert found["name"].count() == operators
+    assert not found["name"].cast(pl.String).str.contains(r"seq = |op_id = ").any()
+    assert found["name"].n_unique() < names

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS
 from nsys_pp.frames.training import JOBS, STEPS
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import NAMED_STEPS
-from nsys_pp.training.steps import find_steps
+from nsys_pp.training.steps import StepHosts, StepOps, find_step_edges, find_steps, mark_unfinished_steps
 from tests.training.analysed_reports import APART, AnalysedReport, analyse_reports, simulate_reports
-from tests.training.report.test_jobs import complete
+from tests.training.test_jobs import complete
 
 
 def true_steps(folder: Path) -> pl.DataFrame:
@@ -237,3 +245,209 @@ def test_the_first_step_is_partial_where_only_computation_tells_the_steps(tmp_pa
     assert set(steps["source"]) == {"jobs"}
     assert steps.filter("is_partial").select("rank", "step").rows() == [(0, 0), (1, 0)]
     assert steps.group_by("rank").len()["len"].to_list() == [3, 3]
+
+
+LATE = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    launch: int
+    start: int
+    end: int
+    kind: str  # "kernel", "set", "communication", "aside"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int
+    begin: int
+    end: int
+
+
+def find(steps: list[Step], ops: list[Op]) -> list[tuple[int, int]]:
+    hosts = StepHosts(
+        device=np.zeros(len(steps), np.int64),
+        number=np.array([step.number for step in steps]),
+        first=np.array([min(op.start for op in ops if op.kind == "kernel" and of(op, steps) == n) for n in range(len(steps))]),
+        begin=np.array([step.begin for step in steps]),
+        end=np.array([step.end for step in steps]),
+        is_open=np.zeros(len(steps), np.bool_),
+        is_capture=np.zeros(len(steps), np.bool_),
+        has_end=np.ones(len(steps), np.bool_),
+    )  # fmt: skip
+    kinds = np.array([op.kind for op in ops])
+    edges = find_step_edges(
+        hosts,
+        StepOps(
+            device=np.zeros(len(ops), np.int64),
+            start=np.array([op.start for op in ops]),
+            end=np.array([op.end for op in ops]),
+            launch=np.array([op.launch for op in ops]),
+            launched=np.array([op.launch + 1 for op in ops]),
+            is_kernel=kinds == "kernel",
+            is_communication=kinds == "communication",
+            is_aside=kinds == "aside",
+        ),
+    )
+    return list(zip(edges.start.tolist(), edges.end.tolist(), strict=True))
+
+
+def of(op: Op, steps: list[Step]) -> int | None:
+    """Return the step in which an operation was launched; None between steps."""
+    return next((n for n, step in enumerate(steps) if step.begin <= op.launch <= step.end), None)
+
+
+def defined(steps: list[Step], ops: list[Op]) -> list[tuple[int, int]]:
+    first = [
+        min(op.start for op in ops if op.kind in ("kernel", "set") and of(op, steps) == number)
+        for number in range(len(steps))
+    ]
+    starts, ends = [], []
+    for number, step in enumerate(steps):
+        launched = [op for op in ops if op.launch < step.begin and op.kind != "aside"]
+        before = [op.end for op in launched if op.end <= first[number]]
+        starts.append(min(max([step.begin, *before]), first[number]))
+        until = first[number + 1] if number + 1 < len(steps) else 10**9
+        own = [op.end for op in ops if of(op, steps) == number and op.kind != "aside"]
+        ends.append(max([step.end, *(end for end in own if end <= until)]))
+    for number, (step, following) in enumerate(pairwise(steps)):
+        is_followed = not any(step.end < op.launch < following.begin for op in ops)
+        is_followed &= following.number == step.number + 1
+        ends[number] = starts[number + 1] if is_followed else min(ends[number], starts[number + 1])
+    return list(zip(starts, ends, strict=True))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[list[Step], list[Op]]:
+    """Draw steps on the host and their operations: kernels and sets in order, others at any time."""
+    steps: list[Step] = []
+    ops: list[Op] = []
+    lengths = st.integers(1, 40)
+    now, free = draw(st.integers(0, 20)), 0
+    for number in draw(st.lists(st.integers(3, 5), min_size=1, max_size=3).map(sorted)):
+        begin = now
+        for kind in draw(st.permutations(["kernel", *draw(st.lists(st.sampled_from(["kernel", "set", "communication", "aside"]), max_size=5))])):  # fmt: skip
+            launch = now = now + draw(lengths)
+            is_own = kind in ("kernel", "set")
+            start = max(launch + 1, free) if is_own else launch + draw(lengths)
+            end = start + draw(lengths)
+            free = end if is_own else free
+            ops.append(Op(launch, start, end, kind))
+        end = now + draw(lengths)
+        steps.append(Step(number, begin, end))
+        now = end + draw(st.integers(0, 30))
+        if draw(st.booleans()):  # something between steps
+            launch = now = now + draw(lengths)
+            start = max(launch + 1, free)
+            free = start + draw(lengths)
+            ops.append(Op(launch, start, free, draw(st.sampled_from(["kernel", "set", "aside"]))))
+            now += draw(lengths)
+    ops.append(Op(now + 1, max(free, now + 1), max(free, now + 1) + 5, "set"))  # after the last range
+    return steps, ops
+
+
+@settings(deadline=None, max_examples=300)
+@given(runs())
+def test_steps_are_cut_by_their_definition(drawn: tuple[list[Step], list[Op]]) -> None:
+    steps, ops = drawn
+    found = find(steps, ops)
+    assert found == defined(steps, ops)
+    assert all(end <= start for (_, end), (start, _) in pairwise(found))
+
+
+def test_a_device_that_is_busy_with_unrecorded_work_cuts_its_first_step() -> None:
+    steps = [Step(3, 1_000, 5_000)]
+    late = Op(2_000, 900_000, 950_000, "kernel")
+    assert find(steps, [late]) == [(900_000, 950_000)]
+    message = Op(2_000, 3_000, 900_000 - LATE, "communication")
+    assert find(steps, [late, message]) == [(1_000, 950_000)]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("lag", [0, 2])
+def test_steps_whose_kernels_run_after_the_capture_are_partial(seed: int, lag: int, tmp_path: Path) -> None:
+    """Their ranges may have ended: hosts run ahead by some steps."""
+    options = (
+        f"--schedule 1f1b --steps 4 --window-ms 20 --vary-micro-batches 0.5 --lag-steps {lag} --seed {seed}"
+    )
+    simulate_reports(tmp_path, f"{options} {APART}")
+    truth = pl.read_parquet(tmp_path / "truth" / "steps.parquet")
+    is_recorded = truth.select("rank", "step", "is_recorded")
+    for found in analyse_reports(tmp_path):
+        both = found.steps.join(is_recorded, on=["rank", "step"]).drop_nulls("host_start_ns")
+        assert len(both) >= 2
+        assert both["is_partial"].to_list() == both["is_recorded"].not_().to_list()
+
+
+@st.composite
+def captures(draw: st.DrawFn) -> tuple[list[tuple[int, int]], list[tuple[int, str, bool]]]:
+    """Draw the ranges of steps, and calls: time, name, and whether its operation is recorded."""
+    edges = sorted(draw(st.sets(st.integers(0, 60), min_size=2, max_size=9)))
+    ranges = list(zip(edges[::2], edges[1::2], strict=False))
+    names = st.sampled_from(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemcpyAsync"])
+    return ranges, draw(st.lists(st.tuples(st.integers(-5, 65), names, st.booleans()), max_size=25))
+
+
+@settings(max_examples=150)
+@given(captures(), st.booleans())
+def test_marks_equal_their_definition(
+    drawn: tuple[list[tuple[int, int]], list[tuple[int, str, bool]]], has_end: bool
+) -> None:
+    ranges, calls = drawn
+    begin, end = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
+    steps = steps_of_unfinished_steps(np.zeros(len(ranges), dtype=np.int64), begin, end, has_end=has_end)
+    found = mark_unfinished_steps(steps, np.ones(len(ranges), dtype=np.int64), launched_ops_of(calls))
+
+    def is_missing(number: int) -> bool:
+        start, end = ranges[number]
+        until = ranges[number + 1][0] - 1 if number + 1 < len(ranges) else 1_000
+        until = min(until, end) if has_end else until
+        return any(start <= time <= until and "Launch" in name and not done for time, name, done in calls)
+
+    assert found.tolist() == [
+        all(is_missing(later) for later in range(number, len(ranges))) for number in range(len(ranges))
+    ]
+
+
+def test_calls_of_other_processes_do_not_count() -> None:
+    calls = [(5, "cudaLaunchKernel", False)]
+    steps = steps_of_unfinished_steps(np.array([0, 1]), np.array([0, 0]), np.array([9, 9]), has_end=True)
+    found = mark_unfinished_steps(steps, np.array([1, 2]), launched_ops_of(calls))
+    assert found.tolist() == [True, False]
+
+
+def steps_of_unfinished_steps(device: Int64s, begin: Int64s, end: Int64s, *, has_end: bool) -> StepHosts:
+    no = np.zeros(len(device), dtype=np.bool_)
+    return StepHosts(
+        device=device,
+        number=device,
+        first=begin,
+        begin=begin,
+        end=end,
+        is_open=no,
+        is_capture=no,
+        has_end=no | has_end,
+    )
+
+
+def launched_ops_of(calls: list[tuple[int, str, bool]]) -> LaunchedOps:
+    return LaunchedOps(gpu_ops=GPU_OPS.to_frame(), api_calls=calls_of(calls), launches=launches_of(calls))
+
+
+def calls_of(calls: list[tuple[int, str, bool]]) -> pl.DataFrame:
+    rows: dict[str, Any] = {
+        "process_key": [1] * len(calls),
+        "thread_key": [1] * len(calls),
+        "correlation_id": range(len(calls)),
+        "start_ns": [time for time, _, _ in calls],
+        "end_ns": [time for time, _, _ in calls],
+        "name": [name for _, name, _ in calls],
+    }
+    return conform(pl.DataFrame(rows, schema_overrides={"name": pl.String}), API_CALLS)
+
+
+def launches_of(calls: list[tuple[int, str, bool]]) -> pl.DataFrame:
+    rows = [number for number, (_, _, done) in enumerate(calls) if done]
+    return pl.DataFrame({"op_id": range(len(rows)), "call_row": rows}, schema={**LAUNCHES})
