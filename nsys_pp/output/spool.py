@@ -28,10 +28,6 @@ OpenBlocks = Callable[[], AbstractContextManager[Source]]
 class Store(Protocol):
     """Store of the blocks of reports."""
 
-    @property
-    def folder(self) -> Path | None:
-        """Folder with space for temporary files; None: the folder of temporary files."""
-
     def add(self) -> AbstractContextManager[tuple[Sink, OpenBlocks]]:
         """Add the blocks of another report: a context of their sink, and of a function that opens them for reading.
 
@@ -58,12 +54,6 @@ class Spool:
         self._ends: list[int] = []  # of the blocks in memory
         self._file: IO[bytes] | None = None
         self.end = 0
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the output, as in `Store`."""
-        folder = _folder_of(self._output)
-        return None if folder is None else Path(folder)
 
     def __enter__(self) -> Spool:
         return self
@@ -134,12 +124,6 @@ class _BlockReader:
             self._rest = memoryview(block)
         data, self._rest = self._rest[:size], self._rest[size:]
         return bytes(data)
-
-
-@contextmanager
-def open_list(blocks: list[bytes]) -> Iterator[Source]:
-    """Open blocks in memory for reading, without a copy."""
-    yield _BlockReader(iter(blocks))
 
 
 class Shelf(Struct, frozen=True):

@@ -8,8 +8,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nsys_pp.output.trace.packing import MAX_DEPTH
+
 Array = NDArray[Any]
-MAX_DEPTH = 512  # Perfetto's importer drops deeper slices: slice_tracker.cc, kMaxDepth
 
 
 class Events(Struct, frozen=True, kw_only=True):

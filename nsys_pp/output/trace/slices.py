@@ -14,7 +14,6 @@ from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_ro
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.series import build_column
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.names import NO_NAME
@@ -26,7 +25,6 @@ from nsys_pp.output.trace.packing import nest_order, pack_flat, pack_nested
 Tracks = Sequence[Int64s] | None
 _Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
 """Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
-_LARGE_ROWS = 2_000_000  # one track at a time: each needs a hundred bytes a row meanwhile
 _NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
@@ -36,18 +34,12 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
 
     Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
     """
-    parent, color = _parent_rows(projections), _color_jobs(projections, job_ranges)
-    return _range_slices(projections, parent, color)
-
-
-def _range_slices(projections: pl.DataFrame, parent: pl.Series, color: pl.Series) -> pl.DataFrame:
-    """Build the slices column by column: one query of all takes many times as long on few rows."""
     columns = {
         "start_ns": projections["gpu_start_ns"],
         "end_ns": projections["gpu_end_ns"],
-        "parent": parent,
+        "parent": _parent_rows(projections),
         "name": _named(projections["name"]),
-        "color": color,
+        "color": _color_jobs(projections, job_ranges),
         "domain": projections["domain"],
         "cpu_start_ns": projections["start_ns"],
         "cpu_duration_ns": projections["end_ns"] - projections["start_ns"],
@@ -73,11 +65,6 @@ def _measure_busy(projections: pl.DataFrame) -> pl.Series:
     return percent if has_length.all() else clear_values(percent, ~has_length)
 
 
-def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
-    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
-    return _operation_slices(gpu_ops, op_details)
-
-
 @cache
 def _list_colors() -> pl.Series:
     """List the color of each kind of operation, and of communication at last."""
@@ -85,7 +72,8 @@ def _list_colors() -> pl.Series:
     return pl.Series("color", colors, dtype=pl.Categorical())
 
 
-def _operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
+def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
+    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
     colors = _list_colors()
     color = numbers(gpu_ops["kind"])
     color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
@@ -153,9 +141,7 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
     """
     rows_of = _list_rows(slices, tracks)
     start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
-    with open_executor(len(slices)) as executor:
-        arranged = executor.map(lambda rows: _arrange_flat(rows, start[rows], end[rows]), rows_of)
-    return _cut(slices, arranged)
+    return _cut(slices, (_arrange_flat(rows, start[rows], end[rows]) for rows in rows_of))
 
 
 def nested_subtracks(
@@ -170,10 +156,10 @@ def nested_subtracks(
         place[rows] = np.arange(len(rows))
         above.append(place[parent[rows]])
         place[rows] = -1
-    with open_executor(len(slices), threads=1 if len(slices) > _LARGE_ROWS else 2) as executor:
-        arranged = executor.map(
-            lambda rows, above: _arrange_nested(rows, start[rows], end[rows], above), rows_of, above
-        )
+    arranged = (
+        _arrange_nested(rows, start[rows], end[rows], parents)
+        for rows, parents in zip(rows_of, above, strict=True)
+    )
     return _cut(slices[[name for name in slices.columns if name != "parent"]], arranged)
 
 

@@ -17,7 +17,6 @@ system                  on request: metrics of the network, messages of nsys, ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -25,7 +24,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, numbers, pack
 from nsys_pp.arrays.order import list_groups
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report, SampledMetric
@@ -51,7 +49,6 @@ from nsys_pp.output.trace.slices import (
 )
 
 _NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
-_LARGE_ROWS = 4_000_000
 MOST_ROWS = 10_000  # subtracks of a track
 MOST_SUBTRACKS = 20_000  # of a report
 MOST_STREAMS = 4_096  # of a GPU; each takes some ms
@@ -62,8 +59,6 @@ GPU_AT = "GPU at "
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 Path = tuple[str, ...]
-Contents = Literal["all", "operations", "ranges"]
-"""Rows to draw: all; of GPUs all but ranges, which need no projections; ranges alone."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -96,7 +91,7 @@ def is_busy_track(path: Path) -> bool:
     return len(path) == 2 and path[1] == BUSY
 
 
-def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Drawing:
+def draw_report(view: View, *, detail: Detail) -> Drawing:
     """Draw one report, independent of other reports.
 
     Args:
@@ -104,7 +99,6 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
         detail: "jobs" draws jobs only (if there are none, the three outermost levels of projected
             ranges), "ranges" all projected ranges and communication kernels, "kernels" also streams,
             "cpu" also CPU threads.
-        contents: Rows to draw, with detail "ranges" or "kernels"; "operations" and "ranges" together are "all".
 
     Returns:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
@@ -117,13 +111,12 @@ def draw_report(view: View, *, detail: Detail, contents: Contents = "all") -> Dr
         of_gpus = devices.partition_by("gpu", maintain_order=True)
     for rank, gpu in enumerate(of_gpus):
         path = _add_track(tracks, (gpu["gpu"][0],), rank)
-        _draw_gpu(view, gpu, path, detail, contents, tracks, subtracks)
+        _draw_gpu(view, gpu, path, detail, tracks, subtracks)
         if len(subtracks) > MOST_SUBTRACKS:
             raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
     if detail == "cpu" or view.is_on_request:
         _draw_cpu(view, tracks, subtracks)
-    if contents != "ranges":
-        _draw_system(view, tracks, subtracks)
+    _draw_system(view, tracks, subtracks)
     return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
 
 
@@ -132,7 +125,6 @@ def _draw_gpu(
     devices: pl.DataFrame,
     path: Path,
     detail: Detail,
-    contents: Contents,
     tracks: dict[Path, Track],
     subtracks: list[Subtrack],
 ) -> None:
@@ -152,24 +144,8 @@ def _draw_gpu(
             outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
             _draw_ranges(view, outermost, path, tracks, subtracks)
         return
-    if contents != "all":
-        if contents == "ranges":
-            _draw_ranges(view, projections, path, tracks, subtracks)
-        else:
-            _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
-        return
-    is_large = len(projections) + len(ops) > _LARGE_ROWS
-    # Packing ranges needs about as much time as packing streams, and both release the interpreter lock.
-    range_tracks: dict[Path, Track] = {}
-    range_subtracks: list[Subtrack] = []
-    with open_executor(len(projections) + len(ops), threads=1) as executor:
-        ranges = executor.submit(_draw_ranges, view, projections, path, range_tracks, range_subtracks)
-        if is_large:
-            ranges.result()  # not both at once: their arrays would double the memory
-        _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
-        ranges.result()
-    tracks |= range_tracks
-    subtracks += range_subtracks
+    _draw_ranges(view, projections, path, tracks, subtracks)
+    _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
 
 
 def _draw_operations(
