@@ -184,7 +184,7 @@ def _save_result(
     """Write the result file, if there is one; with `warns_only`, a failure to do so is logged as a note."""
     if path is None:
         return
-    from nsys_pp.output.result import write_result
+    from nsys_pp.output.files import write_result
 
     try:
         write_result(path, _describe(ctx, record, status, error))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,17 @@ def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+def write_result(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as JSON, whole or not at all; an existing file is replaced.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    check_output(path, force=True)
+    with replace_file(path, force=True) as target:
+        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
+        target.write_bytes(
+            text.encode("utf-8", "backslashreplace")
+        )  # `\udcff`: a byte of a name that is no UTF-8

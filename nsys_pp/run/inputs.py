@@ -27,7 +27,7 @@ from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.output.deflate import deflate_quickly, inflate
+from nsys_pp.output.parts import deflate_quickly, inflate
 from nsys_pp.output.perfetto.trace import Source, check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import Scope

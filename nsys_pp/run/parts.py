@@ -20,8 +20,7 @@ from nsys_pp.options import SHOW_KINDS
 from nsys_pp.output.files import translate_errors
 from nsys_pp.output.parts import write_part
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
-from nsys_pp.output.trace.drawing import SliceSubtrack
-from nsys_pp.output.trace.tree import count_rows
+from nsys_pp.output.trace.drawing import SliceSubtrack, count_rows
 from nsys_pp.read import check_part_blocks, read_part, read_report
 from nsys_pp.read.parts import is_like_part
 from nsys_pp.run.report import draw_part, nothing_to_draw_error, redraw_report, shorten_path

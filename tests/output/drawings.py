@@ -22,10 +22,11 @@ from nsys_pp.output.trace.drawing import (
     CounterSubtrack,
     Drawing,
     MarkSubtrack,
+    Placement,
+    Row,
     SliceSubtrack,
     Subtrack,
 )
-from nsys_pp.output.trace.placement import Placement, Row
 
 UTC_NS = 1_700_000_000_000_000_000
 UTC = Clock.fixed(UTC_NS)

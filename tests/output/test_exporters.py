@@ -10,8 +10,14 @@ import pytest
 from nsys_pp.errors import MissingDataError, OutputError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
-from nsys_pp.output.exporter import Exporter, ExportOptions, ExportSource, file_writer
-from nsys_pp.output.exporter_registry import EXPORTERS, find_exporter
+from nsys_pp.output.exporters import (
+    EXPORTERS,
+    Exporter,
+    ExportOptions,
+    ExportSource,
+    file_writer,
+    find_exporter,
+)
 from tests.training.expected_training import PIPELINE, expected_training
 
 TRAINING = expected_training()

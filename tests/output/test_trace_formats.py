@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.output.trace_format_registry import TRACE_FORMATS, infer_trace_format
+from nsys_pp.output.trace_formats import TRACE_FORMATS, infer_trace_format
 
 
 @pytest.mark.parametrize(

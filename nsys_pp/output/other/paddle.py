@@ -35,8 +35,8 @@ from msgspec import Struct
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import Training
-from nsys_pp.output.chrome.events import encode_texts
-from nsys_pp.output.exporter import ExportedFile, ExportOptions, ExportResult
+from nsys_pp.output.chrome.trace import encode_texts
+from nsys_pp.output.exporters import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
 from nsys_pp.output.other.paddle_jobs import STEP_COLOR, describe_jobs
 from nsys_pp.output.other.paddle_rows import (

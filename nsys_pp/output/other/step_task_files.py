@@ -8,7 +8,7 @@ import polars as pl
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import REPORT_JOBS, Training
-from nsys_pp.output.exporter import ExportedFile, ExportOptions, ExportResult, ExportSource
+from nsys_pp.output.exporters import ExportedFile, ExportOptions, ExportResult, ExportSource
 from nsys_pp.output.other.rank_databases import plan_rank_databases, write_rank_databases
 from nsys_pp.output.other.step_tasks import TIMES, write_step_tasks
 

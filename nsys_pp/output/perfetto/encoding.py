@@ -72,13 +72,18 @@ from nsys_pp.output.trace.drawing import (
     CounterSubtrack,
     Drawing,
     MarkSubtrack,
+    Path,
     SliceSubtrack,
     Subtrack,
+    arrange,
+    count_rows,
+    index_tracks,
     is_flow,
     sequence_id,
+    start_ns,
+    subtracks_by_track,
 )
-from nsys_pp.output.trace.events import Events, order_events
-from nsys_pp.output.trace.tree import Path, arrange, count_rows, index_tracks, start_ns, subtracks_by_track
+from nsys_pp.output.trace.packing import Events, order_events
 from nsys_pp.progress import report_stage
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock

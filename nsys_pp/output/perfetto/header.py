@@ -40,8 +40,7 @@ from nsys_pp.output.perfetto.protobuf import (
     TrackEvent,
 )
 from nsys_pp.output.perfetto.wire import Array, Parts, constant, field, message
-from nsys_pp.output.trace.drawing import HEADER_SEQUENCE
-from nsys_pp.output.trace.tree import Node, Path, arrange
+from nsys_pp.output.trace.drawing import HEADER_SEQUENCE, Node, Path, arrange
 
 ABOUT = "about"
 """Name of the row below an outermost row that has no other."""

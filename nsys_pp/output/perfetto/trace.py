@@ -34,9 +34,7 @@ from nsys_pp.output.perfetto.encoding import encode_drawing as encode_drawing
 from nsys_pp.output.perfetto.header import encode_header, reading
 from nsys_pp.output.perfetto.protobuf import BuiltinClock, SequenceFlags, Trace, TracePacket
 from nsys_pp.output.perfetto.wire import DELIMITED, Array, Parts, encode_rows, field, message, tag
-from nsys_pp.output.trace.drawing import sequence_id
-from nsys_pp.output.trace.placement import Placement, list_titles, place_path, place_tracks
-from nsys_pp.output.trace.tree import Path
+from nsys_pp.output.trace.drawing import Path, Placement, list_titles, place_path, place_tracks, sequence_id
 
 _HEAD_BYTES = 24  # tags and lengths of a block have fewer, and a block has more
 MOST_BLOCK_BYTES = 1 << 28  # also decompressed; ordinary blocks have 1-10 MB

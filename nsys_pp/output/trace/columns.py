@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct, index_column, numbers
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.output.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack
-from nsys_pp.output.trace.tree import subtrack_rows
+from nsys_pp.output.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack, subtrack_rows
 
 WORDS = (pl.Categorical, pl.Enum, pl.String)
 Numbers = NDArray[np.uint32]

@@ -7,12 +7,18 @@ reports; `nsys_pp.output.perfetto.trace` and `nsys_pp.output.chrome.trace` encod
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
 import numpy as np
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.part import Row as Row
 from nsys_pp.frames.part import Track
 
 HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
@@ -112,7 +118,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
 
     `tracks` may omit the parents of tracks: the name of an omitted parent is the last item of its path. `subtracks` are
     in any order. Names and order of the outermost tracks in a trace are set by a
-    `nsys_pp.output.trace.placement.Placement`.
+    `nsys_pp.output.trace.drawing.Placement`.
     """
 
     report_id: int  # 64 bits, unique per report
@@ -132,3 +138,161 @@ def sequence_id(report_id: int) -> int:
     (`IsConvertedSequenceClock` shifts a signed number).
     """
     return max(report_id & 0x7FFFFFFF, HEADER_SEQUENCE + 1)
+
+
+Path = tuple[str, ...]
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A drawn track: the track itself or a track below it has a subtrack with rows."""
+
+    track: Track
+    order: int  # 0, 1, ... among its siblings
+
+
+def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
+    """Return the rows of a subtrack."""
+    if isinstance(subtrack, SliceSubtrack):
+        return subtrack.slices
+    return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
+
+
+def count_rows(subtrack: Subtrack) -> int:
+    """Count the rows of a subtrack."""
+    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
+        return len(subtrack.content.rows)
+    return subtrack_rows(subtrack).height
+
+
+def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
+    """Return the subtracks with rows."""
+    return [subtrack for subtrack in drawing.subtracks if count_rows(subtrack)]
+
+
+def start_ns(subtrack: Subtrack) -> int:
+    """Return the time of the first event of a subtrack with rows."""
+    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
+        return int(subtrack.content.source["start_ns"][int(subtrack.content.rows[0])])
+    return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
+
+
+def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
+    """Group the subtracks with rows by track: slices by number, then marks, then samples."""
+    subtracks: dict[Path, list[Subtrack]] = {}
+    for subtrack in sorted(drawn_subtracks(drawing), key=_subtrack_order):
+        subtracks.setdefault(subtrack.track, []).append(subtrack)
+    return subtracks
+
+
+def index_tracks(drawing: Drawing) -> dict[Path, Track]:
+    """Return the tracks of a drawing by path.
+
+    Raises:
+        ValueError: Two tracks have the same path, or the track of a subtrack is missing from the drawing.
+    """
+    by_path = {track.path: track for track in drawing.tracks}
+    if len(by_path) < len(drawing.tracks):
+        raise ValueError("two tracks of the drawing have the same path")
+    if missing := {subtrack.track for subtrack in drawn_subtracks(drawing)} - by_path.keys():
+        raise ValueError(f"the drawing has subtracks on missing tracks: {sorted(missing)}")
+    return by_path
+
+
+def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
+    """Order the drawn tracks, and add their missing parents.
+
+    Siblings are sorted by rank (added parents last), then by name in natural order (`node2` before `node10`), then by path.
+
+    Args:
+        tracks: All tracks, by path.
+        used: Paths of tracks with a subtrack.
+
+    Returns:
+        Nodes in depth-first order: each parent before its children.
+    """
+    paths = {path[:end] for path in used for end in range(1, len(path) + 1)}
+    children: dict[Path, list[Path]] = {}
+    for path in sorted(paths, key=lambda path: _order(path, tracks)):
+        children.setdefault(path[:-1], []).append(path)
+    return _walk((), children, tracks)
+
+
+def _walk(parent: Path, children: dict[Path, list[Path]], tracks: Mapping[Path, Track]) -> list[Node]:
+    nodes = []
+    for order, path in enumerate(children.get(parent, [])):
+        track = tracks.get(path) or Track(path=path, name=path[-1], rank=0)
+        nodes += [Node(track=track, order=order), *_walk(path, children, tracks)]
+    return nodes
+
+
+def _order(path: Path, tracks: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
+    track = tracks.get(path)
+    name = path[-1] if track is None else track.name
+    return (
+        track is None,
+        track.rank if track else 0,
+        natural_key(name),
+        path,
+    )
+
+
+def _subtrack_order(subtrack: Subtrack) -> tuple[int, int]:
+    if isinstance(subtrack, SliceSubtrack):
+        return 0, subtrack.number
+    return (1, 0) if isinstance(subtrack, MarkSubtrack) else (2, 0)
+
+
+class Placement(Struct, frozen=True, kw_only=True):
+    """Placement of one report; all placements of a trace have the same `zero_ns`."""
+
+    machine: str
+    machine_order: int  # among the machines of the trace
+    rows: Mapping[str, Row]  # by name of the row in the report; rows without an entry are not drawn
+    clock: Clock  # maps the report's clock onto the run's
+    zero_ns: int = 0  # time on the run's clock that is 0 in the trace, unless an event is earlier
+    machine_description: str = ""
+    is_utc: bool = True  # the run's clock is UTC
+    attributes: Mapping[str, str] = field(default_factory=dict)  # facts for the trace's metadata
+
+
+def place_path(path: Path, placement: Placement) -> Path:
+    """Return the path of a report's track in the trace.
+
+    Raises:
+        KeyError: Its outermost row is not drawn.
+    """
+    return (placement.machine, placement.rows[path[0]].name, *path[1:])
+
+
+def place_tracks(tracks: Iterable[Track], placement: Placement) -> dict[Path, Track]:
+    """Return the track of the machine and the drawn tracks of a report, by their paths in the trace."""
+    machine = Track(
+        path=(placement.machine,),
+        name=placement.machine,
+        rank=placement.machine_order,
+        description=placement.machine_description,
+    )
+    placed: dict[Path, Track] = {machine.path: machine}
+    by_path = {track.path: track for track in tracks}
+    for name, row in placement.rows.items():
+        outermost = by_path.get((name,)) or Track(path=(name,), name=name, rank=0)
+        path: Path = (placement.machine, row.name)
+        placed[path] = replace(
+            outermost, path=path, name=row.name, rank=row.order, description=row.description
+        )
+    for track in by_path.values():
+        if len(track.path) > 1 and track.path[0] in placement.rows:
+            path = place_path(track.path, placement)
+            placed[path] = replace(track, path=path)
+    return placed
+
+
+def list_titles(placements: Sequence[Placement]) -> dict[Path, str]:
+    """List the titles of the rows with a title by path in the trace, in order."""
+    rows = {
+        (placement.machine, row.name): row
+        for placement in reversed(placements)
+        for row in placement.rows.values()
+        if row.title
+    }
+    return {path: rows[path].title for path in sorted(rows, key=lambda path: (rows[path].title_order, path))}

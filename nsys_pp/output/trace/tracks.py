@@ -1,22 +1,8 @@
-"""Drawing of one report: the tree of its rows, and their contents.
-
-GPU 0                   a GPU of the report
-  GPU busy              counter; an overview of its metrics, or all of them, and counters of the report follow
-  ranges                NVTX ranges projected on the GPU, nested
-  communication         NCCL kernels
-  stream 7 (default)    kernels, copies, sets
-CPU: python 4242        a process, with detail "cpu" or data on request; counters of the process come first
-  NVTX thread 4242      NVTX ranges on the CPU
-  marks thread 4242
-  CUDA API thread 4242
-  OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
-GPU at 0000:3b:00.0     metrics of a GPU that no process uses; in a trace its row is in another report, or "system"
-system                  on request: metrics of the network, messages of nsys, tables without processes
-"""
+"""Rows of data that is shown on request: calls, states and samples of threads, and counters of the system."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -24,11 +10,11 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, numbers, pack
 from nsys_pp.arrays.order import list_groups
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report, SampledMetric
 from nsys_pp.options import Detail
-from nsys_pp.output.trace.activity_rows import SYSTEM, draw_activities, split_by_process
 from nsys_pp.output.trace.counters import Counter, busy_percent, list_counters, list_metrics
 from nsys_pp.output.trace.drawing import (
     ArrangedSlices,
@@ -37,6 +23,7 @@ from nsys_pp.output.trace.drawing import (
     MarkSubtrack,
     SliceSubtrack,
     Subtrack,
+    is_flow,
 )
 from nsys_pp.output.trace.slices import (
     api_call_slices,
@@ -47,6 +34,66 @@ from nsys_pp.output.trace.slices import (
     operation_slices,
     range_slices,
 )
+
+SYSTEM = "system"
+"""Name of the outermost row with what belongs to no process."""
+
+_ARGUMENTS = (
+    *("size_bytes", "peer", "tag", "stream_id", "cpu", "address", "count", "detail", "event_id", "stack"),
+)
+
+
+class ActivityRow(Struct, frozen=True, kw_only=True):
+    """A row of a thread, of a process, or of the system.
+
+    Attributes:
+        title: Its title: "OS calls", "states".
+        thread_key: None: a row of the process, or of the system.
+        activities: `ACTIVITIES` with `activity_id`, `parent_id` (the innermost activity of the row around each), and columns of
+            flow ids.
+    """
+
+    title: str
+    thread_key: int | None
+    activities: pl.DataFrame
+
+
+def split_by_process(activities: pl.DataFrame) -> Mapping[int | None, list[ActivityRow]]:
+    """Split `ACTIVITIES` into rows, by process; None: of the system."""
+    rows: dict[int | None, list[ActivityRow]] = {}
+    keys = ["process_key", "thread_key", "row"]
+    for (process, thread, title), of_row in activities.partition_by(
+        keys, as_dict=True, maintain_order=True
+    ).items():
+        row = ActivityRow(title=str(title), thread_key=thread, activities=of_row)
+        rows.setdefault(process, []).append(row)
+    return rows
+
+
+def draw_activities(row: ActivityRow, track: tuple[str, ...]) -> Iterator[Subtrack]:
+    """Draw a row: instants alone as marks, else slices; an activity without an end is a slice of no length."""
+    activities = row.activities.sort("start_ns", maintain_order=True)
+    if activities["end_ns"].null_count() == len(activities):
+        marks = activities.select("name", *_ARGUMENTS, time_ns="start_ns", color=_no_color())
+        yield MarkSubtrack(track=track, marks=marks)
+        return
+    parent = find_rows(numbers(activities["activity_id"]), numbers(activities["parent_id"]))
+    slices = activities.select(
+        "start_ns",
+        end_ns=pl.coalesce("end_ns", "start_ns"),
+        parent=pl.Series(parent),
+        name="name",
+        color=_no_color(),
+        **{name: pl.col(name) for name in activities.columns if is_flow(name)},
+        **{name: pl.col(name) for name in _ARGUMENTS},
+    )
+    for _, number, content in nested_subtracks(slices):
+        yield SliceSubtrack(track=track, number=number, content=content)
+
+
+def _no_color() -> pl.Expr:
+    return pl.lit(None, dtype=pl.Categorical())
+
 
 _NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
 MOST_ROWS = 10_000  # subtracks of a track

@@ -40,7 +40,7 @@ from nsys_pp.output.trace.drawing import (
     SliceSubtrack,
     sequence_id,
 )
-from nsys_pp.output.trace.lane_nests import nest_lanes
+from nsys_pp.output.trace.packing import nest_lanes
 from nsys_pp.output.trace.slices import flat_subtracks
 
 RUN = "pipeline"

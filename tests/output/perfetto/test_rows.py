@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.frames.part import Track
 from nsys_pp.output.perfetto.header import hoist, order_by_text
-from nsys_pp.output.trace.tree import Node, Path, arrange
+from nsys_pp.output.trace.drawing import Node, Path, arrange
 
 
 def track(*path: str, rank: int = 0, unit: str | None = None) -> Track:

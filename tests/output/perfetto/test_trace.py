@@ -21,9 +21,7 @@ from nsys_pp.output.perfetto import encoding
 from nsys_pp.output.perfetto.header import path_uuid
 from nsys_pp.output.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.output.trace.colors import COLORS
-from nsys_pp.output.trace.drawing import Drawing, sequence_id
-from nsys_pp.output.trace.placement import Placement, Row
-from nsys_pp.output.trace.tree import subtrack_rows
+from nsys_pp.output.trace.drawing import Drawing, Placement, Row, sequence_id, subtrack_rows
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import (
     HEADINGS,

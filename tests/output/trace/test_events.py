@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.output.trace.events import order_events
+from nsys_pp.output.trace.packing import order_events
 from tests.arrays.ways import use_numpy
 from tests.output.drawings import random_slices
 

@@ -13,8 +13,14 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import COUNTERS, Report
 from nsys_pp.model import build_report
 from nsys_pp.options import DETAILS, Detail
-from nsys_pp.output.trace.drawing import Drawing, MarkSubtrack, SliceSubtrack
-from nsys_pp.output.trace.tree import arrange, index_tracks, subtracks_by_track
+from nsys_pp.output.trace.drawing import (
+    Drawing,
+    MarkSubtrack,
+    SliceSubtrack,
+    arrange,
+    index_tracks,
+    subtracks_by_track,
+)
 from nsys_pp.read import read_report
 from nsys_pp.run.report import draw as draw_as_part
 from nsys_pp.run.report import project

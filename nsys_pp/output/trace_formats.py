@@ -16,8 +16,7 @@ from nsys_pp.registry import import_on_call
 
 if TYPE_CHECKING:
     from nsys_pp.output.perfetto.trace import PlacedReport
-    from nsys_pp.output.trace.drawing import Drawing
-    from nsys_pp.output.trace.placement import Placement
+    from nsys_pp.output.trace.drawing import Drawing, Placement
 
 PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
 
