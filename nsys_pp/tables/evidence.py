@@ -403,15 +403,31 @@ class SlowMember(Struct, frozen=True, kw_only=True):
     is_certain: bool
 
 
-def find_slow(
+class Compared(Struct, frozen=True, kw_only=True):
+    """Members compared with the other members of their group.
+
+    Attributes:
+        slow: The slow ones, by descending excess.
+        all: One row of each member: `member`, value_ns, usual_ns, excess_fraction, noise_fraction (null: a single
+            sample), sample_count, is_slow. Medians over the steps in which a slow one is slow, else over all.
+    """
+
+    slow: list[SlowMember]
+    all: pl.DataFrame
+
+
+_MEASURED = ("value_ns", "usual_ns", "excess_fraction", "noise_fraction", "sample_count")
+
+
+def compare_members(
     values: pl.DataFrame,
     *,
     member: str,
     group: list[str],
     least: float,
     spread_values: pl.DataFrame | None = None,
-) -> list[SlowMember]:
-    """Compare members with the other members of their group.
+) -> Compared:
+    """Compare members with the other members of their group: the one test that verdict and tables share.
 
     Args:
         values: One row per sample: `member`, `group`, step, micro_batch, value_ns.
@@ -422,11 +438,9 @@ def find_slow(
             `values`, with the column `lane`.
 
     Returns:
-        The slow members, by descending excess. Empty without peers.
+        All members with peers. Empty without peers.
     """
     samples, steps = _relate(values, member, group)
-    if samples.is_empty():
-        return []
     is_slow = pl.col("step_excess") >= pl.max_horizontal(
         pl.lit(least), pl.col("step_excess").max().over(member) / 2
     )
@@ -443,7 +457,28 @@ def find_slow(
         slow = _test(int(str(number)), rows, spreads, own_spread=own_spread, least=least)
         if slow is not None:
             found.append(slow)
-    return sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member))
+    noise = _PER_MEDIAN * pl.max_horizontal(
+        spreads.sample_errors * spreads.sample / pl.col("sample_count").sqrt(),
+        spreads.step_errors * spreads.step / pl.col("step_count").sqrt(),
+    )
+    is_known = (pl.col("sample_count") > 1) | pl.lit(spreads.sample + spreads.step > 0)
+    usual = (
+        samples.group_by(member)
+        .agg(
+            pl.col("value_ns", "usual_ns").median(),
+            excess_fraction=pl.col("excess").median(),
+            sample_count=pl.len().cast(pl.Int64),
+            step_count=pl.col("step").n_unique(),
+        )
+        .with_columns(noise_fraction=pl.when(is_known).then(noise), is_slow=pl.lit(value=False))
+        .select(member, *_MEASURED, "is_slow")
+    )
+    rows = [(slow.member, *(getattr(slow, name) for name in _MEASURED), True) for slow in found]
+    slow = pl.DataFrame(rows, schema=usual.schema, orient="row")
+    return Compared(
+        slow=sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member)),
+        all=pl.concat([slow, usual.join(slow, on=member, how="anti")]),
+    )
 
 
 def _relate(values: pl.DataFrame, member: str, group: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:

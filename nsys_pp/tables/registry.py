@@ -27,7 +27,7 @@ _TRAINING = {
     "iteration_families": "nsys_pp.tables.training:ITERATION_FAMILY_TABLE",
     "schedule": "nsys_pp.tables.training:SCHEDULE_TABLE",
     "gaps": "nsys_pp.tables.training:GAP_TABLE",
-    "stragglers": "nsys_pp.tables.training:STRAGGLER_TABLE",
+    "stragglers": "nsys_pp.tables.verdict:STRAGGLER_TABLE",
     "links": "nsys_pp.tables.training:LINK_TABLE",
     "critical": "nsys_pp.tables.training:CRITICAL_TABLE",
     "critical_path": "nsys_pp.tables.training:PATH_TABLE",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.requested import NONE, Explanations
@@ -18,10 +19,11 @@ from nsys_pp.registry import Registry
 from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.evidence import (
     LARGE_BOUND,
+    Compared,
     Evidence,
     SlowMember,
+    compare_members,
     describe_steps,
-    find_slow,
     format_excess,
     format_share,
     format_time,
@@ -608,18 +610,90 @@ If all steps since one are slow, it counts in a slow step.
 _LEAST_MORE_KERNELS = 0.02  # kernels of a stage that has more work
 
 
-def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find slow ranks and stages; all slow ranks of a machine are one finding."""
+STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
+_STRAGGLER_COLUMNS = (
+    Column(
+        "what", STRAGGLER_KIND, "stage, rank (compared with the ranks of its stage), or link", heading="Kind"
+    ),
+    Column("label", pl.String, "name of the stage, rank or link", heading="Straggler"),
+    Column("stage", pl.Int64, "the stage, or that of the rank, or of the sender of a link"),
+    Column("lane", pl.UInt32, "lane of a rank, or of the sender of a link"),
+    Column("receiver", pl.UInt32, "lane of the receiver of a link"),
+    Column(
+        "value_ns",
+        pl.Float64,
+        "own compute per micro-batch, or transfer of a message; median",
+        heading="Own",
+        display_unit="ms",
+    ),
+    Column("usual_ns", pl.Float64, "the same for its peers; median", heading="Peers", display_unit="ms"),
+    Column(
+        "excess_fraction",
+        pl.Float64,
+        "relative excess over its peers; median",
+        heading="Longer",
+        decimals=1,
+    ),
+    Column(
+        "noise_fraction",
+        pl.Float64,
+        "excess that noise explains; null with a single sample",
+        decimals=1,
+        priority=4,
+    ),
+    Column(
+        "bound_ns",
+        pl.Int64,
+        "error of the value from the alignment of clocks: 0 within a lane; null: unknown",
+        heading="Clock error",
+        display_unit="us",
+        priority=4,
+    ),
+    Column(
+        "sample_count",
+        pl.Int64,
+        "complete steps, micro-batches of a single or of cut steps, or messages",
+        priority=3,
+    ),
+    Column(
+        "is_slow",
+        pl.Boolean,
+        "slower than its peers, beyond noise and bound",
+        heading="Slow",
+        is_optional=True,
+        priority=4,
+    ),
+)
+
+
+class _Slow(Struct, frozen=True, kw_only=True):
+    """Ranks with a known stage, ranks without one, and stages, compared with their peers."""
+
+    ranks: Compared
+    guesses: Compared
+    stages: Compared
+
+
+def _compare_all(evidence: Evidence) -> _Slow:
     own = evidence.own_compute
-    if own.is_empty():
-        return []
-    model = StepModel(evidence)
     staged = own.filter(pl.col("stage").is_not_null())
     unknown = own.filter(pl.col("stage").is_null())
-    ranks = find_slow(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS)
-    guesses = find_slow(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS)
     fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
-    stages = find_slow(fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged)
+    return _Slow(
+        ranks=compare_members(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS),
+        guesses=compare_members(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS),
+        stages=compare_members(
+            fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged
+        ),
+    )
+
+
+def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find slow ranks and stages; all slow ranks of a machine are one finding."""
+    if evidence.own_compute.is_empty():
+        return []
+    model, compared = StepModel(evidence), _compare_all(evidence)
+    ranks, guesses = compared.ranks.slow, compared.guesses.slow
     if not evidence.training.batches.is_empty():
         ranks, guesses = (
             [slow for slow in found if not _may_be_waiting(evidence, [slow])] for found in (ranks, guesses)
@@ -627,9 +701,87 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     findings = [
         *_describe_ranks(evidence, model, ranks, is_guess=False),
         *_describe_ranks(evidence, model, guesses, is_guess=True),
-        *(_describe_stage(evidence, model, slow) for slow in stages),
+        *(_describe_stage(evidence, model, slow) for slow in compared.stages.slow),
     ]
     return [finding for finding in findings if _is_worth(evidence, finding)]
+
+
+def find_stragglers(training: Training) -> pl.DataFrame:
+    """Compare every stage, rank and link with its peers, as the verdict does.
+
+    Returns:
+        Rows of `STRAGGLER_TABLE`, one per stage, rank and link with peers; slow ones first, then by kind and
+        the largest excess.
+    """
+    evidence = Evidence(training)
+    schema = build_table_schema(_STRAGGLER_COLUMNS)
+    compared = [_list_links(training).pipe(conform, schema)]
+    if not evidence.own_compute.is_empty():
+        of = _compare_all(evidence)
+        stages = of.stages.all.with_columns(what=pl.lit("stage"), label=pl.format("stage {}", "stage"))
+        ranks = pl.concat([of.ranks.all, of.guesses.all]).join(
+            training.lanes.select("lane", "label", "stage"), on="lane", how="left"
+        )
+        absent = {name: pl.lit(None, schema[name]) for name in ("lane", "receiver")}
+        compared += [
+            stages.with_columns(bound_ns=pl.lit(0, pl.Int64), **absent).pipe(conform, schema),
+            ranks.with_columns(
+                what=pl.lit("rank"), bound_ns=pl.lit(0, pl.Int64), receiver=absent["receiver"]
+            ).pipe(conform, schema),
+        ]
+    return pl.concat(compared).sort(
+        "is_slow", "what", "excess_fraction", "label", descending=[True, False, True, False]
+    )
+
+
+def _list_links(training: Training) -> pl.DataFrame:
+    """List the links with others of their kind: rows of `STRAGGLER_TABLE`."""
+    links = build_link_table(training).drop_nulls("usual_transfer_ns")
+    return links.select(
+        pl.lit("link").alias("what"),
+        pl.col("link").alias("label"),
+        pl.col("sender_stage").alias("stage"),
+        pl.col("sender").alias("lane"),
+        "receiver",
+        pl.col("median_transfer_ns").alias("value_ns"),
+        pl.col("usual_transfer_ns").alias("usual_ns"),
+        "excess_fraction",
+        pl.when(pl.col("timed_count") > 1)
+        .then(link_noise_ns() / pl.col("usual_transfer_ns"))
+        .alias("noise_fraction"),
+        "bound_ns",
+        pl.col("timed_count").alias("sample_count"),
+        "is_slow",
+    )
+
+
+STRAGGLER_TABLE = Table(
+    name="stragglers",
+    title="Stragglers: stages, ranks and links compared with their peers",
+    columns=_STRAGGLER_COLUMNS,
+    caption=(
+        "own compute per micro-batch, or transfer of a message, compared with the median of the peers;"
+        " waiting time is not counted; medians over the complete steps in which a slow one is slow, and over"
+        " all complete steps for the others"
+    ),
+    build=find_stragglers,
+    view=View(
+        columns=(
+            *(
+                "what",
+                "value_ns",
+                "usual_ns",
+                "excess_fraction",
+                "noise_fraction",
+                "bound_ns",
+                "sample_count",
+            ),
+            *("is_slow", "label"),
+        ),
+        only=pl.col("is_slow"),
+        hidden="{} within noise of their peers",
+    ),
+)
 
 
 def _is_worth(evidence: Evidence, finding: Finding) -> bool:

@@ -9,7 +9,7 @@ from nsys_pp.frames.training import Training
 from nsys_pp.tables.analysis import select_whole_steps, sum_lane_steps
 from nsys_pp.tables.compare import describe_training, sample_training
 from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts
-from nsys_pp.tables.evidence import Evidence, find_slow
+from nsys_pp.tables.evidence import Evidence, compare_members
 from nsys_pp.tables.page import build_rank_steps
 from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import UTILISATION_TABLE, Work
@@ -98,4 +98,4 @@ def test_a_micro_batch_without_its_forward_is_not_compared() -> None:
     training = simulate_training("--steps 1 --micro-batches 4 --dp 2 --schedule gpipe --jitter 0.01")
     own = Evidence(cut_training(training, pl.col("lane") == 0)).own_compute
     assert sorted(own["lane"].unique()) == training.lanes["lane"].to_list()[1:]
-    assert find_slow(own, member="lane", group=["stage"], least=0.03) == []
+    assert compare_members(own, member="lane", group=["stage"], least=0.03).slow == []

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import polars as pl
 import pytest
 
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.training import build_link_table, find_stragglers
+from nsys_pp.tables.training import build_link_table
+from nsys_pp.tables.verdict import build_verdict, find_stragglers
 from tests.tables.training.cut_captures import cut_training
 from tests.training.expected_training import simulate_training
 
@@ -139,7 +141,7 @@ def test_few_or_doubtful_messages_do_not_make_a_link_slow() -> None:
     assert slow(transfers) == [(32, 0, 32, True)]
     few = (pl.col("step") == 10) & (pl.col("micro_batch") < 5)
     assert slow(transfers.filter(few)) == [(5, 0, 5, False)]
-    doubtful = pl.when(~few).then(pl.lit("lane", transfers.schema["doubtful"]))
+    doubtful = pl.when(~few).then(pl.lit("clocks", transfers.schema["doubtful"]))
     assert slow(transfers.with_columns(doubtful=doubtful)) == [(32, 27, 5, False)]
     assert slow(transfers.with_columns(transfer_ns=pl.lit(None, pl.Int64))) == [(32, 0, 0, False)]
 
@@ -167,5 +169,36 @@ def test_nothing_is_found_in_nothing() -> None:
     training = simulate_training()
     empty = replace(training, jobs=training.jobs.clear(), transfers=training.transfers.clear())
     found = find_stragglers(empty)
-    assert found.is_empty()
+    assert set(found["what"]) == {
+        "rank"
+    }  # without jobs, all compute of a step is compared, as in the verdict
+    assert not found["is_slow"].any()
     assert found.schema == find_stragglers(training).schema
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("seed", range(40, 56))
+def test_the_verdict_and_the_table_agree(seed: int) -> None:
+    """Each rank or stage that the verdict names is slow in the table, with equal figures, in drawn worlds."""
+    random = Random(seed)
+    rank, excess = random.randrange(8), random.choice([1.0, 1.08, 1.25, 1.6])
+    options = [
+        f"--slow-rank {rank}={excess}" if excess > 1 else "",
+        f"--slow-since {random.choice([12, 14])}" if excess > 1 and random.random() < 0.5 else "",
+        f"--jitter {random.choice([0.0, 0.01, 0.05])}",
+        f"--stage-costs 1,{random.choice([1, 1.2])},1,1",
+        f"--steps {random.choice([1, 4, 8])} --seed {seed}",
+    ]
+    training = simulate_training(" ".join(options))
+    slow = find_stragglers(training).filter("is_slow")
+    figures = {
+        (row["what"], row["label"]): (row["value_ns"], row["usual_ns"], row["excess_fraction"])
+        for row in slow.iter_rows(named=True)
+    }
+    named = [finding for finding in build_verdict(training).findings if finding.kind == "straggler"]
+    for finding in named:
+        if finding.subject in ("rank", "stage"):
+            found = figures[finding.subject, finding.label]
+            assert found == (finding.value_ns, finding.usual_ns, finding.excess_fraction)
+    if excess >= 1.25:
+        assert ("rank", f"rank {rank}") in figures

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from nsys_pp.tables.evidence import find_slow
+from nsys_pp.tables.evidence import compare_members
 
 
 def draw(
@@ -32,7 +32,8 @@ def draw(
 
 def slow(values: pl.DataFrame, least: float = 0.03) -> list[tuple[int, tuple[int, ...]]]:
     return [
-        (found.member, found.steps) for found in find_slow(values, member="member", group=[], least=least)
+        (found.member, found.steps)
+        for found in compare_members(values, member="member", group=[], least=least).slow
     ]
 
 
@@ -80,7 +81,7 @@ def test_a_slow_member_is_named_with_its_steps() -> None:
 
 def test_the_excess_is_relative_to_the_peers() -> None:
     values = scale(draw(seed=2, members=4, steps=6, micro_batches=4, shared=0.4), 1, 1.2)
-    (found,) = find_slow(values, member="member", group=[], least=0.03)
+    (found,) = compare_members(values, member="member", group=[], least=0.03).slow
     assert found.excess_fraction == pytest.approx(0.2, abs=0.01)
     assert found.value_ns == pytest.approx(1.2 * found.usual_ns, rel=0.05)
     assert found.noise_fraction < 0.03
@@ -95,7 +96,7 @@ def test_a_fast_member_makes_no_other_slow() -> None:
 def test_members_of_other_groups_are_no_peers() -> None:
     values = draw(seed=4, members=4, steps=4, micro_batches=4).with_columns(stage=pl.col("member") // 2)
     values = values.with_columns(value_ns=pl.col("value_ns") * (1 + pl.col("stage")))
-    assert find_slow(values, member="member", group=["stage"], least=0.03) == []
+    assert compare_members(values, member="member", group=["stage"], least=0.03).slow == []
 
 
 def test_a_single_sample_is_no_evidence() -> None:
