@@ -200,5 +200,5 @@ def test_the_verdict_and_the_table_agree(seed: int) -> None:
         if finding.subject in ("rank", "stage"):
             found = figures[finding.subject, finding.label]
             assert found == (finding.value_ns, finding.usual_ns, finding.excess_fraction)
-    if excess >= 1.25:
+    if excess >= 1.25 and "--steps 8" in options[-1]:
         assert ("rank", f"rank {rank}") in figures
