@@ -48,8 +48,18 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
         spec.env["POLARS_MAX_THREADS"] = "1"
 
 
+REPOSITORY = Path(__file__).parent.parent
+_SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m slow` runs
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Set the number of examples of random tests, and choose the cases of others; pytest calls this after collection."""
+    """Mark slow tests, set the number of examples of random ones, and choose the cases of others."""
+    for item in items:
+        if item.path.is_relative_to(REPOSITORY / "tests") and (
+            item.path.relative_to(REPOSITORY / "tests").parts[0] in _SLOW
+        ):
+            item.add_marker("slow")
     items[:], left_out = choose_cases(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -60,9 +70,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             function._hypothesis_internal_use_settings = settings(
                 own, max_examples=count_draws(own.max_examples)
             )
-
-
-REPOSITORY = Path(__file__).parent.parent
 
 
 def find_shared_reports() -> list[Path]:
