@@ -1,6 +1,6 @@
 """Wheel and sdist as a stranger installs them: `python -m tests.release` builds both and tries them.
 
-On each CPython from 3.10 on that this machine has (of pyenv and on PATH), the wheel is installed into an environment of its own
+On each CPython from 3.11 on that this machine has (of pyenv and on PATH), the wheel is installed into an environment of its own
 with the newest dependencies; on the oldest, also with the oldest that pyproject.toml admits; and once from the sdist. Each installation
 must make the README's trace and print the pages that hints name, the oldest and the newest also tables of each kind. `uvx` and `pipx run` start
 the wheel.
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-OLDEST, NEWEST = 10, 15  # of Python 3
+OLDEST, NEWEST = 11, 15  # of Python 3
 UV = [sys.executable, "-m", "uv"]
 
 
