@@ -77,28 +77,6 @@ def find_unmarked(parent: Int64s, marked: Bools) -> Int64s:
     return np.where(parent >= 0, onward[parent], -1)
 
 
-def count_below(parent: Int64s, marked: Bools) -> Int64s:
-    """Count the marked descendants of each row, itself not included.
-
-    Raises:
-        ValueError: Some parents form a cycle.
-
-    >>> count_below(np.array([-1, 0, 1, 1]), np.array([False, True, True, True]))
-    array([3, 2, 0, 0])
-    """
-    count = marked.astype(np.int64)  # with the row itself, down to a distance that doubles
-    ancestor = parent.copy()
-    rows = np.flatnonzero(ancestor >= 0)
-    rounds = 0
-    while len(rows):
-        rounds = _count_round(rounds, parent)
-        further = count[rows]
-        np.add.at(count, ancestor[rows], further)
-        ancestor[rows] = ancestor[ancestor[rows]]
-        rows = rows[ancestor[rows] >= 0]
-    return count - marked
-
-
 def check_forest(parent: Int64s) -> None:
     """Check that no parents form a cycle, before they are climbed one by one.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from nsys_pp.arrays.ancestors import count_ancestors
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.time_order import order_by_time
 from nsys_pp.arrays.types import Int64s
 
@@ -28,12 +27,6 @@ def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int
     Returns:
         Row of the parent, -1 at the top; depth, 0 at the top. Both in order of the input.
     """
-    core = load_core()
-    return _find_parents(owner, start, end) if core is None else core.find_parents(owner, start, end)
-
-
-def _find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Find parents and depths for all intervals at once."""
     count = len(start)
     order = order_by_time(owner, start, -end)
     owners = owner[order]

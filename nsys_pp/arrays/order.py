@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Floats, Int64s
 
 _HALF_OF_INT64 = 1 << 62
@@ -74,18 +73,11 @@ def sort_stable(values: Floats) -> Int64s:
 
 
 def sort_rows(*keys: Int64s) -> Int64s:
-    """Sort rows by the first key, then the second and so on, stable.
-
-    The compiled function is fast where most rows are in order; numpy recognises rows that all are.
+    """Sort rows by the first key, then the second and so on, stable; fast where all rows are in order, as usual.
 
     >>> sort_rows(np.array([0, 0, 1]), np.array([2, 2, 1])), sort_rows(np.array([1, 0]))
     (array([0, 1, 2]), array([1, 0]))
     """
-    core = load_core()
-    return _sort_rows(*keys) if core is None else core.sort_rows(*keys)
-
-
-def _sort_rows(*keys: Int64s) -> Int64s:
     is_equal = np.ones(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     is_in_order = ~is_equal
     for key in keys:
@@ -100,9 +92,6 @@ def order_by_number(number: Int64s, limit: int) -> tuple[Int64s, Int64s]:
     >>> order_by_number(np.array([1, 0, 1]), 2)
     (array([1, 0, 2]), array([0, 1, 3]))
     """
-    core = load_core()
-    if core is not None:
-        return core.order_by_number(number, limit)
     before = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=limit))])
     narrow = number.astype(np.uint16) if limit <= 1 << 16 else number  # numpy sorts 16-bit integers by radix
     return np.argsort(narrow, kind="stable"), before

@@ -10,10 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, numbers, pack
-from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.nearest import find_nearest
 from nsys_pp.arrays.order import combine_keys
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
@@ -31,13 +28,7 @@ def find_first_rows(keys: Int64s) -> Int64s:
     >>> find_first_rows(np.array([7, 3, 7, 9, 3]))
     array([0, 1, 3])
     """
-    core = load_core()
-    rows = None if core is None else core.find_first_rows(keys)
-    return _find_first_rows(keys) if rows is None else rows
-
-
-def _find_first_rows(keys: Int64s) -> Int64s:
-    return np.sort(np.unique(keys, return_index=True)[1])
+    return np.sort(find_distinct(keys)[0])
 
 
 def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
@@ -85,30 +76,11 @@ def number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
     >>> first.tolist(), number.tolist()
     ([0, 1, 3], [0, 1, 0, 2, 1])
     """
-    core = load_core()
-    numbered = None if core is None else core.number_keys(keys)
-    return _number_keys(keys) if numbered is None else numbered
-
-
-def _number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:
-    """Number keys by their rank, and ranks by the first row of each."""
-    _, first, rank = np.unique(keys, return_index=True, return_inverse=True)
+    first, rank = find_distinct(keys)
     order = np.argsort(first)
     number = np.empty(len(first), dtype=np.uint32)
     number[order] = np.arange(len(first), dtype=np.uint32)
     return first[order], number[rank]
-
-
-def search_sorted(values: Int64s, wanted: Int64s) -> Int64s:
-    """Find the first position with a value of at least each wanted one: `np.searchsorted`.
-
-    Fast where neighbours in `wanted` are near each other.
-
-    >>> search_sorted(np.array([2, 4, 4]), np.array([4, 1, 5]))
-    array([1, 0, 3])
-    """
-    core = load_core()
-    return np.searchsorted(values, wanted) if core is None else core.search(values, wanted)
 
 
 def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
@@ -176,7 +148,7 @@ def find_equal_rows(columns: Sequence[Int64s], wanted: Sequence[Int64s]) -> Int6
     count = len(columns[0])
     first, number = number_rows(
         [
-            build_column("", np.append(of_rows, of_wanted))
+            pl.Series("", np.append(of_rows, of_wanted))
             for of_rows, of_wanted in zip(columns, wanted, strict=True)
         ]
     )
@@ -202,16 +174,12 @@ def find_last(
     >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
     array([-1,  0,  1])
     """
-    found = find_nearest((group, time), (of_group, of_time), is_before=is_before)
-    if found is not None:
-        return found
     return _find(group, time, of_group, of_time, side="left" if is_before else "right", step=-1)
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
     """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
-    found = find_nearest((group, time), (of_group, of_time), is_first=True)
-    return _find(group, time, of_group, of_time, side="left", step=0) if found is None else found
+    return _find(group, time, of_group, of_time, side="left", step=0)
 
 
 def _find(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.types import Int64s
 
 
@@ -19,15 +18,7 @@ def order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
     >>> order_by_time(np.array([7, 3, 7, 3]), np.array([0, 5, 1, 4]), np.array([0, 0, 0, 0]))
     array([3, 1, 0, 2])
     """
-    core = load_core()
-    if core is not None:
-        return core.order_by_time(owner, time, second_key)
-    return _order_by_time(owner, time, second_key)
-
-
-def _order_by_time(owner: Int64s, time: Int64s, second_key: Int64s) -> Int64s:
-    """Order rows by owner, then by time only where they are not."""
-    order = _order_by_owner(owner)
+    order = order_by_owner(owner)
     owners, times, second_keys = owner[order], time[order], second_key[order]
     is_ascending = (times[1:] > times[:-1]) | (
         (times[1:] == times[:-1]) & (second_keys[1:] >= second_keys[:-1])
@@ -43,12 +34,6 @@ def order_by_owner(owner: Int64s) -> Int64s:
     >>> order_by_owner(np.array([7, 3, 7, 3]))
     array([1, 3, 0, 2])
     """
-    core = load_core()
-    return _order_by_owner(owner) if core is None else core.order_by_time(owner, owner, owner)
-
-
-def _order_by_owner(owner: Int64s) -> Int64s:
-    """Order rows by owner, by the rank of each owner."""
     if (owner[1:] >= owner[:-1]).all():
         return np.arange(len(owner))
     owners = list_distinct(owner[np.append(True, owner[1:] != owner[:-1])])

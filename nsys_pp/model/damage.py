@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import polars as pl
 
 from nsys_pp.arrays.columns import is_among
-from nsys_pp.arrays.series import build_column
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import Report
@@ -129,7 +128,7 @@ def _drop_notes(raw: RawReport) -> None:
         return
     is_note = is_among(kinds, (NOTE,))
     if is_note.any():
-        passes = build_column("", ~is_note)
+        passes = pl.Series("", ~is_note)
         raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
     events = raw["nvtx"]
     if events["start"].null_count():

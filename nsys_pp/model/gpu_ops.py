@@ -33,7 +33,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.search import find_last, find_pairs, number_rows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform, conform_part
@@ -83,7 +82,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
     if not parts:
         return GPU_OPS.to_frame()
     gpu_ops = pl.concat(parts, rechunk=True)
-    is_communication = build_column("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
+    is_communication = pl.Series("is_communication", is_matched(gpu_ops["name"], _COMMUNICATION))
     return conform(gpu_ops.hstack([is_communication]).with_row_index("op_id"), GPU_OPS)
 
 

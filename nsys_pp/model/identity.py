@@ -25,7 +25,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, index_column, list_distinct, numbers, pack
 from nsys_pp.arrays.search import find_first_rows, number_keys
-from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import (
@@ -202,7 +201,7 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     )
     names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
     return conform(
-        build_frame([keys.alias("process_key"), build_column("pid", pid(keys.to_numpy())), names]), PROCESSES
+        build_frame([keys.alias("process_key"), pl.Series("pid", pid(keys.to_numpy())), names]), PROCESSES
     )
 
 
@@ -240,7 +239,7 @@ def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
     if not parts:
         return pl.Series(dtype=pl.Int64)
     distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
-    return build_column("", distinct[distinct != NEVER])
+    return pl.Series("", distinct[distinct != NEVER])
 
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:

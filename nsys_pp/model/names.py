@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import clear_values, index_column, numbers
 from nsys_pp.arrays.names import list_texts, strip_texts
-from nsys_pp.arrays.series import build_column, gather_values
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.raw import RawReport
@@ -54,10 +53,10 @@ def resolve(
     position[used] = np.arange(len(used))
     words = text.cast(dtype)  # in a small table of categories: no work on strings per row
 
-    index = build_column("", position[at])
+    index = pl.Series("", position[at])
     if is_used[count]:
         index = clear_values(index, at == count)
-    return gather_values(words, index).alias(ids.name)
+    return words[index].alias(ids.name)
 
 
 def _find(ids: pl.Series, ids_of_rows: Int64s) -> tuple[NDArray[np.uint32], Bools]:

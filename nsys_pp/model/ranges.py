@@ -23,7 +23,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import number_keys
-from nsys_pp.arrays.series import build_column
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
@@ -72,7 +71,7 @@ def build_ranges(ranges: pl.DataFrame, capture_end_ns: int | None) -> pl.DataFra
         "end_thread_key": other_thread,
         "start_ns": ranges["start"],
         "end_ns": fill_null(ranges["end"], last),
-        "is_open": build_column("is_open", is_open),
+        "is_open": pl.Series("is_open", is_open),
         "domain": ranges["domain_name"],
         "name": ranges["name"],
         "category": ranges["category_name"],
@@ -161,7 +160,7 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
         text = as_texts(text).cast(dtype)
     if registered.null_count() == len(registered):
         return text.alias(registered.name)
-    return registered.zip_with(build_column("", has_value(registered)), text)
+    return registered.zip_with(pl.Series("", has_value(registered)), text)
 
 
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

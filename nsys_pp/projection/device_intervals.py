@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from functools import cache
 
 import numpy as np
@@ -11,10 +10,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import add_constants, index_column, index_rows
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.order import order_by_number
 from nsys_pp.arrays.segments import expand_windows, is_every_row
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls, select_columns
 from nsys_pp.frames.report import PROJECTIONS
@@ -26,7 +23,6 @@ _MEASURED = (
     *("gpu_start_ns", "gpu_end_ns", "busy_ns", "total_ns", "call_count", "op_count"),
     *("first_op", "last_op"),
 )
-_MOST_TRIES = 4  # of an operation that no segment crosses; each takes a pass over all segments
 PROJECTED = pl.Schema(  # columns that projection adds to a range: one row per range and target
     {
         "row": pl.Int64(),  # of RANGES
@@ -126,7 +122,6 @@ class _Windows(Struct, frozen=True, kw_only=True):
     segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
     first: Int64s  # operations of each segment
     last: Int64s
-    middle: int  # operation near the middle that no segment crosses; 0 without one
     # calls with operations before each position; None: each call has one operation
     calls_before: Int64s | None
 
@@ -157,7 +152,7 @@ def _find_first_segments(segment_row: Int64s) -> Int64s:
 
 
 def project_onto_targets(
-    calls_inside: CallsInside, launched: Launched, names: pl.Series | None, threads: Executor
+    calls_inside: CallsInside, launched: Launched, names: pl.Series | None
 ) -> list[pl.DataFrame]:
     """Project ranges onto the operations of every target.
 
@@ -165,7 +160,6 @@ def project_onto_targets(
         calls_inside: Calls inside the ranges.
         launched: Operations that the calls launched.
         names: Of all operations, by row of GPU_OPS; None: without first_op and last_op.
-        threads: Executor for parts of the work that can run concurrently.
 
     Returns:
         `PROJECTED` of each target that a range reached, by row.
@@ -178,20 +172,16 @@ def project_onto_targets(
         windows = _find_op_windows(calls_inside, launched, first, last)
         if not len(windows.row):
             continue
-        ends = threads.submit(_describe_ends, windows, launched, names)
         columns = [
-            *(
-                build_column(name, values, PROJECTED[name])
-                for name, values in _measure(windows, threads).items()
-            ),
-            *ends.result(),
+            *(pl.Series(name, values, PROJECTED[name]) for name, values in _measure(windows).items()),
+            *_describe_ends(windows, launched, names),
             _name_scopes(windows),
         ]
         target = {"device_id": device_id, "stream_id": stream_id}
         constants = [
             build_nulls(name, PROJECTED[name], 1)
             if value is None
-            else build_column(name, np.array([value], dtype=np.int64), PROJECTED[name])
+            else pl.Series(name, np.array([value], dtype=np.int64), PROJECTED[name])
             for name, value in target.items()
         ]
         projected = add_constants(build_frame(columns), constants)
@@ -228,33 +218,17 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
         segment_row=segment_row,
         first=first,
         last=last,
-        middle=_find_middle(calls_inside.owner_first, ops_before, first, last),
         calls_before=calls_before,
     )
 
 
-def _find_middle(owner_first: Int64s, ops_before: Int64s, first: Int64s, last: Int64s) -> int:
-    """Find an operation near the middle with which no range begins earlier and ends later; 0 without one.
-
-    Ranges of the middle usually end soon; else the calls of an owner may begin there.
-    """
-    count = int(ops_before[-1])
-    middle = count // 2
-    for _ in range(_MOST_TRIES):
-        crossing = (first < middle) & (last > middle)
-        if not crossing.any():
-            return middle if middle < count else 0
-        middle = int(last[crossing].max())
-    ops = ops_before[owner_first[1:]]
-    return int(ops[np.abs(ops - count // 2).argmin()]) if len(ops) else 0
-
-
 def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | None) -> list[pl.Series]:
     """Describe the first and the last operation of each range: start and end, and their names if there are names."""
-    first_op, last_op = _find_extremes(windows)
+    first_op = _find_extreme_op(windows.start, windows)
+    last_op = _find_extreme_op(-windows.end, windows)
     columns = [
-        build_column("gpu_start_ns", windows.start[first_op]),
-        build_column("gpu_end_ns", windows.end[last_op]),
+        pl.Series("gpu_start_ns", windows.start[first_op]),
+        pl.Series("gpu_end_ns", windows.end[last_op]),
     ]
     if names is not None:
         of_names = zip(("first_op", "last_op"), (first_op, last_op), strict=True)
@@ -264,9 +238,9 @@ def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | Non
     return columns
 
 
-def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
+def _measure(windows: _Windows) -> dict[str, Int64s]:
     """Measure the ranges: columns of `PROJECTED`."""
-    busy = _measure_busy(windows, threads)
+    busy = _measure_busy(windows)
     total = np.zeros(len(windows.start) + 1, dtype=np.int64)
     np.subtract(windows.end, windows.start, out=total[1:])
     np.cumsum(total, out=total)
@@ -283,35 +257,10 @@ def _measure(windows: _Windows, threads: Executor) -> dict[str, Int64s]:
     }
 
 
-def _measure_busy(windows: _Windows, threads: Executor) -> Int64s:
-    """Measure the union of the operations of each range; compiled for ranges of one segment."""
-    core = load_core()
-    start, end, middle = windows.start, windows.end, windows.middle
-    if core is None:
-        return _measure_segments(windows, np.arange(len(windows.first)))
-    if windows.segment_row is None:
-        unions = core.measure_unions(start, end, windows.first, windows.last, middle=middle, threads=threads)
-        return _measure_segments(windows, np.arange(len(windows.first))) if unions is None else unions
-    has_one = np.bincount(windows.segment_row) == 1
-    is_alone = has_one[windows.segment_row]
-    alone, others = np.flatnonzero(is_alone), np.flatnonzero(~is_alone)
-    unions = core.measure_unions(
-        start, end, windows.first[alone], windows.last[alone], middle=middle, threads=threads
-    )
-    if unions is None:
-        return _measure_segments(windows, np.arange(len(windows.first)))
-    busy = np.empty(len(windows.row), dtype=np.int64)
-    busy[has_one], busy[~has_one] = unions, _measure_segments(windows, others)
-    return busy
-
-
-def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
-    """Measure the union of the operations of each range with some of the segments: all or none of a range."""
-    inside = windows.inside
-    position, end_position = windows.position, inside.windows.end_position
-    of_row = segment if windows.segment_row is None else windows.segment_row[segment]
-    is_first = np.diff(of_row, prepend=-1) != 0
-    row = windows.row[of_row[is_first]]
+def _measure_busy(windows: _Windows) -> Int64s:
+    """Measure the union of the operations of each range."""
+    inside, position = windows.inside, windows.position
+    end_position, segment_row = inside.windows.end_position, windows.segment_row
     return measure_busy(
         op_start=windows.start,
         op_end=windows.end,
@@ -319,11 +268,11 @@ def _measure_segments(windows: _Windows, segment: Int64s) -> Int64s:
         op_call_by_end=position if end_position is None else end_position[position],
         op_owner=inside.number_owners()[position],
         call_count=inside.call_count,
-        segment_row=np.cumsum(is_first) - 1,
-        segment_first=windows.first[segment],
-        segment_last=windows.last[segment],
-        first_by_start=inside.windows.first[row],
-        last_by_end=inside.windows.last_by_end[row],
+        segment_row=np.arange(len(windows.first)) if segment_row is None else segment_row,
+        segment_first=windows.first,
+        segment_last=windows.last,
+        first_by_start=inside.windows.first[windows.row],
+        last_by_end=inside.windows.last_by_end[windows.row],
     )
 
 
@@ -341,27 +290,6 @@ def _name_scopes(windows: _Windows) -> pl.Series:
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
     is_waited = windows.sum_by_row(before[windows.last] - before[windows.first]) > 0
     return index_column(names, is_waited.astype(np.uint32))
-
-
-def _find_extremes(windows: _Windows) -> tuple[Int64s, Int64s]:
-    """Find the operation that starts first and the one that ends last, for each range; the first of equal ones."""
-    core = load_core()
-    if core is None:
-        return _find_extreme_op(windows.start, windows), _find_extreme_op(-windows.end, windows)
-    first_op, last_op = core.find_extremes(windows.start, windows.end, windows.first, windows.last)
-    if windows.segment_row is None:
-        return first_op, last_op
-    return (
-        _pick_least(windows.segment_row, windows.start[first_op], first_op),
-        _pick_least(windows.segment_row, -windows.end[last_op], last_op),
-    )
-
-
-def _pick_least(segment_row: Int64s, key: Int64s, op: Int64s) -> Int64s:
-    """Pick the operation of the segment with the smallest key of each range; the first one of equals."""
-    least = np.minimum.reduceat(key, _find_first_segments(segment_row))
-    candidates = np.flatnonzero(key == least[segment_row])
-    return op[candidates[_find_first_segments(segment_row[candidates])]]
 
 
 def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.search import find_first_rows, search_sorted
+from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.arrays.segments import expand_windows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.report import LAUNCHES
@@ -48,10 +47,10 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     if (call_keys[1:] < call_keys[:-1]).any():
         call_rows = np.argsort(call_keys, kind="stable")
         call_keys = call_keys[call_rows]
-    first = search_sorted(call_keys, op_keys)
+    first = np.searchsorted(call_keys, op_keys)
     count: npt.NDArray[Any]  # calls of each operation
     if (call_keys[1:] == call_keys[:-1]).any():
-        count = search_sorted(call_keys, op_keys + 1) - first
+        count = np.searchsorted(call_keys, op_keys + 1) - first
     else:
         at = first if first.max() < len(call_keys) else np.minimum(first, len(call_keys) - 1)
         count = call_keys[at] == op_keys
@@ -66,8 +65,8 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
         matched = call_rows[matched]
     launches = build_frame(
         [
-            build_column("op_id", op_ids, LAUNCHES["op_id"]),
-            build_column("call_row", matched.astype(np.uint32), LAUNCHES["call_row"]),
+            pl.Series("op_id", op_ids, LAUNCHES["op_id"]),
+            pl.Series("call_row", matched.astype(np.uint32), LAUNCHES["call_row"]),
         ]
     )
     return launches if launches["op_id"].is_sorted() else launches.sort("op_id", maintain_order=True)

@@ -15,7 +15,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import extract_texts, is_matched, list_names
 from nsys_pp.arrays.search import find_first, find_last
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.report import NCCL_CALLS, REQUESTS
@@ -61,7 +60,7 @@ def match_requests(
     op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
     order = np.lexsort((numbers(requests["start_ns"])[row], op))
     matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
-    return matched.insert_column(0, build_column("op_id", op[order].astype(np.uint32)))
+    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
 
 
 def _pair(

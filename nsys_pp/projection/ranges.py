@@ -8,7 +8,6 @@ stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from typing import Literal
 
 import numpy as np
@@ -18,8 +17,6 @@ import polars as pl
 from nsys_pp.arrays.columns import clear_values, has_value, index_rows, is_among, keep_rows
 from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.arrays.segments import is_every_row
-from nsys_pp.arrays.series import build_column
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform
@@ -122,18 +119,12 @@ def project_ranges(
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
 
-    with open_executor(len(launches) + len(ranges)) as threads:
-        nest = threads.submit(_nest, ranges)
-        if is_large(ranges, launches):
-            nest.result()  # not both at once
-        projected = _project_launches(
-            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=per_stream
-        )
-        parent_id, depth = nest.result()
+    projected = _project_launches(ranges, api_calls, gpu_ops, launches, scope, waited, per_stream=per_stream)
+    parent_id, depth = _nest(ranges)
 
     columns = select_columns(
         ranges, ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
-    ).hstack([parent_id.alias("parent_id"), build_column("depth", depth)])
+    ).hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
         columns = index_rows(columns, row)
@@ -169,12 +160,11 @@ def project_compute(
         return COMPUTED.to_frame()
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
-    with open_executor(len(launches) + len(ranges)) as threads:
-        projected = _project_launches(
-            ranges, api_calls, gpu_ops, launches, scope, waited, threads, per_stream=False, with_names=False
-        )
+    projected = _project_launches(
+        ranges, api_calls, gpu_ops, launches, scope, waited, per_stream=False, with_names=False
+    )
     range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
-    return select_columns(projected.hstack([build_column("range_id", range_id)]), COMPUTED)
+    return select_columns(projected.hstack([pl.Series("range_id", range_id)]), COMPUTED)
 
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
@@ -189,7 +179,6 @@ def _project_launches(
     launches: pl.DataFrame,
     scope: Scope,
     waited: Waited | None,
-    threads: Executor,
     *,
     per_stream: bool,
     with_names: bool = True,
@@ -201,7 +190,7 @@ def _project_launches(
     names, crosses = gpu_ops["name"] if with_names else None, has_value(ranges["end_thread_key"])
     if not is_large(ranges, launches):
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
-        return _project(ranges, crosses, api_calls, launched, names, scope, waited, threads)
+        return _project(ranges, crosses, api_calls, launched, names, scope, waited)
     if scope == "auto" and waited is None:
         waited = find_waited_calls(
             ranges, api_calls, launches["call_row"].to_numpy(), device=find_launch_devices(gpu_ops, launches)
@@ -210,9 +199,9 @@ def _project_launches(
     for piece in split_pieces(ranges, api_calls, launches, waited if scope == "auto" else None):
         launched = gather_launched(gpu_ops, piece.launches, per_stream=per_stream)
         part = _project(
-            piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited, threads
+            piece.ranges, crosses[piece.rows], piece.api_calls, launched, names, scope, piece.waited
         )
-        part.replace_column(0, build_column("row", piece.rows[part["row"].to_numpy()]))
+        part.replace_column(0, pl.Series("row", piece.rows[part["row"].to_numpy()]))
         if len(part):  # else with all columns of `PROJECTED`
             parts.append(part)
     return _join_parts(parts)
@@ -226,14 +215,13 @@ def _project(
     names: pl.Series | None,
     scope: Scope,
     waited: Waited | None,
-    threads: Executor,
 ) -> pl.DataFrame:
     """Project ranges onto launched operations (`PROJECTED`, by row and target); `crosses` marks cross-thread ranges."""
     parts: list[pl.DataFrame] = []
     of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
     if scope == "thread":
         inside = find_calls_inside(ranges, np.flatnonzero(~crosses), scope, api_calls, launched.call_row)
-        return _join_parts(project_onto_targets(inside, launched, names, threads))
+        return _join_parts(project_onto_targets(inside, launched, names))
     if scope == "auto":
         rows = np.flatnonzero(~crosses)
         ordered = order_calls(api_calls, "thread") if waited is None else None
@@ -256,11 +244,11 @@ def _project(
                 waited_from=len(api_calls),
             )
             ordered = None  # used once: its memory is needed
-            parts += project_onto_targets(inside, with_waited, names, threads)
+            parts += project_onto_targets(inside, with_waited, names)
             rows = find_without_calls(ranges, inside, calls)
     if len(of_process):
         inside = find_calls_inside(ranges, of_process, "process", api_calls, launched.call_row)
-        parts += project_onto_targets(inside, launched, names, threads)
+        parts += project_onto_targets(inside, launched, names)
     return _join_parts(parts)
 
 
@@ -274,7 +262,7 @@ def _add_waited_calls(
     own = [column.to_numpy() for column in calls]
     added = [waited.thread, *(values[waited.call_row] for values in own[1:])]
     joined = build_frame(
-        build_column(name, np.append(*both)) for name, *both in zip(calls.columns, own, added, strict=True)
+        pl.Series(name, np.append(*both)) for name, *both in zip(calls.columns, own, added, strict=True)
     )
     return joined, add_launches(launched, waited.call_row, first_row=len(calls))
 
@@ -299,7 +287,7 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     if not crosses.any():
         range_id, *nested = columns
         parent, depths = find_parents(*nested)
-        return clear_values(build_column("", range_id[parent]), parent < 0), depths.astype(np.int32)
+        return clear_values(pl.Series("", range_id[parent]), parent < 0), depths.astype(np.int32)
     rows = np.flatnonzero(~crosses)
     range_id, *nested = (column[rows] for column in columns)
     parent, nested_depth = find_parents(*nested)
@@ -309,4 +297,4 @@ def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     parent_id[rows] = np.where(parent >= 0, range_id[parent], -1)
     is_root = np.ones(len(ranges), dtype=bool)
     is_root[rows] = parent < 0
-    return clear_values(build_column("", parent_id), is_root), depth
+    return clear_values(pl.Series("", parent_id), is_root), depth

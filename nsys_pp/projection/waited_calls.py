@@ -19,7 +19,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, index_rows, numbers
-from nsys_pp.arrays.search import find_first_rows, search_sorted
+from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
@@ -229,7 +229,7 @@ def _find_gaps(events: _Events, time: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     Returns:
         Index, -1 without one, where the end is any; ns; ns, `_NEVER` without a next one.
     """
-    before = search_sorted(events.start, time + 1) - 1
+    before = np.searchsorted(events.start, time + 1) - 1
     last = len(events.start) - 1
     following = np.where(before < last, events.start[np.minimum(before + 1, last)], _NEVER)
     return before, events.reach[before], following

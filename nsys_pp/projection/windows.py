@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.arrays.core import load_core
 from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.arrays.time_order import order_by_owner
 from nsys_pp.arrays.types import Int64s
@@ -56,32 +55,6 @@ def find_windows(
     Returns:
         `Windows` over the positions of the calls; an empty window has `first == last`.
     """
-    core = load_core()
-    if core is not None:
-        found = core.find_windows((range_owner, range_start, range_end), (call_owner, call_start, call_end))
-        if found is not None:
-            first, last = found
-            no_cut = np.zeros(0, dtype=np.int64)
-            return Windows(
-                first=first,
-                last=last,
-                cut_range=no_cut,
-                cut_position=no_cut,
-                last_by_end=last,
-                end_position=None,
-            )
-    return _find_windows(range_owner, range_start, range_end, call_owner, call_start, call_end)
-
-
-def _find_windows(
-    range_owner: Int64s,
-    range_start: Int64s,
-    range_end: Int64s,
-    call_owner: Int64s,
-    call_start: Int64s,
-    call_end: Int64s,
-) -> Windows:
-    """Find windows and cuts, an owner at a time."""
     first = np.zeros(len(range_start), dtype=np.int64)
     last, last_by_end = first.copy(), first.copy()
     end_position = np.arange(len(call_start))

@@ -15,7 +15,6 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import index_rows, whole_numbers
-from nsys_pp.arrays.series import build_column
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import Clock, describe_groups
 from nsys_pp.frames.conform import conform
@@ -96,8 +95,8 @@ class Captures(Struct, frozen=True, kw_only=True):
         ids = np.array(self.order)[report] * _RANGE_IDS
         added = {"step": np.array(self.step_offset)[report], "range_id": ids, "outer_id": ids}
         return frame.with_columns(
-            build_column("report", np.array(self.first, dtype=np.uint32)[report]),
-            *(frame[name] + build_column("", added[name]) for name in added if name in frame.columns),
+            pl.Series("report", np.array(self.first, dtype=np.uint32)[report]),
+            *(frame[name] + pl.Series("", added[name]) for name in added if name in frame.columns),
         )
 
     def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:

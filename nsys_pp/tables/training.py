@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from nsys_pp.arrays.columns import numbers, whole_numbers
 from nsys_pp.arrays.search import find_equal_rows, find_first, find_last
 from nsys_pp.arrays.segments import expand_windows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import FAMILIES, FAMILY, MATRIX_FAMILIES
 from nsys_pp.frames.clock import list_comparable_steps
@@ -350,7 +349,7 @@ def time_transfers(transfers: pl.DataFrame) -> pl.DataFrame:
     is_grouped = (find_equal_rows(received, sent) >= 0) | (find_equal_rows(sent, received) >= 0)
     marked = transfers.with_columns(
         is_usable=~pl.col("is_buffered") & pl.col("doubtful").is_null()
-    ).with_columns(is_alone=pl.col("is_usable") & build_column("", ~is_grouped))
+    ).with_columns(is_alone=pl.col("is_usable") & pl.Series("", ~is_grouped))
     is_timed = pl.col("is_alone") | (pl.col("is_usable") & ~pl.col("is_alone").any().over(_PAIR))
     return marked.with_columns(
         timed_ns=pl.when(is_timed).then("transfer_ns"), timed_bytes=pl.when(is_timed).then("size_bytes")

@@ -19,7 +19,6 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.intervals import Overlaps, intersect, subtract, unite
 from nsys_pp.arrays.order import order_rows
 from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import keep_comparable
 from nsys_pp.frames.columns import select_columns
@@ -165,7 +164,7 @@ def _clip_to_steps(steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.Da
     end_ns = np.minimum(compute_segments["end_ns"].to_numpy()[rows], until[step[rows]])
     spans = index_rows(steps.select("step"), step[rows])
     kept = index_rows(compute_segments[["lane", "start_ns", "compute_ns"]], rows)
-    return kept.hstack([build_column("end_ns", end_ns), *spans])
+    return kept.hstack([pl.Series("end_ns", end_ns), *spans])
 
 
 def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
@@ -278,8 +277,8 @@ def _cut_at_positions(lane_states: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataF
     last = np.append(first[1:], len(start))[: len(first)] - 1
     return index_rows(lane_states[[*_STEP, "cause", "waits_for"]], state[first]).hstack(
         [
-            build_column("start_ns", start[first]),
-            build_column("end_ns", end[last]),
+            pl.Series("start_ns", start[first]),
+            pl.Series("end_ns", end[last]),
             gather(_POSITIONS, position[first]),
         ]
     )

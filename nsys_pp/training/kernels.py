@@ -23,7 +23,6 @@ from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.order import order_by_number, sort_rows
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.segments import expand_windows, running_maximum
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
@@ -94,7 +93,7 @@ def _sum_kernels(
     if job_kind is None:
         job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))
     keys = gpu_ops[["kind", *_DEVICE, "name", "is_communication"]].hstack(
-        [build_column("row", row), job_kind.alias("job_kind")]
+        [pl.Series("row", row), job_kind.alias("job_kind")]
     )
     keys = keep_rows(keys, is_kernel)
     full_names, detail = OP_DETAILS.to_frame()["full_name"], np.full(len(keys), -1)
@@ -102,16 +101,16 @@ def _sum_kernels(
         full_names = details.distinct["full_name"]
         detail = details.row[gpu_ops["op_id"].to_numpy()[is_kernel]].astype(np.int64)
     code = pick(numbers(full_names, null=-1), detail, -1)  # equal names have one code
-    first, number = number_rows([*keys.get_columns(), build_column("", code)])
+    first, number = number_rows([*keys.get_columns(), pl.Series("", code)])
     order, before = order_by_number(number.astype(np.int64), len(first))
     start, end = (gpu_ops[name].to_numpy()[is_kernel] for name in ("start_ns", "end_ns"))
     duration = (end - start)[order]
     return index_rows(keys, first).hstack(
         [
             gather(full_names, detail[first]),
-            build_column("count", np.diff(before)),
+            pl.Series("count", np.diff(before)),
             *(
-                build_column(name, reduce.reduceat(duration, before[:-1]))
+                pl.Series(name, reduce.reduceat(duration, before[:-1]))
                 for name, reduce in (("total_ns", np.add), ("min_ns", np.minimum), ("max_ns", np.maximum))
             ),
         ]
@@ -153,8 +152,8 @@ def build_compute_segments(segments: Segments, devices: pl.DataFrame) -> pl.Data
     columns = [
         *repeat_devices(devices, segments.group),
         as_numbers("step", segments.step),
-        *(build_column(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
-        *(build_column(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
+        *(pl.Series(f"{name}_ns", getattr(segments, name)) for name in ("start", "end")),
+        *(pl.Series(name, getattr(segments, name)) for name in ("compute_ns", "op_count")),
     ]
     return conform(build_frame(columns), COMPUTE_SEGMENTS)
 

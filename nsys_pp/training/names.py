@@ -33,7 +33,6 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import WINDOW, as_texts, list_names
 from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.search import number_rows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import build_schema, conform
@@ -280,7 +279,7 @@ def name_steps(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None =
         applied = _ANY_NUMBER
         matched = _keep_consecutive(_match_ranges(ranges, applied, STEP_NUMBERS, names))
     batches = pl.Series("batch", [rule.batch for rule in applied], dtype=pl.String)
-    is_numbered = build_column("is_numbered", has_value(matched["step"]))
+    is_numbered = pl.Series("is_numbered", has_value(matched["step"]))
     return conform(matched.hstack([gather(batches, matched["rule"].to_numpy()), is_numbered]), NAMED_STEPS)
 
 

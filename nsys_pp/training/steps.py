@@ -20,7 +20,6 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.records import join_rows, select_rows
 from nsys_pp.arrays.search import find_first, find_last, find_rows
 from nsys_pp.arrays.segments import running_maximum
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import build_schema, conform
@@ -397,15 +396,15 @@ def find_steps(
         gather(step_ranges["name"], steps.row).alias("name"),
         gather(_SOURCES, steps.source).alias("source"),
         _describe_repetition(repetitions, steps.device),
-        build_column("is_numbered", is_numbered),
-        build_column("start_ns", edges.start),
-        build_column("end_ns", edges.end),
+        pl.Series("is_numbered", is_numbered),
+        pl.Series("start_ns", edges.start),
+        pl.Series("end_ns", edges.end),
     ]
     frame = build_frame(columns)
     is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~_IS_OUTSIDE[kind], steps.row >= 0)
     process = devices["process_key"].to_numpy()[steps.device]
     is_partial |= ~hosts.is_capture & mark_unfinished_steps(hosts, process, launched_ops)
-    return conform(frame.hstack([build_column("is_partial", is_partial)]), STEPS)
+    return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
 def _find_repetitions(device: Int64s, ops: LaunchedOps, step_ops: StepOps) -> dict[int, RepeatedSteps]:

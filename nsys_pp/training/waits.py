@@ -12,7 +12,6 @@ from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.records import select_rows
 from nsys_pp.arrays.search import find_first, find_last, find_pairs
 from nsys_pp.arrays.segments import running_maximum
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
@@ -620,8 +619,8 @@ def _build_frame(
         [
             *repeat_devices(devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),
-            build_column("start_ns", columns[0][kept]),
-            build_column("end_ns", columns[1][kept]),
+            pl.Series("start_ns", columns[0][kept]),
+            pl.Series("end_ns", columns[1][kept]),
             gather(_CAUSES, columns[2][kept]).alias("cause"),
             gather(NEED.categories, np.where(is_run, need[row], -1)).alias("need"),
             as_numbers("need_op_id", np.where(is_run, op[row], -1), null=-1),

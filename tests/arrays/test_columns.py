@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +19,6 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
     pack,
-    split_nulls,
     whole_numbers,
 )
 from nsys_pp.arrays.names import extract_texts, is_matched, is_named, list_texts, strip_texts
@@ -47,27 +44,6 @@ def test_null_is_whatever_number_is_asked_for(some: list[int | None]) -> None:
     whole = numbers(series, null=-1)
     assert whole.tolist() == [-1 if one is None else one for one in some]
     assert as_numbers("rank", whole, dtype=pl.UInt32, null=-1).equals(series, check_dtypes=True)
-
-
-POOLS: dict[type[pl.DataType], list[Any]] = {
-    pl.Int64: [0, -1, 300, (1 << 53) + 1, -(1 << 63)],
-    pl.Int16: [0, -5, 300],
-    pl.UInt64: [0, 7, (1 << 64) - 1],
-    pl.Float64: [0.0, 0.5, math.nan],
-    pl.Boolean: [True, False],
-}
-
-
-@settings(deadline=None, max_examples=100)
-@given(st.data(), st.sampled_from(list(POOLS)))
-def test_nulls_are_split_off(data: st.DataObject, dtype: type[pl.DataType]) -> None:
-    few = st.one_of(st.none(), st.sampled_from(POOLS[dtype]))
-    series = pl.Series("x", data.draw(st.lists(few, max_size=8)), dtype=dtype)
-    values, is_present = split_nulls(series)
-    expected = series.is_not_null().to_numpy()
-    assert (is_present is None) == expected.all()
-    assert is_present is None or is_present.tolist() == expected.tolist()
-    assert pl.Series("x", values[expected]).cast(dtype).equals(series.drop_nulls())
 
 
 def test_words_have_the_numbers_of_their_places() -> None:
@@ -127,8 +103,6 @@ def test_rows_of_a_mask_are_those_that_a_query_keeps(some: list[tuple[int, bool]
     frame = pl.DataFrame(some, schema={"step": pl.Int64, "is_kept": pl.Boolean}, orient="row")
     mask = frame["is_kept"].to_numpy()
     assert keep_rows(frame, mask).equals(frame.filter("is_kept"))
-    many = pl.concat([frame] * (1 + 60_000 // max(len(frame), 1)))  # masks of many rows take another way
-    assert keep_rows(many, many["is_kept"].to_numpy()).equals(many.filter("is_kept"))
 
 
 @pytest.mark.parametrize("most_names", [0, 2, 100])

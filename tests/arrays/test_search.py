@@ -9,8 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.arrays import search
-from nsys_pp.arrays.core import load_core
-from nsys_pp.arrays.nearest import find_launched, find_nearest
 from nsys_pp.arrays.search import (
     find_equal_rows,
     find_first,
@@ -20,7 +18,6 @@ from nsys_pp.arrays.search import (
     number_rows,
 )
 from tests.arrays.grouped_rows import FAR, ROWS, columns
-from tests.arrays.ways import use_numpy
 
 # up to 40 groups: more than are scanned one by one
 EVENTS = st.lists(
@@ -102,49 +99,3 @@ def test_the_nearest_event_is_that_of_a_search_through_all(
     assert find_last(*both).tolist() == last
     assert find_last(*both, is_before=True).tolist() == before
     assert find_first(*both).tolist() == first
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    wanted=st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 15), st.integers(-5, 15)), max_size=12),
-    events=st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 15), st.integers(-5, 15)), max_size=20),
-    tries=st.integers(1, 4),
-)
-def test_the_last_launched_event_is_that_of_a_search_backwards(
-    wanted: list[tuple[int, int, int]], events: list[tuple[int, int, int]], tries: int
-) -> None:
-    events = sorted(events, key=lambda event: event[1])
-    expected = []
-    for group, time, launched_by in wanted:
-        before = [row for row, event in enumerate(events) if event[0] == group and event[1] <= time]
-        launched = [row for row in before[::-1][:tries] if events[row][2] <= launched_by]
-        expected.append(launched[0] if launched else -1)
-    both = (tuple(np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()) for rows in (wanted, events))
-    found = find_launched(*both, tries=tries)  # type: ignore[arg-type]
-    if load_core() is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert found.tolist() == expected
-
-
-def test_nearest_events_are_the_same_without_compiled_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(5)
-    group, of_group = random.integers(0, 30, 200), random.integers(0, 30, 300)
-    time, of_time = random.integers(0, 90, 200), np.sort(random.integers(0, 90, 300))
-
-    def search_all() -> list[list[int]]:
-        both = (group, time, of_group, of_time)
-        found = (find_last(*both), find_last(*both, is_before=True), find_first(*both))
-        return [rows.tolist() for rows in found]
-
-    compiled = search_all()
-    use_numpy(monkeypatch)
-    assert search_all() == compiled
-
-
-def test_columns_of_different_lengths_are_refused() -> None:
-    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    if load_core() is not None:
-        with pytest.raises(ValueError, match="different lengths"):
-            find_nearest((one, two), (one, one))

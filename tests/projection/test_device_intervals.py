@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-import pytest
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 from nsys_pp.projection.ranges import project_ranges
-
-pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def project(ops: list[dict[str, Any]], **options: Any) -> pl.DataFrame:

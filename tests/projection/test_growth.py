@@ -22,20 +22,11 @@ import polars as pl
 import pytest
 
 from nsys_pp.arrays.nesting import find_parents
-from nsys_pp.arrays.threads import ImmediateExecutor
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
-from nsys_pp.projection import ranges
 from nsys_pp.projection.ranges import Scope, project_ranges
-from tests.arrays.ways import use_numpy
 
 Frames = tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]
 Ints = npt.NDArray[np.int64]
-
-
-@pytest.fixture(autouse=True)
-def _in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "open_executor", lambda _: ImmediateExecutor())
-    use_numpy(monkeypatch)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from nsys_pp.arrays.segments import expand_windows
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.projection.launches import match_launches
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 # Processes as nsys numbers them, and correlation ids that span 32 bits; few, so that many meet.
 PROCESSES = (1 << 24, 281_492_156_579_840, -(1 << 62))
 ids = st.sampled_from([0, 1, 2, 3, 2**32 - 1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from fixtures.recording.export import Session, write_report
 from nsys_pp.frames.report import REQUESTS
@@ -13,8 +12,6 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.nccl_requests import match_requests
 from nsys_pp.read import read_report
-
-pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def requests_of(path: Path) -> pl.DataFrame:

@@ -11,8 +11,6 @@ from nsys_pp.arrays import nesting
 from nsys_pp.arrays.nesting import find_parents, find_previous_reaching
 from tests.projection.definition import parent_of
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 Interval = tuple[int, int, int]  # owner, start, end
 intervals = st.lists(
     st.tuples(st.sampled_from([5, -3, 1 << 60]), st.integers(-9, 9), st.integers(0, 9)).map(

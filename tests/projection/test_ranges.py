@@ -17,8 +17,6 @@ from nsys_pp.projection.ranges import COMPUTED, OPS, Scope, project_compute, pro
 from tests.projection import definition
 from tests.projection.random_reports import Frames, frames
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 
 @settings(max_examples=400, deadline=None)
 @given(

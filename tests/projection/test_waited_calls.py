@@ -15,8 +15,6 @@ from tests.projection.random_reports import Frames, frames
 from tests.projection.thread_programs import build_frames, draw_program, list_true_counts
 from tests.training.scheduled_runs import fill_columns
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 
 def test_ranges_contain_the_launches_of_threads_that_they_wait_for() -> None:
     """Of random programs; a few ranges have too few or too many, where little is recorded of two threads."""

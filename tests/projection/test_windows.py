@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
 
-pytestmark = pytest.mark.usefixtures("each_way")
-
 Interval = tuple[int, int, int]  # owner, start, end
 
 

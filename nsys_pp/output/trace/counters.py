@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.sample_windows import average_windows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform
@@ -130,7 +129,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     percent = np.append(np.round(100 * np.diff(total) / window, 1), 0.0)
     changes = np.ones(len(edges), dtype=bool)
     changes[1:] = percent[1:] != percent[:-1]
-    return build_frame([build_column("time_ns", edges[changes]), build_column("value", percent[changes])])
+    return build_frame([pl.Series("time_ns", edges[changes]), pl.Series("value", percent[changes])])
 
 
 def round_up(length_ns: int) -> int:

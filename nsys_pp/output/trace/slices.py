@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_rows, numbers
 from nsys_pp.arrays.order import sort_rows
 from nsys_pp.arrays.search import find_rows
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.names import NO_NAME
@@ -61,7 +60,7 @@ def _measure_busy(projections: pl.DataFrame) -> pl.Series:
     """Measure the busy part of each range on the GPU, in percent; null for a range without length."""
     busy, start, end = (projections[name].to_numpy() for name in ("busy_ns", "gpu_start_ns", "gpu_end_ns"))
     has_length = end > start
-    percent = build_column("", np.round(100 * busy / np.where(has_length, end - start, 1), 1))
+    percent = pl.Series("", np.round(100 * busy / np.where(has_length, end - start, 1), 1))
     return percent if has_length.all() else clear_values(percent, ~has_length)
 
 
@@ -196,7 +195,7 @@ def _find_bounds(subtrack: Int64s) -> Int64s:
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
     """Return the row of each range's parent; -1 if the parent is not in the frame."""
-    return build_column("", find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
+    return pl.Series("", find_rows(numbers(frame["range_id"]), numbers(frame["parent_id"])))
 
 
 def _named(names: pl.Series) -> pl.Series:

@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.members import list_members, mark_members
-from nsys_pp.arrays.series import build_column
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.columns import build_frame
@@ -354,9 +353,7 @@ def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
     last = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])  # of each time
     changed = last[np.diff(lanes[last], prepend=0) != 0]
     share = np.round(100 * lanes[changed] / count, 1)
-    return conform(
-        build_frame([build_column("time_ns", times[changed]), build_column("value", share)]), SAMPLES
-    )
+    return conform(build_frame([pl.Series("time_ns", times[changed]), pl.Series("value", share)]), SAMPLES)
 
 
 def _color(key: str) -> pl.Expr:

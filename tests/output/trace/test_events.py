@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.output.trace.packing import order_events
-from tests.arrays.ways import use_numpy
 from tests.output.drawings import random_slices
 
 
@@ -28,22 +27,13 @@ def test_events_are_those_of_a_walk(seed: int) -> None:
         open_ends.append(end)
     times += reversed(open_ends)
     columns = [rows[column].to_numpy() for column in rows.columns]
-    for is_compiled in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            if not is_compiled:
-                use_numpy(patch)
-            events = order_events(*columns)
-        assert events.times_ns.tolist() == times
-        assert events.begin_index.tolist() == places
+    events = order_events(*columns)
+    assert events.times_ns.tolist() == times
+    assert events.begin_index.tolist() == places
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("depth", [[0, 2], [1], [0, -1], [0, 1, 3]])
-def test_depths_that_are_no_tree(
-    depth: list[int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not is_compiled:
-        use_numpy(monkeypatch)
+def test_depths_that_are_no_tree(depth: list[int]) -> None:
     times = np.zeros(len(depth), dtype=np.int64)
     with pytest.raises(ValueError, match="pre-order"):
         order_events(times, times, np.array(depth, dtype=np.int32))
