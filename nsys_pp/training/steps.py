@@ -370,7 +370,15 @@ def find_steps(
     rest = np.setdiff1d(np.arange(len(devices)), steps.device)
     repetitions: dict[int, RepeatedSteps] = {}
     if len(rest):
-        repetitions = _find_repetitions(np.setdiff1d(rest, on_device[is_compute_job]), launched_ops, ops)
+        unnamed = np.setdiff1d(rest, on_device[is_compute_job])
+        repetitions = {
+            number: find_repeated_steps(
+                launched_ops.list_device_ops(number),
+                api_calls=launched_ops.api_calls,
+                launches=launched_ops.launches,
+            )
+            for number in np.intersect1d(unnamed, ops.device[ops.is_kernel]).tolist()
+        }
         repeated = (_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
         steps = join_rows(steps, *repeated)
         steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
@@ -407,14 +415,11 @@ def find_steps(
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
-def _find_repetitions(device: Int64s, ops: LaunchedOps, step_ops: StepOps) -> dict[int, RepeatedSteps]:
-    """Find the repeated steps of devices with kernels."""
-    return {
-        number: find_repeated_steps(
-            ops.list_device_ops(number), api_calls=ops.api_calls, launches=ops.launches
-        )
-        for number in np.intersect1d(device, ops.device[step_ops.is_kernel]).tolist()
-    }
+def _build_bounds(device: Int64s, source: int, first: Int64s, **known: Int64s | Bools) -> _StepBounds:
+    """Build steps of one source; columns that are not known are null, and steps without a mark are not partial."""
+    absent = {"row": -1, "number": NEVER, "host_start": NEVER, "host_end": NEVER, "is_partial": False}
+    columns = {name: known.get(name, np.full(len(device), value)) for name, value in absent.items()}
+    return _StepBounds(device=device, source=np.full(len(device), source), first=first, **columns)
 
 
 def _build_range_steps(
@@ -436,14 +441,14 @@ def _build_range_steps(
     is_same = (number == np.roll(number, 1)) & (number != NEVER) & (start < until)
     kept = ~(follows & ((end <= until) | is_same))
     first = numbers(compute["gpu_start_ns"])[at[order][kept]]
-    return _StepBounds(
-        device=device[kept],
-        source=np.full(kept.sum(), _RANGE),
+    return _build_bounds(
+        device[kept],
+        _RANGE,
+        _find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         row=row[kept],
         number=number[kept],
         host_start=start[kept],
         host_end=end[kept],
-        first=_find_first_launched(device[kept], start[kept], end[kept], ops, default=first),
         is_partial=step_ranges["is_open"].to_numpy()[row[kept]],
     )
 
@@ -456,15 +461,11 @@ def _build_steps_before_ranges(
     first_jobs = [job_start[job_device == number].min(initial=-NEVER) for number in device]
     is_cut = np.array(first_jobs, dtype=np.int64) < by_range.host_start[at]
     device, number = device[is_cut], by_range.number[at[is_cut]]
-    never = np.full(len(device), NEVER)
-    return _StepBounds(
-        device=device,
-        source=np.full(len(device), _RANGE),
-        row=np.full(len(device), -1),
+    return _build_bounds(
+        device,
+        _RANGE,
+        _find_first_kernels(device, ops),
         number=np.where(number == NEVER, NEVER, number - 1),
-        host_start=never,
-        host_end=never,
-        first=_find_first_kernels(device, ops),
         is_partial=np.ones(len(device), dtype=np.bool_),
     )
 
@@ -472,31 +473,26 @@ def _build_steps_before_ranges(
 def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.DataFrame) -> _StepBounds:
     """Build the steps of devices without step ranges from their jobs."""
     job_steps = find_job_steps(jobs.filter(pl.Series(is_without_range)), jobs)
-    return _StepBounds(
-        device=number_devices(job_steps, devices),
-        source=np.full(len(job_steps), _JOBS),
-        row=np.full(len(job_steps), -1),
-        number=np.full(len(job_steps), NEVER),
+    return _build_bounds(
+        number_devices(job_steps, devices),
+        _JOBS,
+        numbers(job_steps["first_ns"]),
         host_start=numbers(job_steps["host_start_ns"]),
         host_end=numbers(job_steps["host_end_ns"]),
-        first=numbers(job_steps["first_ns"]),
         is_partial=job_steps["is_partial"].to_numpy(),
     )
 
 
 def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> _StepBounds:
     """Build the steps of a device without names from the repetition of its launches."""
-    count = len(repeats.first)
-    devices, never = np.full(count, device), np.full(count, NEVER)
+    devices = np.full(len(repeats.first), device)
     begin, end = repeats.host_start, repeats.host_end
-    return _StepBounds(
-        device=devices,
-        source=np.full(count, _REPETITION),
-        row=np.full(count, -1),
-        number=never,
+    return _build_bounds(
+        devices,
+        _REPETITION,
+        _find_first_launched(devices, begin, end, ops, default=repeats.first),
         host_start=begin,
         host_end=end,
-        first=_find_first_launched(devices, begin, end, ops, default=repeats.first),
         is_partial=repeats.is_partial,
     )
 
@@ -513,17 +509,7 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
     Devices without compute kernels have none, unless no device has any.
     """
     device = device[np.isin(device, ops.device[_select_capture_ops(ops)])]
-    never = np.full(len(device), NEVER)
-    return _StepBounds(
-        device=device,
-        source=np.full(len(device), _CAPTURE),
-        row=np.full(len(device), -1),
-        number=never,
-        host_start=never,
-        host_end=never,
-        first=_find_first_kernels(device, ops),
-        is_partial=np.zeros(len(device), dtype=np.bool_),
-    )
+    return _build_bounds(device, _CAPTURE, _find_first_kernels(device, ops))
 
 
 def _select_capture_ops(ops: StepOps) -> Bools:

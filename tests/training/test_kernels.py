@@ -12,7 +12,7 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, KERNEL_AGGREGATES, PAUSE_NS, STEPS
 from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
-from nsys_pp.training.launched import LaunchedOps, list_devices, number_devices
+from nsys_pp.training.launched import LaunchedOps
 
 KINDS = ["kernel", "graph", "memcpy", "memset"]
 
@@ -187,13 +187,3 @@ def test_an_operation_at_the_earliest_time_is_a_stretch() -> None:
 
 def test_no_operations_no_stretches() -> None:
     assert compute_segments_of([], [(0, 1000)]).equals(COMPUTE_SEGMENTS.to_frame())
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1)), min_size=1))
-def test_devices_are_numbered_in_order(rows: list[tuple[int, int]]) -> None:
-    schema = {"process_key": pl.Int64, "device_id": pl.Int32}
-    devices = list_devices(pl.DataFrame(rows, schema=schema, orient="row"))
-    assert devices.rows() == sorted(set(rows))
-    asked = pl.DataFrame([*rows, (1, None), (3, 0)], schema=schema, orient="row")
-    assert number_devices(asked, devices).tolist() == [devices.rows().index(row) for row in rows] + [-1, -1]

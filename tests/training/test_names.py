@@ -7,19 +7,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays.ancestors import check_forest
-from nsys_pp.arrays.columns import numbers
-from nsys_pp.arrays.search import find_rows
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import NAME, RANGES
+from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
@@ -29,12 +25,10 @@ from nsys_pp.training.names import (
     NAMED_STEPS,
     Rules,
     choose_rules,
-    find_parents,
     find_preset_readings,
     name_jobs,
     name_operators,
     name_steps,
-    nest_jobs,
     split_names,
 )
 from nsys_pp.training.rules import list_presets, load_preset
@@ -683,70 +677,6 @@ def test_a_report_without_training_is_left_alone() -> None:
 def test_patterns_of_users_stand_alone_without_a_preset() -> None:
     ranges = build_ranges(parse_program("*3 Fwd pass = none\n*3 Bwd pass = none"))
     assert choose_rules(ranges).name == "plain"
-
-
-KINDS_INNER_JOBS = ("backward", "forward_backward", "recompute", "weight_gradient", "send", "forward")
-JOBS = st.lists(
-    st.tuples(st.sampled_from(KINDS_INNER_JOBS), st.integers(1, 2), st.integers(0, 3), st.integers(1, 3)),
-    max_size=8,
-)
-
-
-@example(rows=[("recompute", 1, 0, 1), ("backward", 1, 0, 1)])
-@example(rows=[("weight_gradient", 1, 0, 1), ("send", 1, 0, 1), ("forward_backward", 1, 0, 1)])
-@given(rows=JOBS)
-def test_equal_ranges_are_not_around_each_other(rows: list[tuple[str, int, int, int]]) -> None:
-    jobs = pl.DataFrame(
-        {
-            "range_id": range(10, 10 + len(rows)),
-            "kind": [kind for kind, *_ in rows],
-            "process_key": [1] * len(rows),
-            "thread_key": [thread for _, thread, *_ in rows],
-            "end_thread_key": [None] * len(rows),
-            "start_ns": [start for *_, start, _ in rows],
-            "end_ns": [start + length for *_, start, length in rows],
-            "name": [kind for kind, *_ in rows],
-        },
-        schema_overrides={
-            "kind": pl.Enum([*KINDS_INNER_JOBS, "data", "other", "receive", "send_receive"]),
-            "end_thread_key": pl.Int64,
-            "name": NAME,
-        },
-    )
-    nested = nest_jobs(jobs)
-    check_forest(find_rows(np.asarray(numbers(nested["range_id"])), numbers(nested["outer_id"])))
-
-
-def _find_parent(rows: list[tuple[int, int, int]], at: int) -> int:
-    """Find the innermost row around a row by its definition; of equal ones the earlier is the outer one."""
-    thread, start, end = rows[at]
-    around = [
-        (rows[other][1], -rows[other][2], other)
-        for other in range(len(rows))
-        if other != at
-        and rows[other][0] == thread
-        and (rows[other][1], -rows[other][2], other) < (start, -end, at)
-        and rows[other][2] >= end
-    ]
-    return max(around)[2] if around else -1
-
-
-@given(
-    rows=st.lists(st.tuples(st.integers(1, 2), st.integers(0, 9), st.integers(1, 9)), max_size=14),
-    left_out=st.sets(st.integers(0, 13)),
-)
-def test_parents_are_their_definition(rows: list[tuple[int, int, int]], left_out: set[int]) -> None:
-    rows = [(thread, start, start + length) for thread, start, length in rows]
-    is_nestable = np.array([row not in left_out for row in range(len(rows))], dtype=np.bool_)
-    jobs = pl.DataFrame(
-        rows, schema={"thread_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row"
-    )
-    kept = [row for row in range(len(rows)) if is_nestable[row]]
-    expected = [-1] * len(rows)
-    for at, row in enumerate(kept):
-        parent = _find_parent([rows[other] for other in kept], at)
-        expected[row] = kept[parent] if parent >= 0 else -1
-    assert find_parents(jobs, is_nestable).tolist() == expected
 
 
 P2P = "megatron.core.pipeline_parallel.p2p_communication"
