@@ -1,4 +1,8 @@
-"""Times of batches on their devices, by the operations that each launched: the host may be far ahead of the GPU."""
+"""Batches of inference: prefill, decode or mixed, their times, and what the host did between.
+
+Kinds are those of names, or of launches. Times are those of the operations that each batch launched: the
+host may be far ahead of the GPU.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,8 @@ _GRAPH_LAUNCH = "GraphLaunch"
 def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.DataFrame:
     """Measure the operations of each batch, and the gap to the next batch of its device.
 
-    A batch ends with its last operation on main streams, or with its last kernel on another stream that the same thread
+    A batch ends with its last operation on main streams, or with its last kernel on another stream that the
+    same thread
     launched: engines sample on streams of their own.
 
     Args:
@@ -39,7 +44,8 @@ def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.Data
         launched_ops: Operations of the report.
 
     Returns:
-        The measured columns of `BATCHES`, row by row, and thread_key: the thread that launched the next batch.
+        The measured columns of `BATCHES`, row by row, and thread_key: the thread that launched the next
+        batch.
     """
     device, ops = number_devices(spans, launched_ops.devices), list_step_ops(launched_ops)
     row = _find_batches(ops.device, ops.launch, device, spans)
@@ -104,7 +110,10 @@ def _cover(start: Int64s, end: Int64s, since: Int64s, until: Int64s) -> Int64s:
 
 
 def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
-    """Sum the kernels of each batch, and count the calls that launched them: all, and those in CUDA graphs."""
+    """Sum the kernels of each batch, and count the calls that launched them.
+
+    All calls count, and those of CUDA graphs apart.
+    """
     kernels, call, gpu_ops = np.flatnonzero((row >= 0) & ops.is_kernel), ops.call, ops.gpu_ops
     launched = np.append(ops.calls.contain(_GRAPH_LAUNCH), False)[call[kernels]]
     in_graph: Bools = launched | has_value(gpu_ops["graph_id"])[kernels]
@@ -139,9 +148,9 @@ def build_gap_activities(
 ) -> pl.DataFrame:
     """Measure the activities of the launching thread in each gap.
 
-    At each moment the first of these counts: the innermost call that waits or copies; the innermost range; another call of
-    `presets/activities/calls.toml`. Where the thread has none of them, ranges of other threads in the report that launch no batch count,
-    as those of the scheduler of an engine.
+    At each moment the first of these counts: the innermost call that waits or copies; the innermost range;
+    another call of `presets/activities/calls.toml`. Where the thread has none of them, ranges of other
+    threads in the report that launch no batch count, as those of the scheduler of an engine.
 
     Args:
         gaps: end_ns, gap_ns (null: none) and thread_key.
@@ -188,7 +197,10 @@ def build_gap_activities(
 
 
 def _list_ranges(iterations: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
-    """List the ranges that are activities: thread_key, start_ns, end_ns, activity (index); jobs after iterations."""
+    """List the ranges that are activities: thread_key, start_ns, end_ns, activity (index).
+
+    Jobs follow iterations, so that they are inside these.
+    """
     jobs = named_jobs.filter(pl.col("role").is_in(HOST_ACTIVITIES)).select(
         "thread_key", "end_thread_key", "start_ns", "end_ns", "role"
     )
@@ -252,8 +264,9 @@ _LEAST_GRAPH_SHARE = 0.5  # of the kernels' time in a decode: sampling is outsid
 def widen_batches(step_ranges: pl.DataFrame) -> pl.DataFrame:
     """Move the end of each step of inference to the start of the next one on its thread.
 
-    Engines sample, and update requests, after the range of an iteration. The last range of a thread keeps its end, and so do
-    ranges inside others, and those whose batch is unknown: several threads may use a device at once.
+    Engines sample, and update requests, after the range of an iteration. The last range of a thread keeps its
+    end, and so do ranges inside others, and those whose batch is unknown: several threads may use a device at
+    once.
 
     Args:
         step_ranges: `NAMED_STEPS`.
@@ -285,9 +298,10 @@ def find_batches(
 ) -> pl.DataFrame:
     """Find the batches of a report.
 
-    The kind is that of the name, or follows from the counts in it. Names of some engines have neither; then a batch whose
-    kernels are mostly those of a few CUDA graphs is a decode, and others are unknown: prefills, mixed batches, or decodes
-    too large for a graph. A range inside the range of a step may have what that lacks.
+    The kind is that of the name, or follows from the counts in it. Names of some engines have neither; then a
+    batch whose kernels are mostly those of a few CUDA graphs is a decode, and others are unknown: prefills,
+    mixed batches, or decodes too large for a graph. A range inside the range of a step may have what that
+    lacks.
 
     Args:
         step_ranges: `NAMED_STEPS`, from `widen_batches`.
@@ -326,15 +340,16 @@ def find_batches(
 def class_batches(step_ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Class the batches among steps by the names of their ranges.
 
-    Of several ranges in a step, the one with most counts, or a kind, comes first; of equal ones the outermost. Tokens of no
-    requests are 0.
+    Of several ranges in a step, the one with most counts, or a kind, comes first; of equal ones the
+    outermost. Tokens of no requests are 0.
 
     Args:
         step_ranges: `NAMED_STEPS`, from `widen_batches`.
         steps: `STEPS` of them.
 
     Returns:
-        Keys of `STEPS`, host_start_ns, host_end_ns, batch (of its rule), kind and counts; by device and start.
+        Keys of `STEPS`, host_start_ns, host_end_ns, batch (of its rule), kind and counts; by device and
+        start.
     """
     if not step_ranges["batch"].count():
         return pl.DataFrame()

@@ -1,4 +1,7 @@
-"""Activities of threads: the ranges and calls of a thread during intervals, each without the time of those inside it."""
+"""Longest gaps between compute segments, and the activities of the host in them.
+
+Activities are the ranges and calls of a thread, each without the time of those inside it.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,8 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
         items: Ranges or calls that nest on each thread: thread_key, start_ns, end_ns, name; any order.
 
     Returns:
-        `ACTIVITIES`, names with no time of their own left out. The times of an interval do not exceed its length. Empty
-        in, empty out.
+        `ACTIVITIES`, names with no time of their own left out. The times of an interval do not exceed its
+        length. Empty in, empty out.
     """
     is_own = mark_members(numbers(items["thread_key"]), numbers(intervals["thread_key"]))
     rows = np.flatnonzero(is_own)
@@ -110,7 +113,8 @@ def _pair(
         items: Items.
         parent: Row of the innermost item around each; -1 without one.
     """
-    # started inside: the items after the last one that began before the interval, up to the last before its end
+    # started inside: the items after the last one that began before the interval, up to the last before its
+    # end
     before = find_last(thread, since, items.thread, items.start, is_before=True)
     last = find_last(thread, until, items.thread, items.start, is_before=True)
     thread_begin = np.searchsorted(items.thread, thread)
@@ -138,7 +142,9 @@ def find_longest_gaps(
     ranges: pl.DataFrame,
     os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the longest gaps between compute segments, with the activities of the thread that launched the next kernel.
+    """Find the longest gaps between compute segments.
+
+    Each has the activities of the thread that launched the next kernel.
 
     Args:
         segments: Compute segments.
@@ -147,8 +153,8 @@ def find_longest_gaps(
         os_calls: `OS_CALLS`.
 
     Returns:
-        `GAPS`: of each device the 50 longest gaps, and the 3 longest before segments of each step; of each gap the 3
-        longest activities of each kind.
+        `GAPS`: of each device the 50 longest gaps, and the 3 longest before segments of each step; of each
+        gap the 3 longest activities of each kind.
     """
     devices, api_calls = ops.devices, ops.api_calls
     row = _select(segments)

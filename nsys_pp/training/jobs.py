@@ -95,7 +95,8 @@ def _pair_with_devices(
     """Pair jobs with their devices, in the order of `JOBS`; jobs without a device have one row.
 
     Returns:
-        Row of `named_jobs`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1 without one.
+        Row of `named_jobs`; device_id, `NEVER` without one; rows of `projections` and of `compute`, -1
+        without one.
     """
     range_id = numbers(named_jobs["range_id"])
     order = np.lexsort((range_id, numbers(named_jobs["start_ns"])))
@@ -121,7 +122,8 @@ def _pair_with_devices(
 def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
     """Add projections of scope "process", for jobs on several threads that have none of scope "auto".
 
-    Jobs that have some stay as they are: threads that no job waits for, as loaders of data, launch kernels at any time.
+    Jobs that have some stay as they are: threads that no job waits for, as loaders of data, launch kernels at
+    any time.
 
     Args:
         narrow: `PROJECTIONS` of scope "auto".
@@ -136,8 +138,9 @@ def widen_projections(narrow: pl.DataFrame, wide: pl.DataFrame) -> pl.DataFrame:
 def assign_steps(frame: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign each row to the step open on the CPU of its process at its start.
 
-    A step without a range on the CPU (the first step, if the capture began inside it) contains all rows before the
-    other steps. Rows of frames without `host_start_ns` are assigned by `start_ns`, their start on the device.
+    A step without a range on the CPU (the first step, if the capture began inside it) contains all rows
+    before the other steps. Rows of frames without `host_start_ns` are assigned by `start_ns`, their start on
+    the device.
 
     Args:
         frame: `JOBS`, or another frame of a report with process_key, device_id, start_ns and step.
@@ -171,7 +174,10 @@ def find_step_rows(frame: pl.DataFrame, steps: pl.DataFrame) -> Int64s:
 
 
 def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
-    """Return the ends of steps on the CPU; a step without a range ends at the start of the first step with one."""
+    """Return the ends of steps on the CPU.
+
+    A step without a range ends at the start of the first step with one.
+    """
     until = ended.copy()
     for device in list_distinct(of_device):
         own = of_device == device
@@ -233,7 +239,9 @@ _NUMBER = r"[0-9]+"
 
 
 def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
-    """Find the phases of steps: ranges of the step's thread directly inside it, with a name that most steps have.
+    """Find the phases of steps: ranges of the step's thread directly inside it.
+
+    Most steps have their names.
 
     Numbers in names do not distinguish them. If each step has a single phase, its own phases follow instead.
 
@@ -243,8 +251,8 @@ def find_phases(ranges: pl.DataFrame, step_ranges: pl.DataFrame, named_jobs: pl.
         named_jobs: `NAMED_JOBS`.
 
     Returns:
-        `NAMED_JOBS` of kind "other", by range_id, without the ranges of `named_jobs`. Empty if a range is a forward or a
-        backward, without steps, and for steps that contain more ranges than phases would be.
+        `NAMED_JOBS` of kind "other", by range_id, without the ranges of `named_jobs`. Empty if a range is a
+        forward or a backward, without steps, and for steps that contain more ranges than phases would be.
     """
     nothing = NAMED_JOBS.to_frame()
     if step_ranges.is_empty() or _IS_SCHEDULED[numbers(named_jobs["kind"])].any():
@@ -285,8 +293,8 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
         named_jobs: `NAMED_JOBS`.
 
     Returns:
-        `NAMED_JOBS` of kind "other", by thread and start, with ids of their own. Empty if a range is a forward or a
-        backward.
+        `NAMED_JOBS` of kind "other", by thread and start, with ids of their own. Empty if a range is a
+        forward or a backward.
     """
     if is_among(named_jobs["kind"], SCHEDULED_KINDS).any():
         return NAMED_JOBS.to_frame()
@@ -317,7 +325,9 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
 def find_gap_jobs(
     named_jobs: pl.DataFrame, halves: pl.DataFrame, gaps: pl.DataFrame, compute: pl.DataFrame
 ) -> pl.DataFrame:
-    """Find the gaps that are jobs: they compute, and messages of one direction are sent before the next such gap.
+    """Find the gaps that are jobs.
+
+    A job computes, and messages of one direction are sent before the next such gap.
 
     Args:
         named_jobs: `NAMED_JOBS`.
@@ -326,9 +336,9 @@ def find_gap_jobs(
         compute: `COMPUTED` of them.
 
     Returns:
-        `NAMED_JOBS` of kinds "forward" and "backward". Empty if the direction of a send is unknown, if a gap is
-        followed by sends of both directions, or if a thread has not as many forwards as backwards: then some jobs have
-        no range of a send.
+        `NAMED_JOBS` of kinds "forward" and "backward". Empty if the direction of a send is unknown, if a gap
+        is followed by sends of both directions, or if a thread has not as many forwards as backwards: then
+        some jobs have no range of a send.
     """
     computes = gaps.join(compute.select("range_id").unique(), on="range_id", how="semi")
     if computes.is_empty():
@@ -361,8 +371,8 @@ def find_gap_jobs(
 def find_job_kinds(ops: LaunchedOps, jobs: pl.DataFrame) -> pl.Series:
     """Find the kind of the innermost job around the launch of each operation.
 
-    Jobs on the thread of the launch come first; launches outside these belong to a job of `THREADED_KINDS` on another thread of the
-    process, as backwards run on threads of their own.
+    Jobs on the thread of the launch come first; launches outside these belong to a job of `THREADED_KINDS` on
+    another thread of the process, as backwards run on threads of their own.
 
     Args:
         ops: Operations of the report.

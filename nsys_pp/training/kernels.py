@@ -1,4 +1,4 @@
-"""Aggregates of the kernels of one report by name, step and device, for the comparison of runs."""
+"""Kernels of one report: sums by name, step and kind of job, and the segments in which a device computes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def sum_kernels(
     Args:
         gpu_ops: `GPU_OPS`, any order.
         steps: `STEPS` of the same report, any order; the steps of a device do not overlap.
-        details: Of these operations, with their demangled names; None, or empty: all have the short one alone.
+        details: Of these operations, with their demangled names; None, or empty: all have the short one
+            alone.
         job_kind: Kind of the job of each operation, null without one; None: none has one.
 
     Returns:
@@ -66,7 +67,10 @@ def sum_kernels(
 
 
 def _order_sums(sums: pl.DataFrame) -> Int64s:
-    """Order sums by process, device, step, name and job, null last; of few rows, polars' sort takes several times as long."""
+    """Order sums by process, device, step, name and job, null last.
+
+    Of few rows, polars' sort takes several times as long.
+    """
     words = {
         name: _rank_texts(sums[name], sums[text])
         for name, text in (("name", "text"), ("full_name", "full_text"))
@@ -88,7 +92,10 @@ def _rank_texts(names: pl.Series, texts: pl.Series) -> Int64s:
 def _sum_kernels(
     gpu_ops: pl.DataFrame, row: Int64s, details: OpDetails | None, job_kind: pl.Series | None
 ) -> pl.DataFrame:
-    """Sum the kernels among some operations, by the row of their step: one small number, a faster key than its columns."""
+    """Sum the kernels among some operations, by the row of their step.
+
+    This is one small number, and a faster key than the columns of steps.
+    """
     is_kernel = is_among(gpu_ops["kind"], KERNEL_KINDS)
     if job_kind is None:
         job_kind = pl.Series("job_kind", [None], JOB_KIND).new_from_index(0, len(gpu_ops))

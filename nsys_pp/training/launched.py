@@ -1,4 +1,4 @@
-"""Devices of a frame, and their indices."""
+"""Operations of a report, the calls that launched them, and their devices, as arrays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def find_device_numbers(process: Int64s, device: Int64s, devices: pl.DataFrame) 
 
 
 def repeat_devices(devices: pl.DataFrame, index: Int64s) -> list[pl.Series]:
-    """Return the columns process_key and device_id for indices in `devices`; constant ones if there is one device, as usual."""
+    """Return the columns process_key and device_id for indices in `devices`.
+
+    They are constant if there is one device, as usual.
+    """
     if len(devices) != 1:
         return index_rows(devices, index).get_columns()
     return [column.new_from_index(0, len(index)) for column in devices]
@@ -79,7 +82,8 @@ _IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
 class LaunchedOps(Struct, frozen=True, kw_only=True, dict=True):
     """Operations and calls of a report; each array is built on first use, and kept.
 
-    Arrays of operations are by row of `GPU_OPS`, those of calls by row of `API_CALLS`; `NEVER` stands for null.
+    Arrays of operations are by row of `GPU_OPS`, those of calls by row of `API_CALLS`; `NEVER` stands for
+    null.
     """
 
     gpu_ops: pl.DataFrame  # `GPU_OPS`, in order of op_id

@@ -45,9 +45,9 @@ def find_messages(
 ) -> pl.DataFrame:
     """Find the sends and receives of each point-to-point kernel.
 
-    The verb is from the NCCL request; where none is recorded, from the innermost message job around the kernel's
-    launch. Direction and micro-batch are from the name of this job. A job that both sends and receives has them for
-    each half, which are unknown for a kernel with several sends or receives.
+    The verb is from the NCCL request; where none is recorded, from the innermost message job around the
+    kernel's launch. Direction and micro-batch are from the name of this job. A job that both sends and
+    receives has them for each half, which are unknown for a kernel with several sends or receives.
 
     Args:
         launched_ops: Operations of the report.
@@ -100,8 +100,8 @@ def find_messages(
 def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Assign each message to the step in which its kernel was launched.
 
-    A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or outside
-    all steps, the start of the kernel counts.
+    A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or
+    outside all steps, the start of the kernel counts.
 
     Args:
         messages: `MESSAGES`.
@@ -122,7 +122,9 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
 def _gather_names(
     jobs: pl.DataFrame, job: Int64s, both: Int64s, verb: Int64s, halves: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """Gather direction and ids of each message: from its job, or from its half of a job that sends and receives.
+    """Gather direction and ids of each message.
+
+    They are those of its job, or of its half of a job that sends and receives.
 
     Args:
         jobs: `JOBS`.

@@ -1,7 +1,8 @@
 """What the names of ranges say: jobs, steps, halves of messages, operators, and the rules that read them.
 
-A report has many ranges and few distinct names, so every distinct name is matched once. Rules are data (`rules.py`); the first
-rule that matches a name counts. Ranks of a run mostly have the same names: results for few names are cached.
+A report has many ranges and few distinct names, so every distinct name is matched once. Rules are data
+(`rules.py`); the first rule that matches a name counts. Ranks of a run mostly have the same names: results
+for few names are cached.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ _IS_BACKWARD_PART = mark_categories(
 def nest_jobs(jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the job around each job, and drop repeated inner jobs.
 
-    The outer job is the innermost job around it on the same thread. A part of a backward (recomputation, weight
-    gradients) may run on another thread, as in PyTorch's autograd: without an outer job on its thread, its outer job
-    is the last backward of the process around it. Ranges that end on another thread, and data loading, which may
-    overlap any job, have neither outer nor inner jobs.
+    The outer job is the innermost job around it on the same thread. A part of a backward (recomputation,
+    weight gradients) may run on another thread, as in PyTorch's autograd: without an outer job on its thread,
+    its outer job is the last backward of the process around it. Ranges that end on another thread, and data
+    loading, which may overlap any job, have neither outer nor inner jobs.
 
     Args:
         jobs: Columns of `RANGES`, with `kind` one of `JOB_KINDS`; in order of range_id.
@@ -126,7 +127,10 @@ def find_parents(jobs: pl.DataFrame, is_nestable: Bools) -> Int64s:
 
 
 def _nest_backward_parts(jobs: pl.DataFrame, kind: Int64s) -> pl.DataFrame:
-    """Find the backwards around recomputation and weight gradients on other threads; `kind`: code of each kind."""
+    """Find the backwards around recomputation and weight gradients on other threads.
+
+    `kind`: code of each kind.
+    """
     is_backward, is_part = _IS_BACKWARD[kind], _IS_BACKWARD_PART[kind]
     if not is_backward.any() or not is_part.any():
         return jobs
@@ -191,10 +195,11 @@ class Rules(Struct, frozen=True, kw_only=True):
         others: Names of further presets, whose rules follow.
         jobs: Rules for jobs.
         steps: Rules for steps.
-        share: Share of the ranges that are jobs by the first preset, of the ranges that are jobs by any matching
-            preset; None unless the preset was detected.
-        unmatched: Options `--job-pattern` and `--step-pattern` that match no name of this report. Not an error for one
-            report, since other reports of the run may have such names; an error if no report has any.
+        share: Share of the ranges that are jobs by the first preset, of the ranges that are jobs by any
+            matching preset; None unless the preset was detected.
+        unmatched: Options `--job-pattern` and `--step-pattern` that match no name of this report. Not an
+            error for one report, since other reports of the run may have such names; an error if no report
+            has any.
     """
 
     name: str = ""
@@ -234,8 +239,8 @@ def list_range_names(ranges: pl.DataFrame) -> RangeNames:
 def name_jobs(ranges: pl.DataFrame, rules: Rules, *, names: RangeNames | None = None) -> pl.DataFrame:
     """Find the ranges that are jobs, and parse their names.
 
-    Left out are jobs directly inside a job of the same kind (for kind "other": of the same name), jobs inside sends
-    and receives, and data loading in a range that ends on another thread, since it is asynchronous.
+    Left out are jobs directly inside a job of the same kind (for kind "other": of the same name), jobs inside
+    sends and receives, and data loading in a range that ends on another thread, since it is asynchronous.
 
     Args:
         ranges: `RANGES`, any order.
@@ -289,8 +294,8 @@ def _match_ranges(
     """Find the first rule that matches each range.
 
     Returns:
-        `RANGES` by range_id, of the ranges with a rule, with its index and the groups in the name, which replace columns of the
-        same name.
+        `RANGES` by range_id, of the ranges with a rule, with its index and the groups in the name, which
+        replace columns of the same name.
     """
     if not ranges["range_id"].is_sorted():
         ranges, names = ranges.sort("range_id"), None
@@ -319,9 +324,12 @@ def _match_few(
 
 
 def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...]) -> pl.DataFrame:
-    """Find the first matching rule of each name: `key` (its row), `rule` (index), and groups; without a rule left out.
+    """Find the first matching rule of each name: `key` (its row), `rule` (index), and groups.
 
-    One expression that joins all rules removes most names first, in windows: texts take more memory than names.
+    Names without a rule are left out.
+
+    One expression that joins all rules removes most names first, in windows: texts take more memory than
+    names.
     """
     schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
     parts = [pl.DataFrame(schema=schema)]
@@ -369,7 +377,8 @@ def contains(pattern: str, column: str = "name") -> pl.Expr:
 
 
 HALVES = build_schema(
-    {  # one row per name of a range that both sends and receives, with an unambiguous direction of both; by name
+    # one row per name of a range that both sends and receives, with an unambiguous direction of both; by name
+    {
         "name": NAME,
         "send_direction": DIRECTION,
         "send_micro_batch": pl.Int64,
@@ -498,16 +507,17 @@ def choose_rules(
 ) -> Rules:
     """Choose the rules for a report: rules of the user first, then rules of a preset.
 
-    By default, presets are detected by signs among the names. The preset with the most jobs comes first; others follow
-    if they have jobs that no previous preset has, as PyTorch's below Lightning's. Presets of inference apply alone:
-    the rollouts of a training are jobs.
+    By default, presets are detected by signs among the names. The preset with the most jobs comes first;
+    others follow if they have jobs that no previous preset has, as PyTorch's below Lightning's. Presets of
+    inference apply alone: the rollouts of a training are jobs.
 
     Args:
         ranges: `RANGES`.
         preset: Name of a preset, or path of a file of rules.
-        job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`, else
-            "other".
-        step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the number.
+        job_patterns: Expressions for whole names of jobs; the kind is a prefix `KIND=` or a group `kind`,
+            else "other".
+        step_patterns: Expressions for names of steps; the group `step`, or else the first group, is the
+            number.
         names: Names of the ranges; None: listed by this function.
 
     Raises:
@@ -534,7 +544,8 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
     """Detect the presets of ranges, the preset with the most jobs first; without jobs, steps count.
 
     Returns:
-        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None without any.
+        The presets, and the share of the first preset's jobs in the jobs of all matching presets; None
+        without any.
     """
     texts = names.keys["name"].cast(pl.String)
     find = _find_preset_names if len(texts) <= _MOST_CACHED else _find_preset_names.__wrapped__
@@ -552,7 +563,9 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
 
 @lru_cache(_CACHE_SIZE)
 def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
-    """Find the presets with signs among names: masks of the names of their jobs, or of their steps if they have no job.
+    """Find the presets with signs among names.
+
+    Values are masks of the names of their jobs, or of their steps if they have no job.
 
     Presets of inference are left out if one of training has jobs.
     """
@@ -578,7 +591,10 @@ def _find_preset_names(texts: tuple[str | None, ...]) -> dict[str, Bools]:
 
 @lru_cache(_CACHE_SIZE)  # ranks of one run have different names, and the same signs
 def _find_signed(texts: frozenset[str]) -> list[Preset]:
-    """Find the presets with a complete sign: every pattern of it matches a name, and together enough names."""
+    """Find the presets with a complete sign.
+
+    Every pattern of the sign matches a name, and together they match enough names.
+    """
     names = pl.DataFrame({"name": list(texts)}, schema={"name": pl.String})
 
     def has(preset: Preset) -> bool:
@@ -593,14 +609,17 @@ def _find_signed(texts: frozenset[str]) -> list[Preset]:
 
 
 def find_preset_readings(ranges: pl.DataFrame) -> dict[str, Int64s]:
-    """Find the ranges that each preset would read if a user asked for it, also where its names are too few to be detected.
+    """Find the ranges that each preset would read if a user asked for it.
+
+    Presets whose names are too few to be detected count, too.
 
     Args:
         ranges: `RANGES`, any order.
 
     Returns:
-        The `range_id` of outermost jobs by preset, of presets that read a forward or a backward; of steps for presets of
-        inference. Presets with a sign among the names first, then by name. Empty if none reads any.
+        The `range_id` of outermost jobs by preset, of presets that read a forward or a backward; of steps for
+        presets of inference. Presets with a sign among the names first, then by name. Empty if none reads
+        any.
     """
     names = as_texts(ranges["name"].unique()).drop_nulls().to_frame("name")
     found = []
@@ -673,7 +692,10 @@ def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
 
 @lru_cache(_CACHE_SIZE)  # reports of a run mostly have the same names
 def _match_operators(domains: tuple[str | None, ...], names: tuple[str | None, ...]) -> pl.DataFrame:
-    """Match names of ranges with the rules: name (of the operator, null without one) and is_communication, one row for each."""
+    """Match names of ranges with the rules.
+
+    Returns one row for each: name (of the operator, null without one) and is_communication.
+    """
     text = pl.DataFrame({"domain": domains, "name": names}, {"domain": pl.String, "name": pl.String})
     return pl.DataFrame(
         [

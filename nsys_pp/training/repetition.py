@@ -1,14 +1,16 @@
 """Steps of a device that nothing names: the iterations that its launches clearly repeat, or none.
 
-An iteration runs the same kernels as often as the one before. So a launch that occurs once per iteration, the anchor,
-cuts the launches into segments in which nearly every name occurs equally often:
+An iteration runs the same kernels as often as the one before. So a launch that occurs once per iteration, the
+anchor, cuts the launches into segments in which nearly every name occurs equally often:
 
 launches   [ embed layer layer loss layer' layer' update embed layer layer loss layer' layer' update ...
-embed      |--------------------------------------------|----------------------------------------    constant: all
-layer            |-----|-------------------------------------|-----|-----------------------------    constant: none
+embed      |--------------------------------------------|----------------------------------------    constant:
+all layer            |-----|-------------------------------------|-----|-----------------------------
+constant: none
 
-Layers and micro-batches repeat, too, and a wrong step is worse than none. So an optimizer has to end each iteration, or the
-host copies results or launches a graph in each, and the iterations hold most of the device's work.
+Layers and micro-batches repeat, too, and a wrong step is worse than none. So an optimizer has to end each
+iteration, or the host copies results or launches a graph in each, and the iterations hold most of the
+device's work.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ class RepeatedSteps(Struct, frozen=True, kw_only=True):
 
 
 class Launches(Struct, frozen=True, kw_only=True):
-    """Launches of a device, in order of time: of the operations of one call, as those of a graph, the first."""
+    """Launches of a device, in order of time.
+
+    The operations of one call, as those of a graph, are one launch.
+    """
 
     name: Int64s  # index of the name; CUDA graphs have one name
     launch: Int64s  # start of the call
@@ -96,7 +101,8 @@ def find_repeated_steps(
     begin, end, is_whole = found
     is_own = numbers(api_calls["process_key"]) == gpu_ops["process_key"][0]
     calls = keep_rows(api_calls[["name", "end_ns"]], is_own)
-    # a wait for the GPU ends an iteration; the host prepares the next one since then, or since the launch before
+    # a wait for the GPU ends an iteration; the host prepares the next one since then, or since the launch
+    # before
     waits = np.sort(numbers(calls["end_ns"])[is_named(calls["name"], WAITING_CALL)])
     waited = np.append(waits, NEVER)[np.searchsorted(waits, order.launch[begin], side="right") - 1]
     before = np.where(begin > 0, order.launched[begin - 1], order.launch[0])
@@ -178,7 +184,10 @@ def find_iterations(launches: Launches) -> tuple[Int64s, Int64s, Bools] | str:
 
 
 def _choose_cut(launches: Launches, *, count: int, most: int | None = None) -> _Cut | str:
-    """Choose the cut into iterations among those into segments that are alike; the reason where none is clear."""
+    """Choose the cut into iterations among those into segments that are alike.
+
+    Returns the reason where none is clear.
+    """
     name = launches.name[:count]
     updates = np.bincount(name, minlength=len(launches.is_update)) * launches.is_update
     cuts = [_cut(name, begin, len(launches.is_update)) for begin in _list_anchors(name, most)]
@@ -199,7 +208,10 @@ def _choose_cut(launches: Launches, *, count: int, most: int | None = None) -> _
 
 
 def _list_anchors(name: Int64s, most: int | None) -> Iterator[Int64s]:
-    """List the positions of names and pairs of names that may occur once per iteration, the most regular first."""
+    """List the positions of names and pairs of names that may occur once per iteration.
+
+    The most regular ones come first.
+    """
     names = int(name.max(initial=-1)) + 1
     grams = _list_grams(name)
     # as many segments as names, at most some times: the names of an iteration occur in it
@@ -241,7 +253,9 @@ def _cut(name: Int64s, begin: Int64s, names: int) -> _Cut:
 
 
 def _find_begins(launches: Launches, cut: _Cut) -> Int64s:
-    """Find the launches that begin iterations: of those that occur once in each, where the host pauses longest.
+    """Find the launches that begin iterations.
+
+    Of launches that occur once in each, the host pauses longest before these.
 
     An optimizer ends an iteration, so with one they are those that follow its last launch first.
     """
@@ -258,10 +272,12 @@ def _find_begins(launches: Launches, cut: _Cut) -> Int64s:
         anchors = [at for at in anchors if ends[at[at > 0] - 1].mean() > 0.5] or anchors
         return max(anchors, key=lambda at: float(np.median(pause[at])), default=cut.begin)
     following = np.append(updates, len(name) + size)
-    # an iteration has nearly all its work before its first update; from between two updates there is less to the next
+    # an iteration has nearly all its work before its first update; from between two updates there is less to
+    # the next
     work = [float(np.median(following[np.searchsorted(updates, at)] - at)) for at in anchors]
     after = [at for at, each in zip(anchors, work, strict=True) if each >= 0.85 * max(work)]
-    # the host pauses between iterations, or as it waits for a copy; kernels of optimizers may also prepare inputs of graphs
+    # the host pauses between iterations, or as it waits for a copy; kernels of optimizers may also prepare
+    # inputs of graphs
     free = [at for at in anchors if not launches.to_host[name[at - 1]].any()]
     longest, begin = (
         max(some, key=lambda at: float(np.median(pause[at])), default=cut.begin) for some in (free, after)

@@ -57,8 +57,8 @@ class Rule:
         kind: One of `JOB_KINDS`; None for the group `kind`, and for steps.
         direction: Direction of a message, "forward" or "backward"; None: unknown.
         role: Name of the model; None: the group `role`, if there is one.
-        batch: Source of the kind of batch of a step of inference: the kind itself, "counts" of its name, its "launches", or
-            "unknown"; None: not inference.
+        batch: Source of the kind of batch of a step of inference: the kind itself, "counts" of its name, its
+            "launches", or "unknown"; None: not inference.
         domain: Regular expression of the whole domain; None: any.
         category: Regular expression of the whole category; None: any.
         source: Preset that has the rule; "" for a rule of the user. Rules of two sources are equal.
@@ -83,8 +83,8 @@ class Preset(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Stem of its file.
         title: Programs that use these names.
-        signs: Patterns of names that only these programs use, for the detection of the preset: alternatives, each a
-            list of patterns that must all match. Empty unless the preset is built in.
+        signs: Patterns of names that only these programs use, for the detection of the preset: alternatives,
+            each a list of patterns that must all match. Empty unless the preset is built in.
         jobs: Rules for jobs.
         steps: Rules for steps, followed by the rules of `common_steps.toml`.
     """
@@ -125,7 +125,10 @@ def load_preset(preset: str) -> Preset:
 
 @cache
 def load_activities() -> Mapping[str, dict[str, str]]:
-    """Load the patterns of calls by activity of the host: calls "inside" ranges, "outside" ranges, and "system" calls."""
+    """Load the patterns of calls by activity of the host.
+
+    They are of calls "inside" ranges, "outside" ranges, and of "system" calls.
+    """
     return _parse(_FOLDER / "activities" / "calls.toml")
 
 
@@ -143,7 +146,8 @@ def parse_job_rule(text: str) -> Rule:
         if _LOOKS_LIKE_A_KIND.match(text):
             raise NsysPPError(
                 f"`--job-pattern {text}`: invalid kind `{kind}`",
-                f"expected one of {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`, write `other={text}`",
+                f"expected one of {', '.join(JOB_KINDS)}; for names that begin with `{kind}=`,"
+                f" write `other={text}`",
             )
         kind, pattern = "", text
     entry = {"pattern": pattern}
@@ -172,7 +176,10 @@ def join_patterns(patterns: Sequence[str]) -> str:
 
 
 def cast_numbers(texts: pl.Expr) -> pl.Expr:
-    """Cast groups of names to numbers; null for others, and for numbers that count nothing, as addresses and times."""
+    """Cast groups of names to numbers.
+
+    Others are null, and so are numbers that count nothing, as addresses and times.
+    """
     values = texts.cast(pl.Int64, strict=False)
     return pl.when(values.is_between(-_MOST_NUMBER, _MOST_NUMBER)).then(values)
 
@@ -278,7 +285,10 @@ def _check_keys(entry: Mapping[str, Any], where: str, allowed: Sequence[str]) ->
 def _build_rule(
     entry: Mapping[str, str], where: str, *, allowed: Sequence[str], is_checked: bool = False
 ) -> Rule:
-    """Build a rule; the check of an expression costs half a millisecond, and is skipped for built-in presets."""
+    """Build a rule.
+
+    The check of an expression costs half a millisecond, and is skipped for built-in presets.
+    """
     if not entry["pattern"]:
         raise NsysPPError(f"{where} has an empty expression", f"no name matches it; {_HINT}")
     groups = _GROUP.findall(entry["pattern"])

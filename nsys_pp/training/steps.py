@@ -1,4 +1,8 @@
-"""Step detection from jobs, for devices without step ranges."""
+"""Steps of one report on each device: by ranges, jobs or repetition, else the whole capture.
+
+A step begins when the host begins it, unless the device is still busy with operations launched before, and
+at the latest with its first kernel. It ends where the next one begins, or with its last operation.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +109,8 @@ def find_job_steps(computed_jobs: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFr
 def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
     """Find the first forward of every step except the first step.
 
-    The micro-batches of the first chunk restart at it; where forwards have no micro-batch, it follows an optimizer.
+    The micro-batches of the first chunk restart at it; where forwards have no micro-batch, it follows an
+    optimizer.
     """
     forwards = computed_jobs.filter(pl.col("kind").is_in(_FORWARDS))
     if forwards.is_empty():
@@ -215,7 +220,10 @@ def find_step_edges(steps: StepHosts, ops: StepOps) -> StepEdges:
 
 
 def _find_first(steps: StepHosts, ops: StepOps) -> Int64s:
-    """Find the start of the first operation of each step: a kernel, or a copy or set launched in the step before it."""
+    """Find the start of the first operation of each step.
+
+    It is a kernel, or a copy or set launched in the step before it.
+    """
     others = np.flatnonzero(~(ops.is_kernel | ops.is_communication | ops.is_aside))
     others = others[np.argsort(ops.start[others], kind="stable")]
     at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
@@ -232,8 +240,8 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
     Operations are of the step in whose range they are launched; those launched after its range are of none.
 
     Returns:
-        End of the last operation of each step; end of the last operation launched until the next step; mask of steps
-        after which nothing is launched until the next step.
+        End of the last operation of each step; end of the last operation launched until the next step; mask
+        of steps after which nothing is launched until the next step.
     """
     own_end, end = steps.first.copy(), steps.first.copy()
     is_followed = np.ones(len(end), dtype=np.bool_)
@@ -247,7 +255,8 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
         is_followed[own[at[~is_inside]]] = False
         counts = ~mine.is_aside & (mine.is_kernel | ~steps.is_capture[own[-1]])
         counts |= not ops.is_kernel.any()
-        # an operation that outlasts the first one of the next step counts before the first step that it does not outlast
+        # an operation that outlasts the first one of the next step counts before the first step that it does
+        # not outlast
         passed = np.searchsorted(first[own], mine.end) - 1
         np.maximum.at(end, own[np.maximum(at, passed)[counts]], mine.end[counts])
         counts &= is_inside & (passed <= at)
@@ -256,7 +265,10 @@ def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int6
 
 
 def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
-    """Return the mask of first operations that start late after their launch, and not after a recorded operation."""
+    """Return the mask of first operations that start late after their launch.
+
+    Operations right after a recorded one do not count.
+    """
     order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
     order = order[np.argsort(ops.start[order], kind="stable")]
     if not len(order):
@@ -278,8 +290,9 @@ _LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no b
 def mark_unfinished_steps(steps: StepHosts, process: Int64s, ops: LaunchedOps) -> Bools:
     """Mark the steps at the end of each device's capture that launched kernels without a record.
 
-    Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked unless all later
-    steps are. Of a process with several devices, it is not known where such a kernel would have run: it counts for all.
+    Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked
+    unless all later steps are. Of a process with several devices, it is not known where such a kernel would
+    have run: it counts for all.
 
     Args:
         steps: Steps, by device and time.
@@ -332,7 +345,9 @@ def find_steps(
     jobs: pl.DataFrame,
     launched_ops: LaunchedOps,
 ) -> pl.DataFrame:
-    """Find the steps of every device: by ranges, else by jobs, else by repetition, else one step for the whole capture.
+    """Find the steps of every device: by ranges, else by jobs, else by repetition.
+
+    Without any, the whole capture is one step.
 
     By jobs, a step begins where the micro-batches of the first chunk restart, or, where forwards have no
     numbers, with the first forward after an optimizer.
@@ -349,7 +364,8 @@ def find_steps(
         * its range, or a job in it, is open at the end of the capture;
         * it has no range, but jobs before the first range;
         * it is the first step by jobs, and no job receives, so that the start of its first wait is unknown;
-        * it is the first step, and operations that are not recorded, as those before the capture, delay its start;
+        * it is the first step, and operations that are not recorded, as those before the capture, delay its
+          start;
         * it has no range, is the first or the last step, and has fewer jobs than the median step;
         * it and all later steps launched kernels that are not recorded: the capture ended before these.
     """
@@ -416,7 +432,10 @@ def find_steps(
 
 
 def _build_bounds(device: Int64s, source: int, first: Int64s, **known: Int64s | Bools) -> _StepBounds:
-    """Build steps of one source; columns that are not known are null, and steps without a mark are not partial."""
+    """Build steps of one source.
+
+    Columns that are not known are null, and steps without a mark are not partial.
+    """
     absent = {"row": -1, "number": NEVER, "host_start": NEVER, "host_end": NEVER, "is_partial": False}
     columns = {name: known.get(name, np.full(len(device), value)) for name, value in absent.items()}
     return _StepBounds(device=device, source=np.full(len(device), source), first=first, **columns)
@@ -518,7 +537,10 @@ def _select_capture_ops(ops: StepOps) -> Bools:
 
 
 def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
-    """Return the start of the first kernel of each device, or of its first operation if no device has kernels."""
+    """Return the start of the first kernel of each device.
+
+    If no device has kernels, it is that of its first operation.
+    """
     is_first = _select_capture_ops(ops)
     starts = [ops.start[is_first & (ops.device == number)].min() for number in device]
     return np.array(starts, dtype=np.int64)
@@ -527,9 +549,12 @@ def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
 def _find_first_launched(
     device: Int64s, begin: Int64s, end: Int64s, ops: StepOps, *, default: Int64s
 ) -> Int64s:
-    """Find the start of the first kernel of a main stream launched in each span of a device, by device and begin.
+    """Find the start of the first kernel of a main stream launched in each span of a device.
 
-    The span may contain a kernel aside that starts earlier, while the main streams are busy with the step before.
+    Spans are by device and begin.
+
+    The span may contain a kernel aside that starts earlier, while the main streams are busy with the step
+    before.
     """
     rows = np.flatnonzero(ops.is_kernel)
     at = find_last(ops.device[rows], ops.launch[rows], device, begin)
@@ -559,7 +584,9 @@ def _number_steps(steps: _StepBounds) -> tuple[Bools, Int64s, _StepBounds]:
 def _mark_cut_steps(
     steps: pl.DataFrame, device: Int64s, jobs: pl.DataFrame, counts: Bools, has_range: Bools
 ) -> Bools:
-    """Return the mask of steps with an open job, and of first and last steps without a range that have fewer jobs than usual.
+    """Return the mask of steps that the capture cuts.
+
+    They have an open job, or are first or last ones without a range, with fewer jobs than usual.
 
     Args:
         steps: As `STEPS`.

@@ -1,4 +1,16 @@
-"""Operations of a report as arrays, for the search of their holders."""
+"""Waits of each device: what held the gaps between compute segments, link by link.
+
+The chain of a gap begins with the holder of the kernel after it, and continues with the holder of this
+operation, until one had ended before the gap. An operation is held by the last of
+
+    its stream    the operation before it on its stream
+    an event      an operation of another stream, if a recorded wait for an event names it
+    the device    else, if the launch does not explain the start: the operation that ended right before it
+    some event    else, if its stream waited for an event that is not recorded: the last operation that ended
+    its launch    and so by the operation that the host waited for before it
+
+`nsys_pp.frames.training` has an example.
+"""
 
 from __future__ import annotations
 
@@ -125,9 +137,11 @@ class EventWaits(Struct, frozen=True, kw_only=True):
 
     Attributes:
         need: Row of the operation that the stream of each operation waited for before it; -1 without one.
-        is_unknown: Mask of the operations before which their stream waited for an event whose record is unknown.
+        is_unknown: Mask of the operations before which their stream waited for an event whose record is
+            unknown.
         has_waits: The streams of calls that make a stream wait are recorded.
-        sync_calls: Rows of `API_CALLS`: synchronising calls for a single stream, or an event whose record is known.
+        sync_calls: Rows of `API_CALLS`: synchronising calls for a single stream, or an event whose record is
+            known.
         sync_needs: Row of the operation that each of them waited for; -1 without one.
     """
 
@@ -190,7 +204,10 @@ def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls
         return pick(by_launch, find_last(of_stream, time, *launched, is_before=True), -1)
 
     def find_awaited(calls: _Calls) -> tuple[Int64s, Bools]:
-        """Find the last operation before the last record of each event, and the mask of calls with such a record."""
+        """Find the last operation before the last record of each event.
+
+        Also returns the mask of calls with such a record.
+        """
         record = find_last(calls.event, calls.time, records.event, records.time)
         record[~calls.has_event] = -1
         awaited = find_last_launched(pick(records.stream, record, NEVER), pick(records.time, record, NEVER))
@@ -248,9 +265,9 @@ def find_host_needs(
 ) -> Int64s:
     """Find the operation that the host waited for before it launched each of some operations.
 
-    The calls of the launching thread before the launch count, and those of other threads that it waited for: it makes no
-    calls while such a call waits, and from its next call to the launch the other thread makes none. PyTorch's main
-    thread launches the backward like this, on the thread of autograd.
+    The calls of the launching thread before the launch count, and those of other threads that it waited for:
+    it makes no calls while such a call waits, and from its next call to the launch the other thread makes
+    none. PyTorch's main thread launches the backward like this, on the thread of autograd.
 
     Args:
         rows: Rows of the operations in `GPU_OPS`.
@@ -259,8 +276,8 @@ def find_host_needs(
         events: Recorded waits.
 
     Returns:
-        Row of the operation that ended last among those waited for; -1 without one. Of those of other threads, an operation of
-        the same device counts before others.
+        Row of the operation that ended last among those waited for; -1 without one. Of those of other
+        threads, an operation of the same device counts before others.
     """
     syncs = _list_syncs(ops, events, launched_ops)
     if not len(syncs.thread):
@@ -301,9 +318,9 @@ def find_host_needs(
 def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
     """List the synchronising calls with the operations that they waited for.
 
-    A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event, where it is
-    recorded, else for the last operation other than compute that ended while they waited: they return soon
-    after it, unless they wait for the whole device. Calls rarely wait for sends.
+    A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event,
+    where it is recorded, else for the last operation other than compute that ended while they waited: they
+    return soon after it, unless they wait for the whole device. Calls rarely wait for sends.
     """
     api_calls, calls = launched_ops.api_calls, launched_ops.calls.list_rows(WAITING_CALL)
     thread, process, begin, returned = (
@@ -333,7 +350,10 @@ def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) 
 
 
 def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
-    """Replace each call by the call until it, on its thread, that waited for the operation that ended last."""
+    """Replace each call by one until it on its thread.
+
+    That one waited for the operation that ended last.
+    """
     segment = np.cumsum(np.diff(syncs.thread, prepend=syncs.thread[:1]) != 0)
     end = ops.end[syncs.need]
     is_new = running_maximum(segment, end) == end
@@ -363,7 +383,8 @@ class Holders(Struct, frozen=True, kw_only=True):
     """Holders of some operations.
 
     Attributes:
-        op: Row of the operation that held each one, or that the host waited for before the launch; -1 without one.
+        op: Row of the operation that held each one, or that the host waited for before the launch; -1 without
+            one.
         since: Time from which nothing known held the operation; its start, if it is explained.
     """
 
@@ -441,7 +462,8 @@ def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_
 def _await_unknown(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Bools:
     """Return the mask of operations whose stream waited for an event that is not recorded.
 
-    Without recorded streams, the stream of a call that waits for an event is that of the next launch on its thread.
+    Without recorded streams, the stream of a call that waits for an event is that of the next launch on its
+    thread.
     """
     if events.has_waits:
         return events.is_unknown[rows]
@@ -468,7 +490,8 @@ class _Gaps(Struct, frozen=True, kw_only=True):
     step: Int64s
     start: Int64s
     end: Int64s
-    op: Int64s  # row of the next kernel of a main stream; in tails of the last operation of the step, -1 without one
+    # row of the next kernel of a main stream; in tails of the last operation of the step, -1 without one
+    op: Int64s
     is_tail: Bools  # after the last kernel of a main stream in the step
 
 
@@ -512,7 +535,10 @@ def build_waits(
 
 
 def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Operations) -> _Gaps:
-    """List the gaps of each step: before each of its segments, and after the last one; `group`: of each step."""
+    """List the gaps of each step: before each of its segments, and after the last one.
+
+    `group` is that of each step.
+    """
     order = np.lexsort((numbers(steps["start_ns"]), group))
     group = group[order]
     number, start, end = (numbers(steps[name])[order] for name in ("step", "start_ns", "end_ns"))
@@ -549,8 +575,8 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
 def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
     """Follow the chain of each gap back to its start.
 
-    Round k finds the operations at distances 2**k to 2**(k+1) - 1: there are as many rounds as bits in the length of
-    the longest chain.
+    Round k finds the operations at distances 2**k to 2**(k+1) - 1: there are as many rounds as bits in the
+    length of the longest chain.
 
     Args:
         gaps: Gaps.
@@ -635,7 +661,9 @@ _INTERVAL = ("thread_key", "start_ns", "end_ns")
 
 
 def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps) -> pl.DataFrame:
-    """Cut the time in which nsys held the launching thread out of the waits with cause "host"; its cause is "profiler".
+    """Cut the time in which nsys held the launching thread out of the waits with cause "host".
+
+    The cause of this time is "profiler".
 
     Args:
         waits: `WAITS`.
@@ -704,7 +732,8 @@ def sum_overheads(
         launched_ops: Operations of the report.
 
     Returns:
-        `OVERHEAD_SUMS`; times of one name at once on several threads count once. Empty without overhead, or without steps.
+        `OVERHEAD_SUMS`; times of one name at once on several threads count once. Empty without overhead, or
+        without steps.
     """
     parts = [OVERHEAD_SUMS.to_frame()]
     if overheads.is_empty():
@@ -742,7 +771,9 @@ def _sum_by_name(overheads: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFr
 def _sum_beside(
     late: pl.DataFrame, overheads: pl.DataFrame, steps: pl.DataFrame, api_calls: pl.DataFrame
 ) -> pl.DataFrame:
-    """Sum the flushes on other threads during late launches whose thread was inside a CUDA call, by name and step.
+    """Sum the flushes on other threads during late launches whose thread was inside a CUDA call.
+
+    Sums are by name and step.
 
     Args:
         late: `WAITS` of a device with cause "host", with the late thread, which no overhead held.
@@ -787,7 +818,10 @@ def _unite(frame: pl.DataFrame, owner: Int64s) -> Intervals:
 
 
 def _measure(overheads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Measure the union of overhead in each step, and outside: step, time_ns, count, step_ns; without steps with none."""
+    """Measure the union of overhead in each step, and outside: step, time_ns, count, step_ns.
+
+    Outside all steps, `step` is null.
+    """
     united = _unite(overheads, np.zeros(len(overheads), dtype=np.int64))
     steps = steps.sort("start_ns")
     since, until = numbers(steps["start_ns"]), numbers(steps["end_ns"])

@@ -1,7 +1,10 @@
-"""Ranges of training loops as people write them, from public programs: names, nesting, and the meaning of each name.
+"""Ranges of training loops as people write them, from public programs.
 
-A line is a range; deeper lines are inside it. `{i}` counts the repetitions of the line, which is repeated as often as `*`
-says. The last word is the meaning: a kind of job, step, or none. `(loop)` is a repetition without a range."""
+Names, nesting, and the meaning of each name.
+
+A line is a range; deeper lines are inside it. `{i}` counts the repetitions of the line, which is repeated as
+often as `*` says. The last word is the meaning: a kind of job, step, or none. `(loop)` is a repetition
+without a range."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Random programs that repeat: sequences of launches with known iterations, or with none.
 
-Names are of this program, except those of copies, collectives and optimizers, which are sometimes those of real libraries."""
+Names are of this program, except those of copies, collectives and optimizers, which are sometimes those of
+real libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ MILLISECOND = 1_000_000
 class Program:
     """Launches of one device, in order, with the truth.
 
-    `begins` are positions of the first launch of each whole iteration of the host's loop, then the end of the last one.
+    `begins` are positions of the first launch of each whole iteration of the host's loop, then the end of the
+    last one.
     """
 
     kind: str
@@ -92,7 +94,10 @@ def _block(random: Random, prefix: str, least: int, most: int, shared: Names) ->
 
 
 def _draw_training(random: Random) -> Program:
-    """Draw a training: embedding, layers, loss, backward layers, optimizer; perhaps micro-batches and evaluations."""
+    """Draw a training: embedding, layers, loss, backward layers, optimizer.
+
+    Perhaps micro-batches and evaluations.
+    """
     program = Program("training")
     host = _Host(program, random, random.choice([0, 0, 0, 0.0005, 0.003]))
     shared = [f"elementwise_{number}" for number in range(random.randint(1, 4))]
@@ -146,7 +151,10 @@ def _draw_training(random: Random) -> Program:
 
 
 def _draw_serving(random: Random) -> Program:
-    """Draw a serving run: decodes replay a graph or launch layers, prefills launch layers; then kernels sample."""
+    """Draw a serving run: decodes replay a graph or launch layers, prefills launch layers.
+
+    Then kernels sample.
+    """
     program = Program("serving")
     host = _Host(program, random, random.choice([0, 0, 0, 0.001]))
     shared = [f"elementwise_{number}" for number in range(random.randint(1, 3))]
@@ -188,7 +196,10 @@ def _draw_serving(random: Random) -> Program:
 
 
 def _draw_layers(random: Random) -> Program:
-    """Draw a capture inside one iteration: only layers, perhaps with the begin or the end of the iteration."""
+    """Draw a capture inside one iteration.
+
+    Only layers, perhaps with the begin or the end of the iteration.
+    """
     program = Program("layers")
     host = _Host(program, random, 0)
     shared = [f"elementwise_{number}" for number in range(random.randint(1, 4))]

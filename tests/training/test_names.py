@@ -352,7 +352,8 @@ def test_rules_may_ask_for_a_domain_and_a_category(tmp_path: Path) -> None:
         ("[[job]]\npattern = 'a'\n", "job rule 1 has no `kind`"),
         ("[[job]]\nkind = 'fwd'\npattern = 'a'\n", "job rule 1 has the unknown kind `fwd`"),
         (
-            "[[job]]\nkind = 'send'\npattern = 'a'\n[[job]]\nkind = 'send'\ndirection = 'up'\npattern = 'b'\n",
+            "[[job]]\nkind = 'send'\npattern = 'a'\n"
+            "[[job]]\nkind = 'send'\ndirection = 'up'\npattern = 'b'\n",
             "job rule 2 has the unknown direction `up`",
         ),
         ("[[job]]\nkind = 'send'\npattern = 3\n", "job rule 1: `pattern` is not text"),

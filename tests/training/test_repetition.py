@@ -80,7 +80,10 @@ def test_steps_are_found_only_where_they_are_clear() -> None:
 def frames_of(
     rows: list[tuple[str, str, int | None, int, int]],
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Build operations of (kind, name, graph, call, start), and their calls: call n starts at 10 n; -1: none."""
+    """Build operations of (kind, name, graph, call, start), and their calls: call n starts at 10 n.
+
+    -1: none.
+    """
     kind, name, graph, call, start = (list(column) for column in zip(*rows, strict=True))
     row = list(range(len(rows)))
     ops = complete({"op_id": row, "kind": kind, "name": name, "graph_id": graph, "start_ns": start}, GPU_OPS)

@@ -266,7 +266,12 @@ def find(steps: list[Step], ops: list[Op]) -> list[tuple[int, int]]:
     hosts = StepHosts(
         device=np.zeros(len(steps), np.int64),
         number=np.array([step.number for step in steps]),
-        first=np.array([min(op.start for op in ops if op.kind == "kernel" and of(op, steps) == n) for n in range(len(steps))]),
+        first=np.array(
+            [
+                min(op.start for op in ops if op.kind == "kernel" and of(op, steps) == n)
+                for n in range(len(steps))
+            ]
+        ),
         begin=np.array([step.begin for step in steps]),
         end=np.array([step.end for step in steps]),
         is_open=np.zeros(len(steps), np.bool_),
@@ -324,7 +329,8 @@ def runs(draw: st.DrawFn) -> tuple[list[Step], list[Op]]:
     now, free = draw(st.integers(0, 20)), 0
     for number in draw(st.lists(st.integers(3, 5), min_size=1, max_size=3).map(sorted)):
         begin = now
-        for kind in draw(st.permutations(["kernel", *draw(st.lists(st.sampled_from(["kernel", "set", "communication", "aside"]), max_size=5))])):  # fmt: skip
+        others = st.lists(st.sampled_from(["kernel", "set", "communication", "aside"]), max_size=5)
+        for kind in draw(st.permutations(["kernel", *draw(others)])):
             launch = now = now + draw(lengths)
             is_own = kind in ("kernel", "set")
             start = max(launch + 1, free) if is_own else launch + draw(lengths)

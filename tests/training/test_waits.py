@@ -43,7 +43,10 @@ Piece = tuple[str, int, int]
 
 @dataclass
 class Op:
-    """An operation, and the one that held it; without one its launch did, and the host waited for `awaited` before."""
+    """An operation, and the one that held it.
+
+    Without one its launch did, and the host waited for `awaited` before.
+    """
 
     name: str
     stream: int
@@ -160,7 +163,10 @@ def pieces_of(waits: pl.DataFrame) -> list[Piece]:
 
 
 def chain(op: Op | None, since: int) -> list[Piece]:
-    """Follow the chain of an operation back to a time: the pieces before its start; none for kernels aside."""
+    """Follow the chain of an operation back to a time: the pieces before its start.
+
+    None for kernels aside.
+    """
     pieces: list[Piece] = []
     while op is not None:
         holder = op.awaited if op.holder is None else op.holder
@@ -176,7 +182,10 @@ def run_of(op: Op, since: int) -> list[Piece]:
 
 
 def defined(program: Program) -> list[Piece]:
-    """Explain every gap between kernels by the chain of the next one on the main stream, and the end of the step."""
+    """Explain every gap between kernels by the chain of the next one on the main stream.
+
+    And the end of the step.
+    """
     kernels = sorted((op for op in program.ops if op.name in (GEMM, UNPACK)), key=lambda op: op.start)
     mains = [op for op in kernels if op.name == GEMM]
     end = max(op.end for op in program.ops) + 2_000
@@ -314,7 +323,10 @@ def test_what_nothing_explains_is_unknown() -> None:
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_thread_that_waits_for_another_one_waits_for_its_operation(is_alone: bool) -> None:
-    """The main thread waits for a message, then autograd launches; but not if autograd made calls meanwhile."""
+    """The main thread waits for a message, then autograd launches.
+
+    But not if autograd made calls meanwhile.
+    """
     program = Program(thread=AUTOGRAD)
     program.launch(GEMM, COMPUTE, 50_000, [])
     program.thread = MAIN
@@ -346,7 +358,10 @@ def test_a_thread_waits_for_the_operation_of_its_own_device() -> None:
     """In a process with two GPUs, the threads of the second one do the same 3 us later."""
     own, other = frames(build_backward()), frames(build_backward())
     changes = {
-        "gpu_ops": {"op_id": 100, "device_id": 1, "context_id": 1, "correlation_id": 100, "start_ns": 3_000, "end_ns": 3_000},
+        "gpu_ops": {
+            "op_id": 100, "device_id": 1, "context_id": 1, "correlation_id": 100,
+            "start_ns": 3_000, "end_ns": 3_000,
+        },
         "api_calls": {"thread_key": 10, "correlation_id": 100, "start_ns": 3_000, "end_ns": 3_000},
         "stream_calls": {"context_id": 1, "correlation_id": 100},
     }  # fmt: skip
