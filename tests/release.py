@@ -131,7 +131,7 @@ def main() -> None:
         for minor in {*range(OLDEST, max(newest, OLDEST + 4) + 1)} - {*pythons}:
             print(f"CPython 3.{minor}: not on this machine, not tried")
         print(f"started by {', '.join(try_runners(folder, wheel)) or 'nothing'}")
-        if len({*traces.values()}) > 1:  # another zlib-ng may deflate to other bytes
+        if len({*traces.values()}) > 1:  # another libdeflate may deflate to other bytes
             print("traces differ in bytes:", *sorted({*traces.values()}))
 
 

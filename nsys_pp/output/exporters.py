@@ -1,4 +1,8 @@
-"""Contract of an exporter: one output format for the jobs of a training."""
+"""Output formats for the jobs of a training: their contract, and all of them.
+
+To add a format, write its function in a module of its own and add one line to `_EXPORTERS`:
+`nsys-pp pipeline --format NAME` and the library offer it. The function is imported when it is used.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +84,10 @@ class ExportResult(Struct, frozen=True, kw_only=True):
 
 ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
 OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
-"""Function of the output, all inputs and `force`, called before any work; raises `OutputError` or `ReportError`."""
+"""Function of the output, all inputs and `force`, called before any work.
+
+Raises `OutputError` or `ReportError`.
+"""
 
 
 def check_file(path: Path, inputs: Sequence[Path], force: bool) -> None:
@@ -120,7 +127,8 @@ def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> E
     """Build the `ExportWriter` of a single-file format.
 
     Args:
-        write: Writes the training to a binary stream. The file appears at its path only after `write` returns.
+        write: Writes the training to a binary stream. The file appears at its path only after `write`
+            returns.
     """
 
     def write_file(training: Training, path: Path, options: ExportOptions) -> ExportResult:
@@ -172,7 +180,10 @@ _EXPORTERS = (
     ),
     Exporter(
         name="steptask",
-        description="copies of the reports, each with a table `StepTaskInfo`, and a database per rank named as in msprof-analyze",
+        description=(
+            "copies of the reports, each with a table `StepTaskInfo`, and a database per rank named "
+            "as in msprof-analyze"
+        ),
         is_folder=True,
         options=frozenset({"sources"}),
         write=import_on_call("nsys_pp.output.other.step_task_files:export_step_tasks"),

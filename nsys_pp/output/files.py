@@ -36,8 +36,8 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
     """Refuse an existing output before any work is done.
 
     Raises:
-        OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its folder is
-            missing.
+        OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its
+            folder is missing.
     """
     if path.is_file() and any(_is_same_file(path, one) for one in _list_files(inputs)):
         raise OutputError(
@@ -57,8 +57,9 @@ def replace_file(
 ) -> Iterator[Path]:
     """Create a temporary file next to `path`; rename it to `path` when the block succeeds.
 
-    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path` is a
-    symbolic link, its target is replaced. Devices and pipes (`/dev/null`, `/dev/stdout`) are written directly.
+    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary file. If `path`
+    is a symbolic link, its target is replaced. Devices and pipes (`/dev/null`, `/dev/stdout`) are written
+    directly.
 
     Args:
         path: The output.
@@ -97,14 +98,15 @@ def replace_folder(
 ) -> Iterator[Path]:
     """Create a temporary folder next to `path`; rename it to `path` when the block succeeds.
 
-    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder. After a kill between two
-    renamings, `sweep_folder` moves the earlier folder back.
+    An exception or interrupt in the block leaves `path` unchanged and deletes the temporary folder. After a
+    kill between two renamings, `sweep_folder` moves the earlier folder back.
 
     Args:
         path: The folder.
         force: Replace an existing folder.
         is_ours: Checks that a folder was written by the same command; others are never replaced.
-        removal: Removes the replaced folder when it closes, after other outputs are in place. None: removed at once.
+        removal: Removes the replaced folder when it closes, after other outputs are in place. None: removed
+            at once.
 
     Yields:
         The folder to write to.
@@ -154,7 +156,8 @@ def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) ->
     """Refuse an existing folder before it is written.
 
     Raises:
-        OutputError: It exists, and `force` is not set or it is not `is_ours`; or the folder around it is missing.
+        OutputError: It exists, and `force` is not set or it is not `is_ours`; or the folder around it is
+            missing.
     """
     if not path.parent.is_dir():
         raise OutputError(f"cannot write `{path}`: its folder does not exist", "make the folder first")
@@ -172,7 +175,10 @@ def check_folder(path: Path, *, force: bool, is_ours: Callable[[Path], bool]) ->
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Convert each `OSError` in the block to an `OutputError` about `path`; a broken pipe (EPIPE) is not converted."""
+    """Convert each `OSError` in the block to an `OutputError` about `path`.
+
+    A broken pipe (EPIPE) is not converted.
+    """
     try:
         yield
     except OSError as error:

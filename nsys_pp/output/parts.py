@@ -1,4 +1,9 @@
-"""Compression of the planes of bytes (`nsys_pp.arrays.byte_planes`) of parts, and of frames between processes."""
+"""Writer of part files: a zip with `part.json`, the frames, and the encoded blocks.
+
+Frames (`nsys_pp.arrays.packed_frames`) are compressed one by one, so that each can be read alone; blocks are
+compressed already. The zip holds no timestamp: the same report and options make the same bytes. Format:
+https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
+import deflate
 import msgspec
 from msgspec.structs import replace
-from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.frames.conform import conform
@@ -25,36 +30,7 @@ from nsys_pp.frames.part import (
 from nsys_pp.output.files import replace_file
 from nsys_pp.output.perfetto.trace import Sink
 
-_LEVEL = 6  # higher ones take five times as long for one percent
-_MEMORY_LEVEL = (
-    6  # below the default of 8: a table of codes for each 4,096 symbols fits planes better, by two percent
-)
-_QUICK_LEVEL = 2
-_QUICKEST_LEVEL = 1
-_WINDOW_BITS = 15
-
-
-def deflate(data: bytes) -> bytes:
-    """Compress bytes; the same bytes have the same result."""
-    deflater = zlib_ng.compressobj(_LEVEL, zlib_ng.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
-    return b"".join([deflater.compress(data), deflater.flush()])
-
-
-def deflate_quickly(data: bytes) -> bytes:
-    """Compress bytes that are read once."""
-    return zlib_ng.compress(data, _QUICKEST_LEVEL)
-
-
-def inflate(data: bytes) -> bytes:
-    """Decompress bytes of `deflate_quickly`."""
-    return zlib_ng.decompress(data)
-
-
-def measure_deflated(data: bytes) -> int:
-    """Return the approximate size of bytes after compression, quickly."""
-    return len(zlib_ng.compress(data, _QUICK_LEVEL))
-
-
+_LEVEL = 7  # of libdeflate; higher ones take several times as long for one percent
 _SUBTRACKS = "subtracks"
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
 
@@ -102,8 +78,13 @@ def make_member(name: str) -> ZipInfo:
 
 def _pack_frame(name: str, part: Part) -> bytes:
     frame = list_subtracks(part.encoded.subtracks) if name == _SUBTRACKS else part.frames[name]
-    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=measure_deflated)
-    return deflate(packed)
+    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=_measure)
+    return bytes(deflate.zlib_compress(packed, _LEVEL))
+
+
+def _measure(planes: bytes) -> int:
+    """Return the approximate size of bytes after compression, quickly."""
+    return len(deflate.zlib_compress(planes, 1))
 
 
 def _write_facts(part: Part, frames: Mapping[str, bytes]) -> bytes:

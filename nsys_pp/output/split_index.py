@@ -24,7 +24,8 @@ _NAME_CHARS = 80
 _MAX_MACHINES = 8  # more are counted, not listed
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names of devices on Windows
 _STYLE = """
-:root { color-scheme: light dark; --page: #fff; --text: #1c2430; --muted: #5d6877; --line: #dde2e8; --link: #2158a5; }
+:root { color-scheme: light dark; --page: #fff; --text: #1c2430; --muted: #5d6877; --line: #dde2e8;
+  --link: #2158a5; }
 @media (prefers-color-scheme: dark) {
   :root { --page: #14181f; --text: #e4e9f0; --muted: #9ba7b6; --line: #2a323d; --link: #7db4ff; }
 }
@@ -128,8 +129,8 @@ def write_index(path: Path, *, overview: SplitFile, files: Sequence[SplitFile], 
 <body>
 <main>
 <h1>Traces of {name}</h1>
-<p>Begin with the overview. To view a trace, open https://ui.perfetto.dev and drop the file there; it stays on your
-machine. All traces have the same clock and the same names of rows, so several can be open side by side.</p>
+<p>Begin with the overview. To view a trace, open https://ui.perfetto.dev and drop the file there; it stays on
+your machine. All traces have the same clock and the same names of rows, so several can be open side by side.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Traces">
 <table>
 <caption>{len(files):,} traces, one per {escape(unit)}, and the overview</caption>

@@ -1,7 +1,7 @@
 """Registry of trace formats.
 
-To add a format, write its encoder in a package of its own and add one line to `_FORMATS`: `nsys-pp merge --format NAME`
-and the library offer it. The encoder is imported when it is used.
+To add a format, write its encoder in a package of its own and add one line to `_FORMATS`: `nsys-pp merge
+--format NAME` and the library offer it. The encoder is imported when it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class TraceFormat(Struct, frozen=True, kw_only=True):
         description: A phrase for `--help`.
         suffixes: File suffixes that select the format; empty for the default format.
         merge_encoded: Merges reports that were encoded one by one, such as parts.
-        encode_drawings: Encodes the drawings of all reports together; its second argument is the path of the output.
+        encode_drawings: Encodes the drawings of all reports together; its second argument is the path of the
+            output.
     """
 
     name: str

@@ -19,7 +19,6 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import msgspec
 import polars as pl
 from msgspec.structs import replace
-from zlib_ng import zlib_ng
 
 from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
 from nsys_pp.errors import NsysPPError, ReportError
@@ -81,10 +80,10 @@ def unpack_bytes(packed: bytes, *, most_bytes: int) -> bytes:
     Raises:
         ValueError: It is damaged, cut, or larger.
     """
-    inflater = zlib_ng.decompressobj()  # takes half as long as Python's
+    inflater = zlib.decompressobj()
     try:
         data: bytes = inflater.decompress(packed, most_bytes)
-    except zlib_ng.error as error:  # type: ignore[misc]
+    except zlib.error as error:
         raise ValueError("a frame cannot be decompressed") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError("a frame is cut, or too large")

@@ -6,6 +6,7 @@ Reports and parts, their labels and identities, and the options that hold for al
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,7 +28,6 @@ from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.output.parts import deflate_quickly, inflate
 from nsys_pp.output.perfetto.trace import Source, check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import Scope
@@ -52,7 +52,7 @@ class SentFrames(Mapping[str, pl.DataFrame]):
     """
 
     def __init__(self, frames: Mapping[str, pl.DataFrame]) -> None:
-        self._packed = {name: deflate_quickly(pickle.dumps(frames[name])) for name in frames}
+        self._packed = {name: zlib.compress(pickle.dumps(frames[name]), 1) for name in frames}
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Unpack a frame.
@@ -60,7 +60,7 @@ class SentFrames(Mapping[str, pl.DataFrame]):
         Raises:
             KeyError: There is no such frame.
         """
-        frame: pl.DataFrame = pickle.loads(inflate(self._packed[name]))
+        frame: pl.DataFrame = pickle.loads(zlib.decompress(self._packed[name]))
         return frame
 
     def __iter__(self) -> Iterator[str]:

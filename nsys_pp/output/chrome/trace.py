@@ -1,15 +1,28 @@
-"""Events of Chrome's JSON format, encoded as text by expressions over columns."""
+"""Drawings as Chrome JSON, for tools that read nothing else.
+
+Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+(events X, i, C, M; `bind_id` with `flow_out` and `flow_in`; `cname`; `displayTimeUnit`).
+
+Limits of the format:
+
+* Its tree has two levels, processes and threads. The first two levels of a track's path (machine and GPU)
+  are the process, the rest is the thread. In a path of two levels, the machine is the process.
+* Times are microseconds in floating point. So they are relative to the trace's first event, with
+  nanoseconds as three decimals; `otherData.base_ns` is their origin.
+* Viewers nest slices with the same start by length, so a zero-length slice at the start of another slice
+  is drawn inside it.
+"""
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
-from zlib_ng import zlib_ng
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
@@ -142,7 +155,10 @@ def _collect(rows: pl.DataFrame, *parts: pl.Expr) -> pl.Series:
 
 
 def _microseconds(ns: pl.Expr) -> pl.Expr:
-    """Format nanoseconds as microseconds with three decimals, without rounding; times must not be negative."""
+    """Format nanoseconds as microseconds with three decimals, without rounding.
+
+    Times must not be negative.
+    """
     return pl.concat_str((ns // 1000).cast(pl.String), pl.lit("."), (ns % 1000).cast(pl.String).str.zfill(3))
 
 
@@ -175,7 +191,10 @@ def _optional(key: str, value: pl.Expr) -> pl.Expr:
 
 
 def _value(column: pl.Series) -> pl.Expr:
-    """Encode the values of an argument as JSON; nulls, infinite values and NaN are null, so they are omitted."""
+    """Encode the values of an argument as JSON.
+
+    Nulls, infinite values and NaN are null, so they are omitted.
+    """
     if column.dtype.is_float():
         values = pl.lit(column.cast(pl.Float64))
         return pl.when(values.is_finite()).then(values.cast(pl.String))
@@ -236,7 +255,7 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
     if not compress:
         yield from _encode(drawings)
         return
-    stream = zlib_ng.compressobj(COMPRESSION_LEVEL, zlib_ng.DEFLATED, GZIP)
+    stream = zlib.compressobj(COMPRESSION_LEVEL, zlib.DEFLATED, GZIP)
     for data in _encode(drawings):
         if compressed := stream.compress(data):
             yield compressed
@@ -246,9 +265,9 @@ def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]
 def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
     """Assign each subtrack with rows to a process and a thread.
 
-    Processes and threads are numbered in drawing order, because some viewers ignore the sort index and sort by number.
-    Each slice subtrack has its own thread. Marks use the thread of the first slice subtrack of their track, if there
-    is one in the same drawing.
+    Processes and threads are numbered in drawing order, because some viewers ignore the sort index and sort
+    by number. Each slice subtrack has its own thread. Marks use the thread of the first slice subtrack of
+    their track, if there is one in the same drawing.
     """
     tracks, subtracks = _gather(drawings)
     nodes = arrange(tracks, subtracks)
@@ -294,7 +313,8 @@ def _gather(
 def find_arrows(placed: list[PlacedSubtrack], *, first: int = 1) -> list[ArrowEnds | None]:
     """Find the slices at both ends of each arrow.
 
-    Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no arrow.
+    Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no
+    arrow.
 
     Args:
         placed: Subtracks of the trace.
@@ -338,8 +358,8 @@ def find_more_arrows(placed: list[PlacedSubtrack]) -> dict[int, pl.DataFrame]:
     """Find the ends of the arrows of slices where several begin: an event of the format has one arrow.
 
     Returns:
-        By index of the subtrack: time_ns (start of the slice, on the trace's clock), number and is_begin. Without
-        both ends, an arrow is left out.
+        By index of the subtrack: time_ns (start of the slice, on the trace's clock), number and is_begin.
+            Without both ends, an arrow is left out.
     """
     of_slices = [
         (i, target.clock, target.subtrack)

@@ -1,13 +1,14 @@
 """Encoding of a drawing: each track as compressed blocks of packets, which depend on the report only.
 
-All subtracks of a report share one packet sequence. The slice subtracks of a track are a batch: where many slices
-overlap, a track has thousands of small subtracks. The first packet of a batch clears the incremental state of the
-sequence (strings, defaults, time of the last event) and sets its own, so a merge may omit any track. Each further
-subtrack of the batch begins with a packet that sets its track and restarts the time of the last event.
+All subtracks of a report share one packet sequence. The slice subtracks of a track are a batch: where many
+slices overlap, a track has thousands of small subtracks. The first packet of a batch clears the incremental
+state of the sequence (strings, defaults, time of the last event) and sets its own, so a merge may omit any
+track. Each further subtrack of the batch begins with a packet that sets its track and restarts the time of
+the last event.
 
-Each event has the time since the previous event of its subtrack, on the subtrack clock, which is reset to the report's
-base by the first packet of the subtrack. The preamble of the report (`nsys_pp.output.perfetto.trace`) maps this base onto
-the trace's clock.
+Each event has the time since the previous event of its subtrack, on the subtrack clock, which is reset to the
+report's base by the first packet of the subtrack. The preamble of the report
+(`nsys_pp.output.perfetto.trace`) maps this base onto the trace's clock.
 
 Source: `docs/reference/synthetic-track-event.md` (sequences, interning, incremental state) of
 https://github.com/google/perfetto/blob/v52.0.
@@ -157,13 +158,13 @@ def encode_drawing(
     Args:
         drawing: Drawing of a report.
         sink: Receives the blocks, in order.
-        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of processors, at
-            most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
+        threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
+            processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
         frames: Frames that other drawings share with this one, as for `join_rows`. Default: none.
 
     Returns:
-        The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped. The first subtrack
-        of a batch has the blocks of all.
+        The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped. The
+        first subtrack of a batch has the blocks of all.
 
     Raises:
         ValueError: The drawing is invalid (see `nsys_pp.output.trace.drawing`).
@@ -221,9 +222,8 @@ def compress(packets: bytes | NDArray[np.uint8]) -> bytes:
 
 def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) -> Iterator[list[_Numbered]]:
     """Yield the batches of each track: slices with the same columns together, each of the others alone."""
-    columns: dict[
-        int, dict[str, pl.DataType]
-    ] = {}  # by frame: a track may have thousands of subtracks of one
+    # by frame: a track may have thousands of subtracks of one
+    columns: dict[int, list[tuple[str, pl.DataType]]] = {}
 
     def find_columns(numbered: _Numbered) -> list[tuple[str, pl.DataType]] | int:
         number, subtrack = numbered
@@ -278,7 +278,10 @@ def _prepare(
 
 
 def _collect_fields(rows: DrawnRows, schema: pl.Schema) -> tuple[list[_Field], bytes]:
-    """Collect the fields of slices or marks (name, color, flow, arguments), and encode their tables of strings."""
+    """Collect the fields of slices or marks (name, color, flow, arguments).
+
+    Also encode their tables of strings.
+    """
     dtypes = rows.columns.dtypes  # of columns with values
     arguments = [name for name in rows.columns.frame.columns if name not in schema and not is_flow(name)]
     names, event_names = rows.number([name for name in ["name"] if name in dtypes])
@@ -340,7 +343,10 @@ def _describe(numbered: Sequence[_Numbered], batch: _Batch) -> Iterator[EncodedS
 
 
 def _encode_block(batch: _Batch, first: int) -> bytes:
-    """Encode the rows of a block, with all ends of slices before the next row begins, as one compressed packet."""
+    """Encode the rows of a block, with all ends of slices before the next row begins.
+
+    As one compressed packet.
+    """
     begin = batch.events.begin_index
     stop = min(first + BLOCK_ROWS, len(begin))
     low, high = int(begin[first]), int(begin[stop]) if stop < len(begin) else len(batch.deltas_ns)
@@ -379,7 +385,7 @@ def _encode_block(batch: _Batch, first: int) -> bytes:
 def _list_shapes(
     fields: Sequence[_Field], first: int, stop: int
 ) -> Iterator[tuple[Array | slice, list[_Field]]]:
-    """Group the rows [first, stop) by the set of fields that they have; yield the rows and the fields of each group."""
+    """Group the rows [first, stop) by the fields that they have; yield the rows and the fields of each group."""
     masks = [one.find_present(first, stop) for one in fields]
     nullable = [mask for mask in masks if mask is not None and mask.any()]
     if len(nullable) > MAX_NULLABLE:
@@ -408,7 +414,10 @@ def _encode_events(sequence: int, deltas: NDArray[np.uint64], *event: Parts) -> 
 
 
 def _encode_first_packet(batch: _Batch) -> bytes:
-    """Encode the first packet of a batch: it clears the sequence's state, and sets defaults, strings and the clock."""
+    """Encode the first packet of a batch.
+
+    It clears the sequence's state, and sets defaults, strings and the clock.
+    """
     packet = message(
         Trace.PACKET,
         field(TracePacket.SEQUENCE_ID, batch.sequence),

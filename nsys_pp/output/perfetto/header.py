@@ -1,16 +1,18 @@
 """Header of a Perfetto trace: clocks, attributes, and the tree of tracks.
 
-Perfetto's UI opens a trace with all groups collapsed, unless there is only one group; and clock snapshots, which carry
-the clock of each report, are a group of their own ("System"). So the rows that matter are outermost, and have events of their own:
-the rows of the run, then a row for each GPU. Such a row shows the events of its first child that has slices (jobs,
-or projected ranges, or communication), and the other rows of the GPU are below it. Rows of processes are in groups
-by machine, the last ones.
+Perfetto's UI opens a trace with all groups collapsed, unless there is only one group; and clock snapshots,
+which carry the clock of each report, are a group of their own ("System"). So the rows that matter are
+outermost, and have events of their own: the rows of the run, then a row for each GPU. Such a row shows the
+events of its first child that has slices (jobs, or projected ranges, or communication), and the other rows of
+the GPU are below it. Rows of processes are in groups by machine, the last ones.
 
-The UI has two more rules for outermost rows, both from `viz/summary/track_event.sql` and the plugin `dev.perfetto.TrackEvent`
-of https://github.com/google/perfetto, the same in v52 and v58:
+The UI has two more rules for outermost rows, both from `viz/summary/track_event.sql` and the plugin
+`dev.perfetto.TrackEvent` of https://github.com/google/perfetto, the same in v52 and v58:
 
-* An outermost row without children is put in a group "Global Track Events", so it has a row below it with one mark.
-* Outermost rows are sorted by name, as text; their order cannot be set. Spaces before a name do not show on the page, and sort
+* An outermost row without children is put in a group "Global Track Events", so it has a row below it with one
+mark.
+* Outermost rows are sorted by name, as text; their order cannot be set. Spaces before a name do not show on
+the page, and sort
   first. So names begin with as many spaces as it takes (`order_by_text`).
 """
 
@@ -106,7 +108,9 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
 def hoist(
     tracks: Mapping[Path, Track], leaves: Mapping[Path, Sequence[int]], outermost: Mapping[Path, str]
 ) -> tuple[dict[Path, Track], dict[Path, list[int]]]:
-    """Move rows out of their machines, above these, and the events of their first children with slices onto them.
+    """Move rows out of their machines, above these.
+
+    Also the events of their first children with slices onto them.
 
     A row whose children are all counters shows the first of them.
 
@@ -189,7 +193,8 @@ def _packet(*fields: Parts) -> bytes:
 def _describe(node: Node, leaves: Mapping[Path, Sequence[int]], parents: set[Path]) -> list[Parts]:
     """Describe a row: a track for its children, if any, and its tracks with events.
 
-    The tracks of a row have the same parent, order and merge key, so the viewer merges them. Counters are not merged.
+    The tracks of a row have the same parent, order and merge key, so the viewer merges them. Counters are not
+    merged.
     """
     path = node.track.path
     uuids = list(leaves.get(path, []))

@@ -1,14 +1,15 @@
 """Merging of encoded reports into one Perfetto trace.
 
-A trace is a concatenation of packets. The header comes first: clocks, attributes and the tree of tracks. Then, for each
-report, a preamble maps its clock onto the trace's, and compressed blocks hold its events. Blocks depend on their report
-only. So reports are encoded separately, in any order and process, parts hold the blocks, and a merge copies their bytes.
+A trace is a concatenation of packets. The header comes first: clocks, attributes and the tree of tracks.
+Then, for each report, a preamble maps its clock onto the trace's, and compressed blocks hold its events.
+Blocks depend on their report only. So reports are encoded separately, in any order and process, parts hold
+the blocks, and a merge copies their bytes.
 
-The preamble begins the packet sequence of a report with one snapshot of both clocks per piece of `Clock`. To shift a
-report in time, only its preamble is rewritten. The importer requires the snapshots of the same set of clocks to be in
-order of time. This holds: all subtracks repeat the same snapshot, the snapshots of a preamble are in order, and each
-report has its own sequence. The importer converts a time by the last snapshot at or before it, or else by the first one,
-at a slope of 1.
+The preamble begins the packet sequence of a report with one snapshot of both clocks per piece of `Clock`. To
+shift a report in time, only its preamble is rewritten. The importer requires the snapshots of the same set of
+clocks to be in order of time. This holds: all subtracks repeat the same snapshot, the snapshots of a preamble
+are in order, and each report has its own sequence. The importer converts a time by the last snapshot at or
+before it, or else by the first one, at a slope of 1.
 
 Sources: https://github.com/google/perfetto/blob/v52.0/docs/reference/synthetic-track-event.md,
 `protos/perfetto/trace/clock_snapshot.proto` (incremental clocks, clock ids 64-127) and

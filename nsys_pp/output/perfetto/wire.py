@@ -1,10 +1,10 @@
 """Encoder of protocol buffers for many messages of one shape at once.
 
-A message is a tuple of parts: bytes that all rows share, and columns with one value per row. A column has the same width
-in all rows. So n messages are an (n, width) matrix, and lengths do not depend on the values. A varint narrower than its
-column is padded with continuation bits (`0x81 0x00` is 1). The wire format allows this, and the parsers of protobuf and
-Perfetto accept it. Such a matrix is faster to fill than varints of minimal width, and compresses better. Tags have
-minimal width.
+A message is a tuple of parts: bytes that all rows share, and columns with one value per row. A column has the
+same width in all rows. So n messages are an (n, width) matrix, and lengths do not depend on the values. A
+varint narrower than its column is padded with continuation bits (`0x81 0x00` is 1). The wire format allows
+this, and the parsers of protobuf and Perfetto accept it. Such a matrix is faster to fill than varints of
+minimal width, and compresses better. Tags have minimal width.
 
 Format: https://protobuf.dev/programming-guides/encoding.
 """
@@ -25,7 +25,10 @@ VARINT, FIXED64, DELIMITED = 0, 1, 2  # wire types
 
 
 class Column(Struct, frozen=True):
-    """Values of one part, one per row: unsigned integers (for varints), or an (n, width) matrix of raw bytes."""
+    """Values of one part, one per row.
+
+    Unsigned integers (for varints), or an (n, width) matrix of raw bytes.
+    """
 
     values: Array
     width: int
@@ -144,8 +147,8 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     """Concatenate groups of records, each group with its own width, in the order of their indices.
 
     Args:
-        groups: The indices of a group's records among all records, and the records as a matrix. Together the indices
-            are 0, 1, ... without a gap.
+        groups: The indices of a group's records among all records, and the records as a matrix. Together the
+            indices are 0, 1, ... without a gap.
 
     Returns:
         The bytes of all records in order of their indices.
@@ -162,9 +165,10 @@ def join_records(groups: Sequence[tuple[Array, NDArray[np.uint8]]]) -> NDArray[n
     stops = np.cumsum(widths)
     joined = np.empty(int(stops[-1]) if len(stops) else 0, dtype=np.uint8)
     for index, matrix in groups:
-        width = matrix.shape[1]
-        if len(index):
-            _windows(joined, width)[stops[index] - width] = _as_records(matrix)
+        record, width = np.dtype((np.void, matrix.shape[1])), matrix.shape[1]
+        if len(index):  # item i is the bytes from offset i on, so that a record is copied by one assignment
+            windows = np.ndarray((len(joined) - width + 1,), dtype=record, buffer=joined, strides=(1,))
+            windows[stops[index] - width] = matrix.view(record).reshape(-1)
     return joined
 
 
@@ -226,12 +230,3 @@ def _fill(target: NDArray[np.uint8], column: Column) -> None:
             column.values >> column.values.dtype.type(7 * i), 0x80, out=target[:, i], casting="unsafe"
         )
     target[:, last] = column.values >> column.values.dtype.type(7 * last)
-
-
-def _windows(data: NDArray[np.uint8], width: int) -> Array:
-    """Return a view of `data`: item i is the `width` bytes from offset i, so that a record is copied by one assignment."""
-    return np.ndarray((len(data) - width + 1,), dtype=np.dtype((np.void, width)), buffer=data, strides=(1,))
-
-
-def _as_records(matrix: NDArray[np.uint8]) -> Array:
-    return matrix.view(np.dtype((np.void, matrix.shape[1]))).reshape(-1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Sequence
 from html import escape
-
-from zlib_ng import zlib_ng
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.report.source import TraceLinks
@@ -66,4 +65,4 @@ def format_list(sentences: Sequence[str]) -> str:
 
 def pack_text(text: str) -> str:
     """Deflate a text, in base64, for `unpack` of `page.js`."""
-    return base64.b64encode(zlib_ng.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")

@@ -77,6 +77,9 @@ def perfetto_seeds(keys: Iterable[str | None]) -> list[str]:
 
 
 def chrome_names(keys: pl.Series) -> pl.Series:
-    """Return the palette name of each key, for the viewer of Chrome's JSON; null for a key without a color."""
+    """Return the palette name of each key, for the viewer of Chrome's JSON.
+
+    Null for a key without a color.
+    """
     names = [COLORS[key].cname if key in COLORS else None for key in keys]
     return pl.Series(names, dtype=pl.String)

@@ -1,7 +1,7 @@
 """Columns of drawn rows as arrays: strings as numbers in order of appearance, nulls as masks.
 
-A format writes each distinct string once, by number. The codes of polars cannot be written instead: they number all
-strings of the process, so they differ between runs.
+A format writes each distinct string once, by number. The codes of polars cannot be written instead: they
+number all strings of the process, so they differ between runs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class FrameColumns:
         self._values: dict[str, tuple[NDArray[Any], Bools | None]] = {}
 
     def find_values(self, column: str) -> tuple[NDArray[Any], Bools | None]:
-        """Return the values of a column of numbers, any for null, and the mask of the others; None: no value is null."""
+        """Return the values of a column of numbers, any for null, and the mask of the others.
+
+        None: no value is null.
+        """
         if column not in self._values:
             values, mask = self.frame.get_column(column), None
             if values.null_count():
@@ -127,7 +130,10 @@ def _list_codes(column: pl.Series) -> Numbers:
 
 
 def _number(codes: Numbers) -> tuple[Int64s, Numbers]:
-    """Return the first row of each number from 1 on, and the number of each row; the code 0 has the number 0."""
+    """Return the first row of each number from 1 on, and the number of each row.
+
+    The code 0 has the number 0.
+    """
     first, index = find_distinct(codes)
     nulls = int(len(first) > 0 and codes[first[0]] == 0)  # codes are in order
     order = np.argsort(first[nulls:]) + nulls

@@ -66,8 +66,9 @@ def list_counters(counters: pl.DataFrame) -> list[Counter]:
 def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
     """Thin out the samples of a counter without losing extremes.
 
-    The time from the first to the last sample is cut into equal windows; the first, the last, the smallest and the largest
-    sample of each are kept. So every window has the values at its borders, and its extremes at their times.
+    The time from the first to the last sample is cut into equal windows; the first, the last, the smallest
+    and the largest sample of each are kept. So every window has the values at its borders, and its extremes
+    at their times.
 
     Args:
         samples: `SAMPLES`.
@@ -99,9 +100,9 @@ def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
 def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     """Sample the share of time covered by at least one interval.
 
-    The time from the first start to the last end is cut into windows of equal length: 1, 2 or 5 times a power of
-    ten nanoseconds, so that there are about 2,000 at most. A sample has the start of its window as time, and the
-    covered share of the window as value.
+    The time from the first start to the last end is cut into windows of equal length: 1, 2 or 5 times a power
+    of ten nanoseconds, so that there are about 2,000 at most. A sample has the start of its window as time,
+    and the covered share of the window as value.
 
     Args:
         start_ns: Starts of the intervals, in any order.
@@ -146,7 +147,9 @@ MOST_WINDOWS = 2000
 
 
 def summarise_metrics(metrics: Iterable[SampledMetric]) -> tuple[SampledMetric, ...]:
-    """Summarise the metrics of GPUs that show utilisation: means of about 2,000 windows at most; all others are left out.
+    """Summarise the metrics of GPUs that show utilisation: means of about 2,000 windows at most.
+
+    All others are left out.
 
     Rows are named like "SMs Active (mean)".
     """
@@ -163,16 +166,19 @@ def summarise_metrics(metrics: Iterable[SampledMetric]) -> tuple[SampledMetric, 
 
 
 def average(samples: pl.DataFrame) -> pl.DataFrame:
-    """Average the samples of a metric over windows of equal length: 1, 2 or 5 times a power of ten nanoseconds.
+    """Average the samples of a metric over windows of equal length.
 
-    Means are weighted by time: a value is valid until the next sample, and the last one for no time. Windows begin at
-    multiples of their length, but the first at the first sample.
+    1, 2 or 5 times a power of ten nanoseconds.
+
+    Means are weighted by time: a value is valid until the next sample, and the last one for no time. Windows
+    begin at multiples of their length, but the first at the first sample.
 
     Args:
         samples: `METRIC_VALUES`, at least one row.
 
     Returns:
-        `METRIC_VALUES`: the means, to a tenth, at the starts of their windows, one row per change; and the last sample.
+        `METRIC_VALUES`: the means, to a tenth, at the starts of their windows, one row per change; and the
+            last sample.
         With fewer samples than windows: the samples, one row per change.
     """
     times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()

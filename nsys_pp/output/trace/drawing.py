@@ -1,8 +1,9 @@
 """Drawing: the contents of a trace, independent of the file format.
 
-A drawing has a tree of tracks. A track has subtracks of slices, marks or counter samples. Slices of the same subtrack
-nest or do not overlap, so a track with overlapping slices has several subtracks. `nsys_pp.output.trace.tracks` draws
-reports; `nsys_pp.output.perfetto.trace` and `nsys_pp.output.chrome.trace` encode drawings.
+A drawing has a tree of tracks. A track has subtracks of slices, marks or counter samples. Slices of the same
+subtrack nest or do not overlap, so a track with overlapping slices has several subtracks.
+`nsys_pp.output.trace.tracks` draws reports; `nsys_pp.output.perfetto.trace` and `nsys_pp.output.chrome.trace`
+encode drawings.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class SliceSubtrack(Struct, frozen=True, kw_only=True):
 
     `slices` has the columns of SLICES in pre-order: each slice directly before the slices
     inside it, siblings by time. So the order of begin and end events in the file follows from `depth`.
-    Columns whose names begin with `MORE_FLOWS` have further flow ids. Each other column is an argument of the slice, shown under the name of the column; its type is an
-    integer, Float64, Boolean or Categorical. Null: the slice does not have the argument.
+    Columns whose names begin with `MORE_FLOWS` have further flow ids. Each other column is an argument of the
+    slice, shown under the name of the column; its type is an integer, Float64, Boolean or Categorical. Null:
+    the slice does not have the argument.
     """
 
     track: tuple[str, ...]
@@ -116,8 +118,8 @@ Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
 class Drawing(Struct, frozen=True, kw_only=True):
     """Drawing of one report, independent of other reports.
 
-    `tracks` may omit the parents of tracks: the name of an omitted parent is the last item of its path. `subtracks` are
-    in any order. Names and order of the outermost tracks in a trace are set by a
+    `tracks` may omit the parents of tracks: the name of an omitted parent is the last item of its path.
+    `subtracks` are in any order. Names and order of the outermost tracks in a trace are set by a
     `nsys_pp.output.trace.drawing.Placement`.
     """
 
@@ -201,7 +203,8 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
 def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
     """Order the drawn tracks, and add their missing parents.
 
-    Siblings are sorted by rank (added parents last), then by name in natural order (`node2` before `node10`), then by path.
+    Siblings are sorted by rank (added parents last), then by name in natural order (`node2` before `node10`),
+    then by path.
 
     Args:
         tracks: All tracks, by path.

@@ -28,8 +28,9 @@ def draw_mpi_messages(
 ) -> dict[int, Drawing]:
     """Draw the messages of a run, report by report, on the trace's clock.
 
-    An arrow joins a send to the slice "message" inside the receive: the receive usually starts first, and viewers draw arrows
-    from the earlier slice to the later one. Where the end of a receive is unknown, or is not after the start of the send, there is no arrow.
+    An arrow joins a send to the slice "message" inside the receive: the receive usually starts first, and
+    viewers draw arrows from the earlier slice to the later one. Where the end of a receive is unknown, or is
+    not after the start of the send, there is no arrow.
 
     Args:
         messages: `RUN_MPI_MESSAGES`.
@@ -61,7 +62,10 @@ def draw_mpi_messages(
 
 
 def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of messages, and of arrivals inside receives: report, process_row, id, outer, and the columns of `SLICES`."""
+    """Build the slices of messages, and of arrivals inside receives.
+
+    Report, process_row, id, outer, and the columns of `SLICES`.
+    """
     rows = messages.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
     sends = rows.select("id", sent_ns="start_ns")
     rows = rows.join(sends, left_on="other", right_on="id", how="left", maintain_order="left").with_columns(

@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import ctypes
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -19,9 +16,9 @@ from nsys_pp.arrays.ancestors import count_ancestors
 from nsys_pp.arrays.order import order_by_number, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.compiled import load_library
-from nsys_pp.output.trace.drawing import ArrangedSlices
 
-# Perfetto's importer drops slices inside 512 others (kMaxDepth of slice_tracker.cc): deeper ones move to another subtrack.
+# Perfetto's importer drops slices inside 512 others (kMaxDepth of slice_tracker.cc): deeper ones move to
+# another subtrack.
 MAX_DEPTH = 512
 _LIBRARY = load_library(Path(__file__).with_name("pack.c"), {})
 _LIBRARY.pack_flat.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4]
@@ -52,14 +49,14 @@ def pack_flat(start: Int64s, end: Int64s) -> Int64s:
 def pack_nested(start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
     """Assign slices to subtracks of nested slices: children are in the subtrack of their parent if they fit.
 
-    Overlapping children of the same parent cannot share a subtrack. The later child moves to another subtrack,
-    together with all slices inside it, and has no parent there.
+    Overlapping children of the same parent cannot share a subtrack. The later child moves to another
+    subtrack, together with all slices inside it, and has no parent there.
 
     Args:
         start: ns, any order.
         end: ns, not before start.
-        parent: Row of the slice around each slice, -1 for outermost slices. A parent that does not contain its
-            child is ignored. So is the parent of a zero-length slice, which could touch its siblings.
+        parent: Row of the slice around each slice, -1 for outermost slices. A parent that does not contain
+            its child is ignored. So is the parent of a zero-length slice, which could touch its siblings.
 
     Returns:
         Subtrack per slice; row of the slice around it in that subtrack, or -1.
@@ -112,21 +109,20 @@ def _call(name: str, *columns: Int64s) -> None:
         raise ValueError("a slice is in a row that is not there")
 
 
-Array = NDArray[Any]
-
-
 class Events(Struct, frozen=True, kw_only=True):
     """Events of subtracks in file order, one subtrack after the other.
 
-    Event number `begin_index[i]` is the begin of row i; all other events are ends of slices. Marks and samples have
-    no ends.
+    Event number `begin_index[i]` is the begin of row i; all other events are ends of slices. Marks and
+    samples have no ends.
     """
 
-    times_ns: NDArray[np.int64]
-    begin_index: NDArray[np.int64]
+    times_ns: Int64s
+    begin_index: Int64s
 
 
-def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array | None = None) -> Events:
+def order_events(
+    start_ns: Int64s, end_ns: Int64s, depth: NDArray[np.int32], first_rows: Int64s | None = None
+) -> Events:
     """Order the begin and end events of nested slices as a depth-first walk of their tree visits them.
 
         depth 0   [ a          )[ b )
@@ -140,7 +136,8 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array
         start_ns: Start of each slice, in pre-order.
         end_ns: End of each slice.
         depth: Number of slices around each slice; 0 for the first.
-        first_rows: First slice of each subtrack, ascending from 0; all of its slices are together. None: one subtrack.
+        first_rows: First slice of each subtrack, ascending from 0; all of its slices are together. None: one
+            subtrack.
 
     Returns:
         Two events per slice. Empty in, empty out.
@@ -149,36 +146,28 @@ def order_events(start_ns: Array, end_ns: Array, depth: Array, first_rows: Array
         ValueError: The slices are not in pre-order, do not nest, or nest deeper than Perfetto reads.
     """
     rows = len(start_ns)
-    times, begin_index = _order_events(start_ns, end_ns, depth)
-    steps = np.diff(times)
-    if rows and first_rows is not None:
-        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
-        if depth[first_rows].any():
-            raise ValueError("a subtrack begins inside a slice")
-    if rows and steps.min() < 0:
-        raise ValueError("slices of a subtrack overlap without nesting")
-    return Events(times_ns=times, begin_index=begin_index)
-
-
-def _order_events(start_ns: Array, end_ns: Array, depth: Array) -> tuple[Array, Array]:
-    """Order events; return the times of all, and the number of the event that begins each slice."""
-    rows = len(start_ns)
-    depth = depth.astype(np.int64)
     ends_after = depth + 1 - np.append(depth[1:], 0)  # number of slices that end before the next begins
     if rows and (depth[0] != 0 or depth.min() < 0 or ends_after.min() < 0):
         raise ValueError("depths of slices are not in pre-order")
     if rows and depth.max() >= MAX_DEPTH:
         raise ValueError(f"slices nest {int(depth.max()) + 1} deep; Perfetto reads {MAX_DEPTH}")
+    if first_rows is not None and depth[first_rows].any():
+        raise ValueError("a subtrack begins inside a slice")
     begin_index = 2 * np.arange(rows) - depth
     times = np.empty(2 * rows, dtype=np.int64)
     times[begin_index] = start_ns
     is_end = np.ones(2 * rows, dtype=bool)
     is_end[begin_index] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
-    return times, begin_index
+    steps = np.diff(times)
+    if first_rows is not None:
+        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
+    if rows and steps.min() < 0:
+        raise ValueError("slices of a subtrack overlap without nesting")
+    return Events(times_ns=times, begin_index=begin_index)
 
 
-def _in_order_of_ends(end_ns: Array, depth: Array, ends_after: Array) -> Array:
+def _in_order_of_ends(end_ns: Int64s, depth: NDArray[np.int32], ends_after: NDArray[np.int32]) -> Int64s:
     """Sort ends by the index of their event.
 
     At each depth slices begin and end alternately, so the k-th end belongs to the k-th slice.
@@ -190,51 +179,6 @@ def _in_order_of_ends(end_ns: Array, depth: Array, ends_after: Array) -> Array:
     depth_of_end = np.repeat(depth, ends_after) - nth_end
     sort_kind = np.int16  # numpy sorts 16-bit integers by radix sort, in linear time
     ordered = np.empty(len(end_ns), dtype=np.int64)
-    ordered[np.argsort(depth_of_end.astype(sort_kind), kind="stable")] = end_ns[
-        np.argsort(depth.astype(sort_kind), kind="stable")
-    ]
+    order_of_ends = np.argsort(depth_of_end.astype(sort_kind), kind="stable")
+    ordered[order_of_ends] = end_ns[np.argsort(depth.astype(sort_kind), kind="stable")]
     return ordered
-
-
-class LaneNest(Struct, frozen=True, kw_only=True):
-    """Slices of all lanes, assigned to subtracks of nested slices.
-
-    Attributes:
-        order: Rows of the slices, in order of writing.
-        depth: Depth of each slice, in order of writing.
-        rows: Per subtrack: its lane, and the first and the end position of its slices in `order`.
-    """
-
-    order: Int64s
-    depth: Int64s
-    rows: list[tuple[int, int, int]]
-
-    def split(self, ordered: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
-        """Split slices, in order of writing, into the subtracks of each lane."""
-        at, depth = np.arange(len(ordered)), self.depth.astype(np.int32)
-        by_lane: dict[int, list[ArrangedSlices]] = {}
-        for lane, first, last in self.rows:
-            part = ArrangedSlices(source=ordered, rows=at[first:last], depth=depth[first:last])
-            by_lane.setdefault(lane, []).append(part)
-        return by_lane
-
-
-def nest_lanes(lane: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> LaneNest:
-    """Pack the slices of all lanes in one call: lanes are shifted in time, so that slices of different lanes never overlap.
-
-    A call per lane takes three times as long, since most lanes have few slices.
-    """
-    if not len(lane):
-        return LaneNest(order=parent, depth=parent, rows=[])
-    lane = lane.astype(np.int64)
-    if (int(end.max()) - int(start.min()) + 2) * (
-        int(lane.max()) + 1
-    ) >= 1 << 62:  # shifted times could overflow: replace times by their ranks
-        start, end = np.split(np.unique(np.concatenate([start, end]), return_inverse=True)[1], 2)
-    shift = lane * (int(end.max()) - int(start.min()) + 2) - int(start.min())
-    subtrack, above = pack_nested(start + shift, end + shift, parent)
-    row = lane * (int(subtrack.max()) + 1) + subtrack
-    order, depth = nest_order(start, end, row, above)
-    bounds = np.flatnonzero(np.diff(row[order], prepend=-1, append=-1)).tolist()
-    rows = [(int(lane[order[first]]), first, last) for first, last in pairwise(bounds)]
-    return LaneNest(order=order, depth=depth[order], rows=rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -22,14 +22,14 @@ from nsys_pp.output.trace.drawing import ArrangedSlices
 from nsys_pp.output.trace.packing import nest_order, pack_flat, pack_nested
 
 Tracks = Sequence[Int64s] | None
-_Arrangement = tuple[Int64s, Int64s, NDArray[np.int32]]
-"""Rows of the slices of a track, in order; the bounds of its subtracks among these; depths in that order."""
 _NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
 def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`: row of the slice around each, or -1.
+    """Build the slices of projected ranges (`PROJECTIONS`), with `parent`.
+
+    Row of the slice around each, or -1.
 
     Ranges of `job_ranges` (`JOB_RANGES`) have the color of their kind of job.
     """
@@ -72,7 +72,10 @@ def _list_colors() -> pl.Series:
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
-    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`); if details were read, they are arguments."""
+    """Build the slices of GPU operations (`GPU_OPS` with `flow_id`).
+
+    If details were read, they are arguments.
+    """
     colors = _list_colors()
     color = numbers(gpu_ops["kind"])
     color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
@@ -88,7 +91,10 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 
 
 def cpu_range_slices(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.DataFrame:
-    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`), with `parent` and colors as `range_slices`."""
+    """Build the slices of ranges on the CPU (`RANGES` with `parent_id`).
+
+    With `parent` and colors as `range_slices`.
+    """
     return ranges.select(
         "start_ns",
         "end_ns",
@@ -138,40 +144,29 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tupl
     Yields:
         Index of the track, number of the subtrack, its slices (with arguments).
     """
-    rows_of = _list_rows(slices, tracks)
     start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
-    return _cut(slices, (_arrange_flat(rows, start[rows], end[rows]) for rows in rows_of))
+    for track, rows in enumerate(_list_rows(slices, tracks)):
+        subtrack = pack_flat(start[rows], end[rows])
+        order = sort_rows(subtrack, start[rows], end[rows])
+        yield from _cut(slices, track, rows[order], subtrack[order], np.zeros(len(rows), dtype=np.int32))
 
 
 def nested_subtracks(
     slices: pl.DataFrame, tracks: Tracks = None
 ) -> Iterator[tuple[int, int, ArrangedSlices]]:
-    """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`; a parent on another track is none."""
-    rows_of = _list_rows(slices, tracks)
+    """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`.
+
+    A parent on another track is none.
+    """
     start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
-    place = np.full(len(slices) + 1, -1)
-    above = []  # of each slice, its row among those of the track
-    for rows in rows_of:
+    slices = slices.drop("parent")
+    place = np.full(len(slices) + 1, -1)  # of each slice, its row among those of the track
+    for track, rows in enumerate(_list_rows(slices, tracks)):
         place[rows] = np.arange(len(rows))
-        above.append(place[parent[rows]])
+        subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
         place[rows] = -1
-    arranged = (
-        _arrange_nested(rows, start[rows], end[rows], parents)
-        for rows, parents in zip(rows_of, above, strict=True)
-    )
-    return _cut(slices[[name for name in slices.columns if name != "parent"]], arranged)
-
-
-def _arrange_flat(rows: Int64s, start: Int64s, end: Int64s) -> _Arrangement:
-    subtrack = pack_flat(start, end)
-    order = sort_rows(subtrack, start, end)
-    return rows[order], _find_bounds(subtrack[order]), np.zeros(len(start), dtype=np.int32)
-
-
-def _arrange_nested(rows: Int64s, start: Int64s, end: Int64s, parent: Int64s) -> _Arrangement:
-    subtrack, above = pack_nested(start, end, parent)
-    order, depth = nest_order(start, end, subtrack, above)
-    return rows[order], _find_bounds(subtrack[order]), depth[order].astype(np.int32)
+        order, depth = nest_order(start[rows], end[rows], subtrack, above)
+        yield from _cut(slices, track, rows[order], subtrack[order], depth[order].astype(np.int32))
 
 
 def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
@@ -180,17 +175,13 @@ def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
     return [np.arange(len(slices))] if len(slices) else []
 
 
-def _cut(slices: pl.DataFrame, arranged: Iterable[_Arrangement]) -> Iterator[tuple[int, int, ArrangedSlices]]:
-    """Cut the rows of each track at the bounds of its subtracks."""
-    for track, (rows, bounds, depth) in enumerate(arranged):
-        for number, (begin, stop) in enumerate(pairwise(bounds.tolist())):
-            part = ArrangedSlices(source=slices, rows=rows[begin:stop], depth=depth[begin:stop])
-            yield track, number, part
-
-
-def _find_bounds(subtrack: Int64s) -> Int64s:
-    """Return the first row of each subtrack, and the number of rows; subtracks ascend from 0 without a gap."""
-    return np.concatenate([np.flatnonzero(np.diff(subtrack, prepend=-1)), [len(subtrack)]])
+def _cut(
+    slices: pl.DataFrame, track: int, rows: Int64s, subtrack: Int64s, depth: NDArray[np.int32]
+) -> Iterator[tuple[int, int, ArrangedSlices]]:
+    """Cut the rows of a track, in order of their subtracks, which ascend from 0 without a gap."""
+    bounds = np.flatnonzero(np.diff(subtrack, prepend=-1, append=-1)).tolist()
+    for number, (first, stop) in enumerate(pairwise(bounds)):
+        yield track, number, ArrangedSlices(source=slices, rows=rows[first:stop], depth=depth[first:stop])
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:

@@ -1,4 +1,19 @@
-"""Rows of data that is shown on request: calls, states and samples of threads, and counters of the system."""
+"""Drawing of one report: the tree of its rows, and their contents.
+
+GPU 0                   a GPU of the report
+  GPU busy              counter; an overview of its metrics, or all of them, and counters of the report follow
+  ranges                NVTX ranges projected on the GPU, nested
+  communication         NCCL kernels
+  stream 7 (default)    kernels, copies, sets
+CPU: python 4242        a process, with detail "cpu" or data on request; counters of the process come first
+  NVTX thread 4242      NVTX ranges on the CPU
+  marks thread 4242
+  CUDA API thread 4242
+  OS calls thread 4242  on request, and likewise states, CPU samples, MPI, ...
+GPU at 0000:3b:00.0     metrics of a GPU that no process uses; in a trace its row is in another report, or
+"system" system                  on request: metrics of the network, messages of nsys, tables without
+processes
+"""
 
 from __future__ import annotations
 
@@ -49,8 +64,8 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
     Attributes:
         title: Its title: "OS calls", "states".
         thread_key: None: a row of the process, or of the system.
-        activities: `ACTIVITIES` with `activity_id`, `parent_id` (the innermost activity of the row around each), and columns of
-            flow ids.
+        activities: `ACTIVITIES` with `activity_id`, `parent_id` (the innermost activity of the row around
+            each), and columns of flow ids.
     """
 
     title: str
@@ -71,7 +86,10 @@ def split_by_process(activities: pl.DataFrame) -> Mapping[int | None, list[Activ
 
 
 def draw_activities(row: ActivityRow, track: tuple[str, ...]) -> Iterator[Subtrack]:
-    """Draw a row: instants alone as marks, else slices; an activity without an end is a slice of no length."""
+    """Draw a row: instants alone as marks, else slices.
+
+    An activity without an end is a slice of no length.
+    """
     activities = row.activities.sort("start_ns", maintain_order=True)
     if activities["end_ns"].null_count() == len(activities):
         marks = activities.select("name", *_ARGUMENTS, time_ns="start_ns", color=_no_color())
@@ -112,13 +130,13 @@ class View(Struct, frozen=True, kw_only=True):
     """Frames of a report to draw.
 
     Attributes:
-        report: The report, with the extra columns `parent_id` in `ranges`, and `flow_id` in `gpu_ops` and `api_calls`.
-            It contains only the rows to draw.
+        report: The report, with the extra columns `parent_id` in `ranges`, and `flow_id` in `gpu_ops` and
+            `api_calls`. It contains only the rows to draw.
         projections: `PROJECTIONS` to draw.
         crossing: range_id of the ranges that end on another thread than they began.
         job_ranges: `JOB_RANGES`; rows of jobs are drawn by `nsys_pp.output.trace.training_rows`.
-        is_on_request: Whether data was read on request: `activities` of the report have the extra columns `activity_id` and
-            `parent_id`, and its counters are drawn at every detail.
+        is_on_request: Whether data was read on request: `activities` of the report have the extra columns
+            `activity_id` and `parent_id`, and its counters are drawn at every detail.
     """
 
     report: Report

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
 from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.order import list_groups
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.columns import build_frame
@@ -39,8 +40,7 @@ from nsys_pp.output.trace.drawing import (
     SliceSubtrack,
     sequence_id,
 )
-from nsys_pp.output.trace.packing import nest_lanes
-from nsys_pp.output.trace.slices import flat_subtracks
+from nsys_pp.output.trace.slices import flat_subtracks, nested_subtracks
 
 RUN = "pipeline"
 """Name of the outermost row of the run; it is a sibling of the machines."""
@@ -78,8 +78,8 @@ def draw_training(
         end_ns: Omit events that start at or after this time. Default: no limit.
 
     Returns:
-        Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the training has
-        no jobs, no transfers and no steps by ranges or jobs.
+        Drawings by machine; the drawing of the run has the key `RUN`. Empty without `gpu_rows`, or if the
+        training has no jobs, no transfers and no steps by ranges or jobs.
     """
     has_steps = training.steps["source"].is_in(["range", "jobs"]).any()  # only tables need the others
     if not gpu_rows or not (has_steps or len(training.jobs) or len(training.transfers)):
@@ -121,9 +121,12 @@ def _empty(machine: str) -> Drawing:
 
 def _arrange(slices: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
     """Split slices with `lane` and `parent` into subtracks of nested slices, by lane."""
-    nest = nest_lanes(*(slices[name].to_numpy() for name in ("lane", "start_ns", "end_ns", "parent")))
-    kept = slices[[name for name in slices.columns if name not in ("lane", "parent")]]
-    return nest.split(kept[nest.order])
+    lane = slices["lane"].to_numpy()
+    first, number = find_distinct(lane)
+    by_lane: dict[int, list[ArrangedSlices]] = {}
+    for at, _, part in nested_subtracks(slices.drop("lane"), list_groups(number, len(first))):
+        by_lane.setdefault(int(lane[first[at]]), []).append(part)
+    return by_lane
 
 
 def _lane_steps(training: Training) -> pl.DataFrame:
@@ -208,7 +211,10 @@ def _format_texts(columns: pl.DataFrame, text: pl.Expr) -> pl.Series:
 
 
 def _job_name(training: Training) -> pl.Expr:
-    """Format the name of a job: `F3`, or `F3 chunk 1` if there are several chunks; its kind if the kind has no letter."""
+    """Format the name of a job: `F3`, or `F3 chunk 1` if there are several chunks.
+
+    Its kind if the kind has no letter.
+    """
     kind = pl.col("kind").cast(pl.String)
     letter = kind.replace_strict(_LETTERS, default=None, return_dtype=pl.String)
     has_chunks = training.jobs["chunk"].drop_nulls().n_unique() > 1 and training.schedule.name != "dualpipev"
@@ -231,11 +237,13 @@ def _job_name(training: Training) -> pl.Expr:
 
 
 def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedSlices]]:
-    """Build the slices of messages by lane: the kernels of sends and receives, and inside each receive its transfer.
+    """Build the slices of messages by lane.
 
-    An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before the send, and
-    viewers draw arrows from the earlier slice to the later one. Lanes with clocks that cannot be compared have neither
-    arrows nor transfers.
+    The kernels of sends and receives, and inside each receive its transfer.
+
+    An arrow joins a send to the slice of the transfer, not to the receive: the receive usually starts before
+    the send, and viewers draw arrows from the earlier slice to the later one. Lanes with clocks that cannot
+    be compared have neither arrows nor transfers.
     """
     transfers, count = training.transfers, len(training.transfers)
     sent, left, received, arrived = (
@@ -243,8 +251,8 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedS
     )
     left_ns = sent + 1  # after the send: equal times have no direction
     arrives = (left_ns < arrived) & transfers["transfer_ns"].is_not_null().to_numpy()
-    # Each slice has a transfer and a kind; sends and receives alternate, transfers follow. Columns are gathered only once,
-    # in order of writing.
+    # Each slice has a transfer and a kind; sends and receives alternate, transfers follow. Columns are
+    # gathered only once, in order of writing.
     transfer = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
     kind = np.repeat([_SEND, _RECEIVE, _TRANSFER], [count, count, len(transfer) - 2 * count])
     kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
@@ -263,9 +271,9 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedS
     at[drawn] = np.arange(len(drawn))
     parent = np.where(kind == _TRANSFER, at[2 * transfer + 1], -1)
     lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[index]
-    nest = nest_lanes(lane[drawn], start[drawn], end[drawn], parent[drawn])
-    order = drawn[nest.order]
-    start, end, transfer, kind, index = (column[order] for column in (start, end, transfer, kind, index))
+    start, end, transfer, kind, index, lane, parent = (
+        column[drawn] for column in (start, end, transfer, kind, index, lane, parent)
+    )
     shared = transfers.select(
         *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
         is_buffered=pl.when("is_buffered").then(pl.lit(True)),
@@ -285,7 +293,8 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedS
             "wait_ns": waits[np.minimum(index, 2 * count)],
         }
     ).hstack(shared)
-    return nest.split(slices[_MESSAGE_COLUMNS])
+    placed = slices[_MESSAGE_COLUMNS].with_columns(lane=pl.Series(lane), parent=pl.Series(parent))
+    return _arrange(placed)
 
 
 def _message_names(training: Training) -> pl.Series:
@@ -346,7 +355,10 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
-    """Sample the percentage of `count` lanes that are in a bubble: `SAMPLES`, at each change; bubbles are [start, end)."""
+    """Sample the percentage of `count` lanes that are in a bubble: `SAMPLES`, at each change.
+
+    Bubbles are [start, end).
+    """
     times = np.concatenate([start, end])
     order = np.argsort(times)
     times, lanes = times[order], np.cumsum(np.repeat([1, -1], [len(start), len(end)])[order])

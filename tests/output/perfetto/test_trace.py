@@ -18,10 +18,19 @@ from msgspec.structs import replace
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.output.perfetto import encoding
-from nsys_pp.output.perfetto.header import path_uuid
+from nsys_pp.output.perfetto.header import hoist, order_by_text, path_uuid
 from nsys_pp.output.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
 from nsys_pp.output.trace.colors import COLORS
-from nsys_pp.output.trace.drawing import Drawing, Placement, Row, sequence_id, subtrack_rows
+from nsys_pp.output.trace.drawing import (
+    Drawing,
+    Node,
+    Path,
+    Placement,
+    Row,
+    arrange,
+    sequence_id,
+    subtrack_rows,
+)
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import (
     HEADINGS,
@@ -43,6 +52,8 @@ from tests.output.drawings import (
 )
 
 DEEPEST = 512
+
+
 A = Track(path=("a",), name="a", rank=0)
 
 
@@ -330,13 +341,6 @@ def test_no_wall_clock_time_where_it_is_unknown(importer: Importer) -> None:
     assert clocks.item() == 0
 
 
-def test_attributes_do_no_harm(importer: Importer) -> None:
-    subtrack = slice_subtrack("m/a", slices([(0, 1, 0, "x")]))
-    drawn = drawing(subtrack, facts={"made by": "é", "b": ""})
-    assert b"made by" in written(drawn)
-    assert read_back(importer, drawn) == expected_slices(drawing(subtrack))
-
-
 def test_a_report_moves_by_its_head_alone() -> None:
     rows = slices([(i, i + 1, 0, "x") for i in range(1000)])
     here = list(write_perfetto(encode(drawing(slice_subtrack("m/a", rows)))))
@@ -466,3 +470,82 @@ def test_a_clock_knows_the_way_back(seed: int) -> None:
     assert clock.to_trace(np.array(times)).tolist() == [trace_ns(clock, time) for time in times]
     for drawn_ns in range(-80, 80):
         assert clock.to_report(drawn_ns) == min(t for t in times if trace_ns(clock, t) >= drawn_ns)
+
+
+def track(*path: str, rank: int = 0, unit: str | None = None) -> Track:
+    return Track(path=path, name=path[-1], rank=rank, counter_unit=unit)
+
+
+NAMES = st.text(st.sampled_from("rank 019·é"), min_size=1, max_size=4).filter(str.strip)
+
+
+@given(st.lists(NAMES, unique_by=str.lstrip, max_size=30))
+def test_text_sorts_names_as_they_were_given(names: list[str]) -> None:
+    nodes = [Node(track=Track(path=(str(at),), name=name, rank=0), order=at) for at, name in enumerate(names)]
+    found = list(order_by_text(nodes).values())
+    assert sorted(found, key=str.encode) == found
+    assert [name.lstrip(" ") for name in found] == [name.lstrip(" ") for name in names]
+    assert len(set(found)) == len(found)
+
+
+def test_few_spaces_are_enough_for_many_ranks() -> None:
+    names = ["steps", *(f"rank {rank} · stage {rank // 256}" for rank in range(1024)), "node1"]
+    nodes = [Node(track=track(name), order=at) for at, name in enumerate(names)]
+    assert max(name.count(" ") - name.strip().count(" ") for name in order_by_text(nodes).values()) < 8
+
+
+def test_rows_move_above_machines_with_all_that_is_below_them() -> None:
+    tracks = [
+        track("node1", rank=0),
+        track("node1", "GPU 0", rank=7),
+        track("node1", "GPU 0", "busy", rank=1, unit="%"),
+        track("node1", "GPU 0", "jobs", rank=2),
+        track("node1", "GPU 0", "stream 7", rank=3),
+        track("node1", "CPU: python"),
+        track("node1", "CPU: python", "thread"),
+        track("run", "steps"),
+    ]
+    leaves = {
+        ("node1", "GPU 0", "busy"): [1],
+        ("node1", "GPU 0", "jobs"): [2, 3],
+        ("node1", "GPU 0", "stream 7"): [4],
+        ("node1", "CPU: python", "thread"): [5],
+        ("run", "steps"): [6],
+    }
+    outermost: dict[Path, str] = {("run", "steps"): "steps", ("node1", "GPU 0"): "rank 0"}
+    moved, of_rows = hoist({one.path: one for one in tracks}, leaves, outermost)
+    nodes = arrange(moved, of_rows)
+    shown = [
+        (" " * 2 * (len(node.track.path) - 1) + node.track.name, of_rows.get(node.track.path, []))
+        for node in nodes
+    ]
+    assert shown == [
+        ("steps", [6]),
+        ("rank 0", [2, 3]),
+        ("  busy", [1]),
+        ("  stream 7", [4]),
+        ("node1", []),
+        ("  CPU: python", []),
+        ("    thread", [5]),
+    ]
+    assert nodes[1].track.description == "shows jobs"
+
+
+def test_a_row_with_events_of_its_own_keeps_them() -> None:
+    tracks = [track("run", "steps"), track("run", "steps", "more")]
+    leaves = {("run", "steps"): [1], ("run", "steps", "more"): [2]}
+    _, of_rows = hoist({one.path: one for one in tracks}, leaves, {("run", "steps"): "steps"})
+    assert sorted(of_rows.values()) == [[1], [2]]
+
+
+def test_a_row_of_counters_alone_shows_the_first() -> None:
+    tracks = [
+        track("m", "GPU 0"),
+        track("m", "GPU 0", "busy", unit="%"),
+        track("m", "GPU 0", "x", rank=1, unit="B"),
+    ]
+    leaves: dict[Path, list[int]] = {("m", "GPU 0", "busy"): [1], ("m", "GPU 0", "x"): [2]}
+    moved, of_rows = hoist({one.path: one for one in tracks}, leaves, {("m", "GPU 0"): "GPU 0"})
+    (row,) = [path for path in of_rows if len(path) == 1]
+    assert of_rows[row] == [1]
+    assert (moved[row].name, moved[row].counter_unit) == ("GPU 0", "%")

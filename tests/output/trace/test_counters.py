@@ -1,6 +1,8 @@
-"""The busy counter against its definition in plain loops."""
+"""Counters, colors and strings of drawings, against their definitions in plain loops."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -9,13 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import COUNTERS
+from nsys_pp.output.trace.colors import COLORS, chrome_names, perfetto_seeds
+from nsys_pp.output.trace.columns import intern
 from nsys_pp.output.trace.counters import _MAX_SAMPLES, busy_percent, list_counters, thin
 from nsys_pp.output.trace.drawing import SAMPLES
 
 Interval = tuple[int, int]
+
+
 intervals = st.lists(
     st.tuples(st.integers(-300, 300), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))), max_size=25
 )
+
+
 scales = st.sampled_from([1, 3, 1_000, 999_983, 10**15])
 
 
@@ -144,3 +152,56 @@ def test_a_thinned_counter_keeps_the_borders_and_extremes_of_every_window(
         assert min(value for _, value in kept[window]) == min(values)
         assert set(kept[window]) <= set(of_window)
     assert [time for time, _ in thinned] == sorted(time for time, _ in thinned)
+
+
+def ui_hash(text: str, modulus: int) -> int:
+    """Hash as `ui/src/base/hash.ts` does, where the product is a double and wraps to 32 bits."""
+    state = 18652613
+    for character in text:
+        state ^= ord(character)
+        product = int(16777619.0 * (state - (1 << 32) if state >= 1 << 31 else state))
+        state = int(float(product)) & 0xFFFFFFFF
+    return abs(state - (1 << 32) if state >= 1 << 31 else state) % modulus
+
+
+def hue_and_lightness(seed: str) -> tuple[int, int]:
+    """Choose a colour as `proceduralColorScheme` of `ui/src/components/colorizer.ts` does."""
+    return ui_hash(seed, 360), ui_hash(seed + "x", 40) + 40
+
+
+@pytest.mark.parametrize(
+    ("kind", "hue"),
+    [("forward", 250), ("backward", 130), ("optimizer", 285), ("send", 36), ("communication", 20)],
+)
+def test_hues(kind: str, hue: int) -> None:
+    assert abs(hue_and_lightness(COLORS[kind].seed)[0] - hue) <= 3
+
+
+def test_kinds_look_different() -> None:
+    looks = sorted(hue_and_lightness(color.seed) for color in COLORS.values())
+    close = [(a, b) for a, b in pairwise(looks) if abs(a[0] - b[0]) < 8 and abs(a[1] - b[1]) < 8]
+    assert not close
+    assert len({color.cname for color in COLORS.values()}) == len(COLORS)
+    assert len({color.rgb for color in COLORS.values()}) == len(COLORS)
+
+
+def test_seeds_say_what_they_stand_for() -> None:
+    assert all(color.seed.startswith(kind) for kind, color in COLORS.items())
+
+
+def test_unknown_kinds() -> None:
+    keys = pl.Series(["forward", "mine"])
+    assert perfetto_seeds(keys) == [COLORS["forward"].seed, "mine"]
+    assert chrome_names(keys).to_list() == [COLORS["forward"].cname, None]
+    assert perfetto_seeds(keys.head(0)) == chrome_names(keys.head(0)).to_list() == []
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical(), pl.String, pl.Enum(list("abcde"))])
+@given(words=st.lists(st.one_of(st.none(), st.sampled_from("abcde")), max_size=40))
+def test_numbers_of_strings_ascend_in_order_of_appearance(
+    dtype: pl.DataType, words: list[str | None]
+) -> None:
+    distinct = list(dict.fromkeys(word for word in words if word is not None))
+    expected = [0 if word is None else 1 + distinct.index(word) for word in words]
+    texts, numbers = intern(pl.Series(words, dtype=dtype))
+    assert (texts.to_list(), numbers.tolist()) == (distinct, expected)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, pack_flat, pack_nested
+from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, order_events, pack_flat, pack_nested
 from tests.arrays.nested_slices import draw_nested_slices
+from tests.output.drawings import random_slices
 
 Interval = tuple[int, int]
+
+
 intervals = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=30
 )
@@ -136,20 +141,6 @@ def test_nested_subtracks_nest(slices: list[Interval], random: object) -> None:
         assert one == -1 or (one == parent[row] and subtrack[one] == subtrack[row])
 
 
-def test_what_nests_stays_in_one_subtrack() -> None:
-    start, end = np.array([0, 0, 4, 4, 10]), np.array([10, 4, 10, 6, 12])
-    subtrack, above = pack_nested(start, end, np.array([-1, 0, 0, 2, -1]))
-    assert subtrack.tolist() == [0] * 5
-    assert above.tolist() == [-1, 0, 0, 2, -1]
-
-
-def test_overlapping_siblings_move_with_what_is_inside_them() -> None:
-    start, end = np.array([0, 1, 3, 4]), np.array([10, 6, 9, 5])
-    subtrack, above = pack_nested(start, end, np.array([-1, 0, 0, 2]))
-    assert subtrack.tolist() == [0, 0, 1, 1]
-    assert above.tolist() == [-1, 0, -1, 2]
-
-
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 10_000])
 def test_no_subtrack_is_deeper_than_the_importer_reads(depth: int) -> None:
     start, end = np.arange(depth), 10**6 - np.arange(depth)
@@ -157,3 +148,29 @@ def test_no_subtrack_is_deeper_than_the_importer_reads(depth: int) -> None:
     _, drawn = nest_order(start, end, subtrack, above)
     assert drawn.max() == MAX_DEPTH - 1
     assert np.bincount(subtrack).max() == MAX_DEPTH
+
+
+@given(st.integers(0, 2**32))
+def test_events_are_those_of_a_walk(seed: int) -> None:
+    rows = random_slices(random.Random(seed)).select("start_ns", "end_ns", "depth")
+    times: list[int] = []
+    places: list[int] = []
+    open_ends: list[int] = []
+    for start, end, depth in rows.iter_rows():
+        while len(open_ends) > depth:
+            times.append(open_ends.pop())
+        places.append(len(times))
+        times.append(start)
+        open_ends.append(end)
+    times += reversed(open_ends)
+    columns = [rows[column].to_numpy() for column in rows.columns]
+    events = order_events(*columns)
+    assert events.times_ns.tolist() == times
+    assert events.begin_index.tolist() == places
+
+
+@pytest.mark.parametrize("depth", [[0, 2], [1], [0, -1], [0, 1, 3]])
+def test_depths_that_are_no_tree(depth: list[int]) -> None:
+    times = np.zeros(len(depth), dtype=np.int64)
+    with pytest.raises(ValueError, match="pre-order"):
+        order_events(times, times, np.array(depth, dtype=np.int32))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, TRANSFERS, Training
 from nsys_pp.output.perfetto.trace import write_perfetto
 from nsys_pp.output.trace.colors import COLORS
 from nsys_pp.output.trace.drawing import Placement, Row
-from nsys_pp.output.trace.packing import nest_lanes, nest_order, pack_nested
 from nsys_pp.output.trace.training_rows import RUN, GpuRow, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import PlacedDrawings, encode
@@ -173,32 +169,3 @@ def test_any_frame_may_be_empty(importer: Importer, cut: str) -> None:
     read(importer, replace(TRAINING, **{cut: getattr(TRAINING, cut).clear()}))
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(0, 5), st.booleans()), max_size=12),
-    st.sampled_from([1, 1 << 59]),
-)
-@settings(deadline=None, max_examples=100)
-def test_slices_of_all_gpus_nest_as_those_of_each_do(
-    slices: list[tuple[int, int, int, bool]], unit: int
-) -> None:
-    """Also if the times of several GPUs do not fit side by side."""
-    lane, start, length, has_parent = (np.array(slices, np.int64).reshape(-1, 4)).T
-    start, end = start * unit, np.minimum(start + length, 9) * unit
-    parent = np.full(len(lane), -1)
-    for row in np.flatnonzero(has_parent):
-        before = np.flatnonzero(lane[:row] == lane[row])
-        parent[row] = before[-1] if len(before) else -1
-    expected = []
-    for one in np.unique(lane):
-        rows = np.flatnonzero(lane == one)
-        own = np.where(parent[rows] < 0, -1, np.searchsorted(rows, parent[rows]))
-        line, above = pack_nested(start[rows], end[rows], own)
-        order, depth = nest_order(start[rows], end[rows], line, above)
-        expected += [(one, line[row], rows[row], depth[row]) for row in order]
-    nest = nest_lanes(lane, start, end, parent)
-    lines: dict[int, int] = {}
-    found = []
-    for one, first, last in nest.rows:
-        lines[one] = lines.get(one, -1) + 1
-        found += [(one, lines[one], nest.order[at], nest.depth[at]) for at in range(first, last)]
-    assert found == expected

@@ -1,4 +1,4 @@
-"""The registry of output formats for jobs."""
+"""Registries of output formats: of jobs, and of traces."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from nsys_pp.output.exporters import (
     file_writer,
     find_exporter,
 )
+from nsys_pp.output.trace_formats import TRACE_FORMATS, infer_trace_format
 from tests.training.expected_training import PIPELINE, expected_training
 
 TRAINING = expected_training()
@@ -80,3 +81,22 @@ def test_all_formats_write_into_a_new_place(tmp_path: Path, exporter: Exporter) 
 def test_a_gpu_that_no_machine_has_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="no machine has a GPU 77"):
         EXPORTERS["paddle"].write(TRAINING, tmp_path / "run", ExportOptions(devices=(77,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("run.pftrace", "perfetto"),
+        ("run", "perfetto"),
+        ("run.json", "chrome"),
+        ("run.json.gz", "chrome"),
+        ("run.gz", "perfetto"),
+    ],
+)
+def test_the_name_of_a_file_selects_its_format(name: str, expected: str) -> None:
+    assert infer_trace_format(Path(name)) is TRACE_FORMATS[expected]
+
+
+def test_a_format_has_one_writer() -> None:
+    for trace_format in TRACE_FORMATS.values():
+        assert (trace_format.merge_encoded is None) != (trace_format.encode_drawings is None)
