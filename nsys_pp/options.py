@@ -105,7 +105,7 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise ValueError(f"invalid time {text!r}; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`")
     sign, whole, fraction, unit = match.groups("")
-    size = int(whole) * _NS[unit] + int(fraction or 0) * _NS[unit] // 10 ** len(fraction)
+    size: int = int(whole) * _NS[unit] + int(fraction or 0) * _NS[unit] // 10 ** len(fraction)
     if size >= _MOST_NS:
         raise ValueError(f"invalid time {text!r}; expected less than 73 years")
     return -size if sign else size

@@ -49,7 +49,8 @@ from nsys_pp.frames.aggregates import (
     OP_AGGREGATES,
 )
 from nsys_pp.frames.conform import conform, conform_part
-from nsys_pp.frames.report import COUNTERS, KERNEL_KINDS, NAME, OpDetails
+from nsys_pp.frames.names import NAME
+from nsys_pp.frames.report import COUNTERS, KERNEL_KINDS, OpDetails
 from nsys_pp.frames.training import JOB_KINDS
 
 _COUNTS = ("call_count",)

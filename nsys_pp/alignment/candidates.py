@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
@@ -155,8 +157,9 @@ def _collect_votes(
     Sorting all votes by offset takes most of the time of an alignment, and few of them are looked at: only
     those of the heaviest windows, and those near the expected time, are sorted and kept.
     """
-    columns = {
-        "end": np.ascontiguousarray(events.end[voters]),
+    ends = np.ascontiguousarray(events.end[voters])
+    columns: dict[str, npt.NDArray[Any]] = {
+        "end": ends,
         "expected": np.ascontiguousarray(expected),
         "low": np.ascontiguousarray(low, dtype=np.int64),
         "high": np.ascontiguousarray(high, dtype=np.int64),
@@ -179,7 +182,7 @@ def _collect_votes(
     heavy = np.flatnonzero((windows > 0) & (windows >= least * _ROUNDED))
     is_kept = np.zeros(len(sums) + 1, dtype=np.bool_)
     is_kept[heavy] = is_kept[heavy + 1] = True
-    near = expected - columns["end"] - counted.least
+    near = expected - ends - counted.least
     first, last = near.min() - _EXPECTED_NS - half_ns, near.max() + _EXPECTED_NS
     is_kept[max(int(first / half_ns), 0) : max(int(last / half_ns) + 1, 0)] = True
     number, others = (np.empty(counted.votes, dtype=np.int64) for _ in range(2))
@@ -191,15 +194,15 @@ def _collect_votes(
     if is_full:
         raise ValueError("a vote is beyond the limits of all votes")
     number, others = number[: listed.value], others[: listed.value]
-    offset = times[others] - columns["end"][number]
+    offset = times[others] - ends[number]
     order = sort_stable(offset)
     number, others, offset = number[order], others[order], offset[order]
     weight = 1 / columns["inside"][number]
     half = ((offset - counted.least) / half_ns).astype(np.int64)
     return Votes(
-        time=columns["end"][number],
+        time=ends[number],
         voter=number,
-        voter_time=columns["end"],
+        voter_time=ends,
         offset_ns=offset,
         weight=weight,
         link=events.channel[voters[number]] * (int(channels.max(initial=0)) + 1) + channels[others],

@@ -239,7 +239,7 @@ class Comparison:
         base = np.searchsorted(keys, events.key[rows]) * stride - limits[0]
         order = np.lexsort((events.end[rows] + base, channel[rows]))
         section = np.searchsorted(keys, reference.key)
-        self._columns = {
+        self._columns: dict[str, npt.NDArray[Any]] = {
             "end": np.ascontiguousarray(events.end),
             "share": 1 / _count_repeats(events),
             "channel": channel.astype(np.int32),
@@ -363,7 +363,7 @@ class Comparison:
         sharpest = [(point[own].astype(np.int64), residual[own]) for own in rows]
         return Start(line=line, evidence=evidence, sharpest=sharpest)
 
-    def _list_tested(self, keys: Int64s) -> list[tuple[Int64s, Floats]]:
+    def _list_tested(self, keys: npt.NDArray[np.integer[Any]]) -> list[tuple[Int64s, Floats]]:
         """List the collectives with a communicator that the timeline has as well, by key.
 
         Also those of the timeline.

@@ -64,13 +64,14 @@ def _print(result: CheckResult, *, verbose: bool) -> None:
         if not findings:
             click.echo("  nothing found")
     counts = [
-        sum(finding["count"] or 0 for finding in report["findings"] if _is_of_no_event(finding))
+        sum(int(finding["count"] or 0) for finding in report["findings"] if _is_of_no_event(finding))
         for report in reports
     ]
-    if not verbose and sum(counts):
+    total = sum(counts)
+    if not verbose and total:
         click.echo(
-            f"info: rows without an event left out: {sum(counts):,} in "
-            f"{format_count(sum(map(bool, counts)), 'report')}"
+            f"info: rows without an event left out: {total:,} in "
+            f"{format_count(sum(count > 0 for count in counts), 'report')}"
             " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
         )
     if reports:

@@ -161,7 +161,9 @@ def command(**own: Mapping[str, Any]) -> Callable[[Callable[..., None]], Section
             for option in OPTIONS
             if name in option.commands.split()
         ]
-        params = [TableOption(option) if option.flags else TableArgument(option) for option in chosen]
+        params: list[click.Parameter] = [
+            TableOption(option) if option.flags else TableArgument(option) for option in chosen
+        ]
         return SectionCommand(name, callback=function, params=params, help=function.__doc__)
 
     return make

@@ -38,8 +38,8 @@ def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = F
     console.print(path, soft_wrap=not console.is_terminal)
     console.print(_build_grid(_list_facts(info)))
     contents = info.contents
-    headings = ("GPU", "name", "bus or uuid", "process", "operations")
-    _print_rows(console, headings, contents.gpus, _describe_gpu)
+    gpus = ("GPU", "name", "bus or uuid", "process", "operations")
+    _print_rows(console, gpus, contents.gpus, _describe_gpu)
     processes = contents.processes.sort("op_count", "call_count", "range_count", descending=True)
     headings = ("process", "name", "threads", "ranges", "CUDA calls", "operations")
     _print_rows(console, headings, processes, _describe_process)

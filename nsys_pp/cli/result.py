@@ -210,7 +210,7 @@ def _describe(
         "version": version("nsys-pp"),
         "exit_status": status,
         "error": error,
-        "outputs": describe_outputs(record.outputs or [output] * is_written),
+        "outputs": describe_outputs(record.outputs or ([output] if is_written and output else [])),
         "named": named,
         "inputs": _find_inputs(ctx, named),
         "skipped": [

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, label_reports, survey_any_input
-from nsys_pp.run.options import ClockOptions, Inputs, check_keywords
+from nsys_pp.run.options import ClockOptions, Inputs, RunOptions, check_keywords
 from nsys_pp.run.run import Run
 from nsys_pp.tables.listings import CLOCK_TABLE as CLOCK_TABLE
 
@@ -43,7 +43,7 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
         ClockError: An offset is of an unknown machine.
     """
     check_keywords(options, ClockOptions)
-    run = Run(Batch(inputs, options), options, read=_read_inputs, last_stage="clocks")
+    run = Run(Batch(inputs, options), cast(RunOptions, options), read=_read_inputs, last_stage="clocks")
     paths = [recorded.path for recorded in run.inputs]
     return AlignResult(
         clocks=run.clocks.table,

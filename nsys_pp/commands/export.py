@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -67,8 +67,7 @@ def export_jobs(
     check_keywords(options, RunOptions)
     check_choice("format", format, EXPORTERS)
     exporter = EXPORTERS[format]
-    # type: ignore[assignment]  # "steptask" accepts None
-    target: Path = None if output is None else Path(output)
+    target: Any = None if output is None else Path(output)  # "steptask" accepts None
     needs_reports = "sources" in exporter.options
     batch = Batch(inputs, options, with_parts=not needs_reports)
     result = build_pipeline(

@@ -11,7 +11,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.report import NAME, OP_KIND, RANGE_KIND
+from nsys_pp.frames.names import NAME
+from nsys_pp.frames.report import OP_KIND, RANGE_KIND
 from nsys_pp.frames.training import JOB_KIND
 
 FAMILIES = (

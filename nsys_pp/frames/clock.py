@@ -8,7 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.report import NAME
+from nsys_pp.frames.names import NAME
 
 SKEW_NS = 60_000
 """Greatest distance of the ends of one operation on its ranks, on one clock, but for exceptions.

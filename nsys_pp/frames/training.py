@@ -38,7 +38,8 @@ from msgspec import Struct
 
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import Schema, ShortRepr, build_schema, conform, extend_schema
-from nsys_pp.frames.report import MPI_MESSAGES, NAME, OP_KIND, OVERHEAD_SUMS
+from nsys_pp.frames.names import NAME
+from nsys_pp.frames.report import MPI_MESSAGES, OP_KIND, OVERHEAD_SUMS
 from nsys_pp.frames.roster import ROSTER
 
 NEED = pl.Enum(["message", "collective"])

@@ -37,12 +37,12 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, select_columns
 from nsys_pp.frames.conform import build_schema, conform, conform_part
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import (
     API_CALLS,
     GPU_OPS,
     MEMORY_EVENTS,
-    NAME,
     OP_DETAILS,
     OP_KIND,
     OVERHEADS,

@@ -17,8 +17,8 @@ from nsys_pp.arrays.columns import clear_values, index_column, numbers
 from nsys_pp.arrays.names import list_texts, strip_texts
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import NAME
 
 _BLOCK_ROWS = 32_768
 

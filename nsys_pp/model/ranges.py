@@ -26,8 +26,9 @@ from nsys_pp.arrays.search import number_keys
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
-from nsys_pp.frames.report import MARKS, NAME, RANGE_KIND, RANGES
+from nsys_pp.frames.report import MARKS, RANGE_KIND, RANGES
 from nsys_pp.model.names import Structures, format_payloads, resolve
 
 _ALPHA = 0xFF00_0000

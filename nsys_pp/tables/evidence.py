@@ -473,11 +473,11 @@ def compare_members(
         .with_columns(noise_fraction=pl.when(is_known).then(noise), is_slow=pl.lit(value=False))
         .select(member, *_MEASURED, "is_slow")
     )
-    rows = [(slow.member, *(getattr(slow, name) for name in _MEASURED), True) for slow in found]
-    slow = pl.DataFrame(rows, schema=usual.schema, orient="row")
+    figures = [(one.member, *(getattr(one, name) for name in _MEASURED), True) for one in found]
+    measured = pl.DataFrame(figures, schema=usual.schema, orient="row")
     return Compared(
         slow=sorted(found, key=lambda slow: (-slow.excess_fraction, slow.member)),
-        all=pl.concat([slow, usual.join(slow, on=member, how="anti")]),
+        all=pl.concat([measured, usual.join(measured, on=member, how="anti")]),
     )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.names import NO_NAME
-from nsys_pp.frames.report import NAME
+from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 
 _COLUMNS = (

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.solution import bound_groups_by_messages, find_groups
+from nsys_pp.alignment.fit import find_groups
+from nsys_pp.alignment.solution import bound_groups_by_messages
 
 observations = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30)
 

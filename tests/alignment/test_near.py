@@ -33,7 +33,7 @@ rows = st.lists(
 def build_events(rows: list[Row]) -> Events:
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
     zeros = np.zeros(len(rows), dtype=np.int64)
-    times = columns[:, 1] * float(US)
+    times = (columns[:, 1] * US).astype(np.float64)
     return Events(
         origin_ns=0,
         key=columns[:, 0],

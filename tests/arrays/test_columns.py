@@ -23,7 +23,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import extract_texts, is_matched, is_named, list_texts, strip_texts
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.report import NAME
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
 
 values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))

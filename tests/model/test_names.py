@@ -6,8 +6,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import SCHEMAS
-from nsys_pp.frames.report import NAME
 from nsys_pp.model.names import resolve
 
 _IDS = st.integers(-3, 9) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
