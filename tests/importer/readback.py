@@ -11,7 +11,8 @@ from tests.importer.importer import Importer, Trace
 
 TRACKS = """
 WITH RECURSIVE tree(id, path, places) AS (
-  SELECT id, json_array(ltrim(name)), printf('%08d.', dense_rank() OVER (ORDER BY name)) FROM track WHERE parent_id IS NULL
+  SELECT id, json_array(ltrim(name)), printf('%08d.', dense_rank() OVER (ORDER BY name))
+  FROM track WHERE parent_id IS NULL
   UNION ALL
   SELECT track.id, json_insert(tree.path, '$[#]', track.name),
     places || printf('%08d.', coalesce(extract_arg(track.source_arg_set_id, 'sibling_order_rank'), 0))
@@ -41,7 +42,9 @@ Value = int | float | str | bool | None
 
 
 def read_tracks(importer: Importer, trace: Trace | None = None) -> pl.DataFrame:
-    """Return every track in order of the UI: track_id, path (list of names from the outermost), description, subtrack.
+    """Return every track in order of the UI.
+
+    Track_id, path (list of names from the outermost), description, subtrack.
 
     The UI sorts outermost tracks by name; spaces before a name are not shown.
 
@@ -79,9 +82,9 @@ def slices_by_track(importer: Importer, trace: Trace | None = None) -> pl.DataFr
 
     Returns:
         One row per slice in the importer's order (by ts), `path` as "outermost/…/name" with the
-        names joined by "/", `args` as a Python object column (dict). An outermost row that shows the events of a
-        row below it has the name of that row at the end of its path. Marks below outermost rows that have nothing else
-        there are left out.
+        names joined by "/", `args` as a Python object column (dict). An outermost row that shows the events
+        of a row below it has the name of that row at the end of its path. Marks below outermost rows that
+        have nothing else there are left out.
     """
     tracks = read_tracks(importer, trace)
     slices = importer.query(None, SLICES)

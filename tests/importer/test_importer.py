@@ -26,7 +26,10 @@ def test_no_rows(importer: Importer) -> None:
 
 
 def test_more_rows_than_one_batch_holds(importer: Importer) -> None:
-    sql = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999) SELECT i, 'x' || i AS t FROM n"
+    sql = (
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999) SELECT i, 'x' || "
+        "i AS t FROM n"
+    )
     found = importer.query(b"", sql)
     assert found["i"].to_list() == list(range(100_000))
     assert found["t"][-1] == "x99999"

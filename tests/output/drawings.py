@@ -162,7 +162,10 @@ def _place(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Subtrack])
 
 
 def random_drawing(seed: int, *, subtracks: int = 24) -> PlacedDrawings:
-    """Make nested subtracks with arguments, some of them several to a track, on several clocks before and after 0."""
+    """Make nested subtracks with arguments, some of them several to a track.
+
+    On several clocks before and after 0.
+    """
     chance = random.Random(seed)
     made: list[PlacedSubtrack] = []
     for i in range(subtracks):

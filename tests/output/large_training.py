@@ -27,7 +27,10 @@ _FORWARD_NS, _BACKWARD_NS = 10_000_000, 20_000_000
 def make_large_training(
     *, lanes: int = 64, steps: int = 10, micro_batches: int = 64, per_stage: int = 4
 ) -> Training:
-    """Make a training of alternating forwards and backwards, each stage one forward later than the previous one."""
+    """Make a training of alternating forwards and backwards.
+
+    Each stage one forward later than the previous one.
+    """
     random = np.random.default_rng(0)
     per_step = 2 * micro_batches
     lane = np.repeat(np.arange(lanes), steps * per_step)

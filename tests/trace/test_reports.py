@@ -53,7 +53,10 @@ def read_back(importer: Importer, inputs: list[Path], tmp_path: Path) -> tuple[p
 
 
 def zero_ns(importer: Importer, reports: list[Report]) -> int:
-    """0 of the loaded trace on the clock of the run: the earliest start of a session, unless an event is earlier."""
+    """0 of the loaded trace on the clock of the run.
+
+    The earliest start of a session, unless an event is earlier.
+    """
     known = read_zero_ns(importer)
     if known is not None:
         return known

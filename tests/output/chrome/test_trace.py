@@ -195,7 +195,8 @@ def test_arrows(importer: Importer) -> None:
     )
     found = importer.query(
         b"".join(write_chrome(drawn)),
-        "SELECT a.name AS a, b.name AS b FROM flow JOIN slice a ON a.id = slice_out JOIN slice b ON b.id = slice_in",
+        "SELECT a.name AS a, b.name AS b FROM flow JOIN slice a ON a.id = slice_out JOIN slice b ON b.id = "
+        "slice_in",
     )
     assert sorted(found.rows()) == [("in", "last"), ("out", "in"), ("zero", "end")]
     assert_no_errors(importer)

@@ -127,7 +127,8 @@ def test_long_subtracks_of_many_shapes(importer: Importer) -> None:
         None,
         """
         SELECT count(*) AS n, sum(ts) AS ts, sum(dur) AS dur, sum(extract_arg(arg_set_id, 'debug.id')) AS id,
-          count(extract_arg(arg_set_id, 'debug.odd')) AS odd, count(extract_arg(arg_set_id, 'debug.third')) AS third
+          count(extract_arg(arg_set_id, 'debug.odd')) AS odd,
+          count(extract_arg(arg_set_id, 'debug.third')) AS third
         FROM (SELECT ts - 1700000000000000000 AS ts, dur, arg_set_id FROM slice)
         """,
     )

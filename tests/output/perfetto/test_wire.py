@@ -1,4 +1,7 @@
-"""Encoded packets against the parser of protobuf, and field numbers against the schema in the `perfetto` wheel."""
+"""Encoded packets against the parser of protobuf.
+
+Also field numbers against the schema in the `perfetto` wheel.
+"""
 
 from __future__ import annotations
 

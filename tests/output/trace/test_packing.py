@@ -51,7 +51,10 @@ def test_flat_subtracks_are_first_fit(slices: list[Interval]) -> None:
 
 
 def pack_by_definition(start: Int64s, end: Int64s, parent: Int64s) -> tuple[list[int], list[int]]:
-    """Fill one subtrack after the other: of overlapping children of a slice, the first one stays, with what is inside."""
+    """Fill one subtrack after the other.
+
+    Of overlapping children of a slice, the first one stays, with what is inside.
+    """
     above = [
         around if around >= 0 and start[around] <= start[row] < end[row] <= end[around] else -1
         for row, around in enumerate(parent.tolist())
@@ -132,7 +135,8 @@ def replay(
 @given(intervals, st.randoms(use_true_random=False))
 def test_nested_subtracks_nest(slices: list[Interval], random: object) -> None:
     start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T
-    parent = np.array([random.randint(-1, row - 1) for row in range(len(slices))], dtype=np.int64)  # type: ignore[attr-defined]
+    # type: ignore[attr-defined]
+    parent = np.array([random.randint(-1, row - 1) for row in range(len(slices))], dtype=np.int64)
     subtrack, above = pack_nested(start, end, parent)
     order, depth = nest_order(start, end, subtrack, above)
     assert sorted(order.tolist()) == list(range(len(slices)))

@@ -132,7 +132,8 @@ def test_the_bubble_of_a_stage_counts_its_gpus(importer: Importer) -> None:
     read(importer, replace(TRAINING, lanes=lanes, lane_states=lane_states))
     samples = importer.query(
         None,
-        "SELECT ts, value FROM counter JOIN counter_track t ON t.id = track_id WHERE t.name = 'bubble of stage 0'",
+        "SELECT ts, value FROM counter JOIN counter_track t ON t.id = track_id WHERE t.name = 'bubble of "
+        "stage 0'",
     )
     assert samples.rows() == [
         (start, 50.0),
@@ -167,5 +168,3 @@ def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -
 @pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])
 def test_any_frame_may_be_empty(importer: Importer, cut: str) -> None:
     read(importer, replace(TRAINING, **{cut: getattr(TRAINING, cut).clear()}))
-
-
