@@ -10,7 +10,6 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.aggregates.times import DEVICE, EVER, step_on_device, step_on_host, time_on_device
-from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -24,17 +23,14 @@ from nsys_pp.arrays.columns import (
     list_distinct,
     numbers,
     pack,
+    select_rows,
     set_column,
 )
 from nsys_pp.arrays.distributions import build_distributions
-from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.intervals import find_innermost, has_marked_line
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import extract_texts, list_names, map_names
-from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.search import find_last, find_rows, number_keys
-from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.search import find_last, find_rows, number_keys, running_maximum, sort_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import (
     ALL_JOBS,
@@ -585,7 +581,7 @@ def sum_collectives(
     if kernels.is_empty():
         return COLLECTIVE_AGGREGATES.to_frame()
     op_id = numbers(kernels["op_id"])
-    own = keep_rows(requests, mark_members(numbers(requests["op_id"]), op_id))
+    own = keep_rows(requests, np.isin(numbers(requests["op_id"]), op_id))
     requested = _describe_requests(own, nccl_calls)
     described = gather_rows(
         requested, ["call", "size_bytes", "rank_count"], find_rows(numbers(requested["op_id"]), op_id)

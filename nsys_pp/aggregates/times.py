@@ -19,20 +19,25 @@ from nsys_pp.arrays.columns import (
     has_value,
     index_rows,
     is_among,
+    join_rows,
     keep_rows,
     list_distinct,
     numbers,
     pack,
     pick,
+    select_rows,
 )
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import is_matched
-from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.records import join_rows, select_rows
-from nsys_pp.arrays.search import find_last, find_rows, number_keys
-from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.search import (
+    expand_windows,
+    find_last,
+    find_rows,
+    number_keys,
+    running_maximum,
+    sort_rows,
+)
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import (
     ACTIVITY,
@@ -370,7 +375,7 @@ def tile(
     rows = np.concatenate([row, np.arange(count), row])
     steps_of = np.concatenate([step, np.full(count + len(row), NEVER)])
     starts, ends = np.concatenate([start, first, end]), np.concatenate([end, begun, following])
-    is_alone = ~mark_members(np.arange(count), row)
+    is_alone = ~np.isin(np.arange(count), row)
     left = np.flatnonzero((starts < ends) | (is_alone[rows] & (steps_of == NEVER)))
     left = left[sort_rows(*(key[rows[left]] for key in owner), starts[left])]
     return [key[rows[left]] for key in owner], steps_of[left], starts[left], ends[left]
@@ -806,12 +811,12 @@ def measure_host(
     """
     has_name = has_value(operators["name"])
     range_id, operator_id = numbers(ranges["range_id"]), numbers(operators["range_id"])
-    of_nccl = mark_members(range_id, operator_id[~has_name])  # communication, not operators
+    of_nccl = np.isin(range_id, operator_id[~has_name])  # communication, not operators
     of_range, of_call = _list_intervals(ranges), _list_intervals(api_calls)
     of_job, kind = _list_phases(jobs)
     activities = {
         "range": select_rows(of_range, ~of_nccl),
-        "operator": select_rows(of_range, mark_members(range_id, operator_id[has_name])),
+        "operator": select_rows(of_range, np.isin(range_id, operator_id[has_name])),
         **{name: select_rows(of_job, kind == JOB_KINDS.index(name)) for name in _PHASES},
         "communication": _list_intervals(find_communication(ranges, operators)),
         "cuda": of_call,
@@ -895,7 +900,7 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
         process_key, start_ns, end_ns.
     """
     named = numbers(operators["range_id"])[operators["is_communication"].to_numpy()]
-    return keep_rows(ranges, mark_members(numbers(ranges["range_id"]), named))[_SPAN]
+    return keep_rows(ranges, np.isin(numbers(ranges["range_id"]), named))[_SPAN]
 
 
 def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:

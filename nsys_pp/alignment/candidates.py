@@ -37,8 +37,7 @@ from nsys_pp.alignment.near import (
 )
 from nsys_pp.alignment.near import Votes as VotesArgument
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.members import list_members, mark_members
-from nsys_pp.arrays.order import order_unsorted_rows, sort_stable
+from nsys_pp.arrays.search import order_unsorted_rows, sort_stable
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -218,7 +217,7 @@ def _find_windows(
     Their keys ascend, and the values of each key.
     """
     low, high = np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
-    for key in list_members(keys).tolist():
+    for key in list_distinct(keys).tolist():
         first, stop = other_keys.searchsorted((key, key + 1)).tolist()
         chosen = keys == key
         low[chosen] = first + values[first:stop].searchsorted(low_values[chosen])
@@ -378,7 +377,7 @@ def find_candidates(
         Candidates with evidence, the one with most first, no two at the same offset.
     """
     reference = reference.keep_keys(events.key)
-    is_known = mark_members(events.key, list_members(reference.key))
+    is_known = np.isin(events.key, list_distinct(reference.key))
     events = events if is_known.all() else events.select(is_known)
     if not len(events):
         return []

@@ -13,8 +13,7 @@ from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
 from nsys_pp.alignment.events import Events, mark_shared
 from nsys_pp.alignment.lines import Line, find_median, measure_distances, stack_lines
 from nsys_pp.alignment.near import SCATTERS_NS, TOGETHER_NS, Comparison, Pairs, Reference, build_reference
-from nsys_pp.arrays.columns import find_distinct
-from nsys_pp.arrays.members import list_members, mark_members
+from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 
 _LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
@@ -120,9 +119,9 @@ class Timeline(Struct):
             return RivalDistances()
         reference = self.keep_keys(events.key)
         pairs = _pair(events, reference, line, scatter_ns)
-        shared = list_members(reference.instances[pairs.reference_row])
+        shared = list_distinct(reference.instances[pairs.reference_row])
         rows = np.flatnonzero(
-            mark_members(self.instance, shared) & mark_members(self.events.domain, np.array([*self.lines]))
+            np.isin(self.instance, shared) & np.isin(self.events.domain, np.array([*self.lines]))
         )
         if not len(rows):
             return RivalDistances()
@@ -170,7 +169,7 @@ class Timeline(Struct):
             pairs = _pair(events, reference, line, scatter_ns)
             instances[pairs.event_row] = reference.instances[pairs.reference_row]
             matched, first = np.unique(events.channel[pairs.event_row], return_index=True)
-            joined = mark_members(events.channel, matched)
+            joined = np.isin(events.channel, matched)
             index = np.searchsorted(matched, events.channel[joined])
             channels[joined] = reference.channels[pairs.reference_row[first[index]]]
         self.instance[rows] = instances
@@ -187,9 +186,7 @@ class Timeline(Struct):
         """
         if len(self.lines) < _LEAST_DOMAINS:
             return []
-        rows = np.flatnonzero(
-            mark_members(self.events.domain, np.array([*self.lines])) & ~self.events.is_message
-        )
+        rows = np.flatnonzero(np.isin(self.events.domain, np.array([*self.lines])) & ~self.events.is_message)
         domain = self.events.domain[rows]
         size = max(self.lines) + 1
         could_match, matched = (
@@ -209,7 +206,7 @@ class Timeline(Struct):
         covered, is_collective = np.zeros(len(events), dtype=bool), ~events.is_message
         if self.operations is None:
             return covered
-        for channel in list_members(channels[is_collective]).tolist():
+        for channel in list_distinct(channels[is_collective]).tolist():
             known = self.operations.times[self.operations.channels == channel]
             if len(known):
                 covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())

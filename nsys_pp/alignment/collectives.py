@@ -29,7 +29,6 @@ from nsys_pp.alignment.choice import (
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.lines import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
-from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -116,7 +115,7 @@ def _list_keys(events: Events, domain_count: int) -> list[int]:
     """List the keys of the events of each domain, as bits of a number."""
     first, number = find_distinct(events.key)
     keys = [0] * domain_count
-    for pair in list_members(events.domain * len(first) + number).tolist():
+    for pair in list_distinct(events.domain * len(first) + number).tolist():
         domain, key = divmod(pair, len(first))
         keys[domain] |= 1 << key
     return keys

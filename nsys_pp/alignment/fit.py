@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.arrays.columns import find_distinct, list_distinct
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
 

@@ -13,10 +13,8 @@ from msgspec import Struct
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.lines import Line
-from nsys_pp.arrays.columns import find_distinct
-from nsys_pp.arrays.members import list_members, mark_members
-from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.columns import find_distinct, list_distinct, select_rows
+from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.compiled import load_library
 from nsys_pp.frames.clock import SKEW_NS
@@ -41,7 +39,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
-        kept = list_members(keys)
+        kept = list_distinct(keys)
         first, stop = self.key.searchsorted(kept), self.key.searchsorted(kept, side="right")
         return self if (stop - first).sum() == len(self) else self.select(expand_windows(first, stop))
 
@@ -55,7 +53,7 @@ class Reference(Struct, frozen=True, kw_only=True):
         if not len(other):
             return self
         at = np.empty(len(other), dtype=np.int64)
-        for key in list_members(other.key).tolist():
+        for key in list_distinct(other.key).tolist():
             (first, stop), (low, high) = self.of_key(key), other.of_key(key)
             at[low:high] = first + np.searchsorted(self.times[first:stop], other.times[low:high])
         names = self.__struct_fields__
@@ -230,12 +228,12 @@ class Comparison:
         is_message = np.bincount(channel[events.is_message], minlength=len(first)) > 0
         self._channel = channel
         self._is_exchange: Bools = np.bincount(channel[events.kind == SEND_RECEIVE], minlength=len(first)) > 0
-        keys = list_members(reference.key)
+        keys = list_distinct(reference.key)
         limits = (
             (float(reference.times.min()), float(reference.times.max())) if len(reference) else (0.0, 0.0)
         )
         stride = limits[1] - limits[0] + 4 * _BEYOND_NS
-        rows = np.flatnonzero(mark_members(events.key, keys))
+        rows = np.flatnonzero(np.isin(events.key, keys))
         base = np.searchsorted(keys, events.key[rows]) * stride - limits[0]
         order = np.lexsort((events.end[rows] + base, channel[rows]))
         section = np.searchsorted(keys, reference.key)
@@ -371,7 +369,7 @@ class Comparison:
         events = self.events
         is_tested = (events.has_communicator > 0) & ~events.is_message
         tested = []
-        for key in list_members(events.key[is_tested & mark_members(events.key, keys)]).tolist():
+        for key in list_distinct(events.key[is_tested & np.isin(events.key, keys)]).tolist():
             first, stop = self.reference.of_key(key)
             tested.append((np.flatnonzero(is_tested & (events.key == key)), self.reference.times[first:stop]))
         return tested

@@ -19,7 +19,6 @@ from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
 from nsys_pp.alignment.lines import find_median, find_quantile
 from nsys_pp.alignment.near import TOGETHER_NS
 from nsys_pp.arrays.columns import find_distinct, list_distinct
-from nsys_pp.arrays.members import list_members
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
@@ -430,7 +429,9 @@ def _describe_group(
 def _count_distinct(numbers: Int64s, values: Int64s, count: int) -> list[int]:
     """Count the distinct values of each number from 0 to `count` - 1; values are not negative."""
     width = int(values.max(initial=0)) + 1
-    counts: list[int] = np.bincount(list_members(numbers * width + values) // width, minlength=count).tolist()
+    counts: list[int] = np.bincount(
+        list_distinct(numbers * width + values) // width, minlength=count
+    ).tolist()
     return counts
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import select_columns
@@ -211,3 +212,19 @@ def pack(*columns: Int64s) -> Int64s:
             size, count = int(packed.max()) + 1, int(values.max()) + 1
         packed, size = packed * count + values, size * count
     return packed
+
+
+Record = TypeVar("Record", bound=Struct)
+
+
+def select_rows(record: Record, rows: npt.NDArray[np.integer[Any]] | Bools) -> Record:
+    """Return a record with some of its rows: indices in any order, or a mask."""
+    return type(record)(**{name: getattr(record, name)[rows] for name in record.__struct_fields__})
+
+
+def join_rows(first: Record, *others: Record) -> Record:
+    """Return a record with the rows of several, one after the other."""
+    parts = (first, *others)
+    return type(first)(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in first.__struct_fields__}
+    )

@@ -17,8 +17,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import has_value, index_rows, keep_rows, numbers
-from nsys_pp.arrays.order import order_rows
-from nsys_pp.arrays.search import number_rows
+from nsys_pp.arrays.search import number_rows, order_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 from nsys_pp.frames.names import NAME

@@ -1,13 +1,201 @@
-"""Intervals of owners: their unions, and their overlaps with other intervals of the same owner."""
+"""Intervals of owners: ancestors and nesting, unions and overlaps, the innermost around a moment, samples in windows.
+
+Functions over ancestors double their reach: after k rounds every row has seen 2**k ancestors, so the number of rounds is
+the logarithm of the depth. More rounds mean that some parents form a cycle, which is an error instead of an endless loop.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.arrays.search import find_first, find_last
-from nsys_pp.arrays.segments import expand_windows, running_maximum
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.search import expand_windows, find_first, find_last, order_by_time, running_maximum
+from nsys_pp.arrays.types import Bools, Floats, Int64s
+
+
+def count_ancestors(parent: Int64s) -> Int64s:
+    """Count the ancestors of each row.
+
+    Args:
+        parent: Row of the parent, -1 at a root.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+
+    >>> count_ancestors(np.array([-1, 0, 1, 1, -1]))
+    array([0, 1, 2, 2, 0])
+    """
+    depth = (parent >= 0).astype(np.int64)
+    ancestor = parent.copy()
+    rows = np.flatnonzero(ancestor >= 0)
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        via = ancestor[rows]
+        depth[rows] += depth[via]
+        ancestor[rows] = ancestor[via]
+        rows = rows[ancestor[rows] >= 0]
+    return depth
+
+
+def has_marked_line(parent: Int64s, marked: Bools) -> Bools:
+    """Return the mask of rows that are marked or have a marked ancestor.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+
+    >>> has_marked_line(np.array([-1, 0, 1, 0]), np.array([False, True, False, False]))
+    array([False,  True,  True, False])
+    """
+    marked, ancestor = marked.copy(), parent.copy()
+    rows = np.flatnonzero(ancestor >= 0)
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        via = ancestor[rows]
+        marked[rows] |= marked[via]
+        ancestor[rows] = ancestor[via]
+        rows = rows[(ancestor[rows] >= 0) & ~marked[rows]]
+    return marked
+
+
+def find_unmarked(parent: Int64s, marked: Bools) -> Int64s:
+    """Find the nearest ancestor of each row that is not marked; -1 without one.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+
+    >>> find_unmarked(np.array([-1, 0, 1, 2]), np.array([False, True, True, False]))
+    array([-1,  0,  0,  0])
+    """
+    # a marked row leads to its parent, any other one to itself
+    onward = np.where(marked, parent, np.arange(len(parent)))
+    rows = np.flatnonzero(marked & (onward >= 0))
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        onward[rows] = onward[onward[rows]]
+        rows = rows[(onward[rows] >= 0) & marked[onward[rows]]]
+    return np.where(parent >= 0, onward[parent], -1)
+
+
+def check_forest(parent: Int64s) -> None:
+    """Check that no parents form a cycle, before they are climbed one by one.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+    """
+    rows, ancestor = np.flatnonzero(parent >= 0), parent
+    rounds = 0
+    while len(rows):
+        rounds = _count_round(rounds, parent)
+        ancestor = np.where(ancestor >= 0, ancestor[ancestor], -1)
+        rows = rows[ancestor[rows] >= 0]
+
+
+def _count_round(rounds: int, parent: Int64s) -> int:
+    """Return the number of rounds with the next one, which sees 2**rounds ancestors of each row."""
+    if rounds > len(parent).bit_length():
+        raise ValueError("the parents of some rows form a cycle")
+    return rounds + 1
+
+
+def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Find the innermost enclosing interval of the same owner, for each interval.
+
+    A parent starts no later and ends no earlier than its child. If several do, the one that starts
+    last is the innermost; of equal intervals the earlier row is the outer one. Intervals may overlap
+    without nesting (start/end ranges, interleaved domains).
+
+    In order of (owner, start, longest first), the parent of a row is the nearest earlier row that
+    does not end before it.
+
+    Args:
+        owner: Integer key per interval; only intervals with equal keys nest.
+        start: ns.
+        end: ns, not before start.
+
+    Returns:
+        Row of the parent, -1 at the top; depth, 0 at the top. Both in order of the input.
+    """
+    count = len(start)
+    order = order_by_time(owner, start, -end)
+    owners = owner[order]
+    is_first = np.ones(count, dtype=bool)
+    is_first[1:] = owners[1:] != owners[:-1]
+    first = np.maximum.accumulate(np.where(is_first, np.arange(count), 0))
+    above = find_previous_reaching(end[order], first)
+
+    parent = np.full(count, -1, dtype=np.int64)
+    parent[order] = np.where(above >= 0, order[above], -1)
+    depth = np.zeros(count, dtype=np.int64)
+    depth[order] = count_ancestors(above)
+    return parent, depth
+
+
+def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
+    """Find the nearest earlier row with an equal or larger value, for each row.
+
+    All rows are searched at once by pointer jumping: a row whose candidate has a smaller value
+    continues with the candidate of that candidate, since all rows between the two are smaller still.
+    Rows after a long monotonic descent (deeply nested ranges) remain; they are searched in a tree of
+    maxima, so that work is O(rows log rows) for any values.
+
+    Args:
+        values: One per row.
+        first: First row of the group of each row; groups are contiguous, and only rows of the group count.
+
+    Returns:
+        A row, or -1.
+
+    >>> find_previous_reaching(np.array([9, 4, 6, 6, 7, 8]), np.array([0, 0, 0, 0, 4, 4]))
+    array([-1,  0,  0,  2, -1, -1])
+    """
+    candidate = np.arange(len(values)) - 1
+    candidate[candidate < first] = -1
+    pending = np.flatnonzero(candidate >= 0)
+    for _ in range(len(values).bit_length()):
+        current = candidate[pending]
+        is_below = values[current] < values[pending]
+        pending, current = pending[is_below], current[is_below]
+        candidate[pending] = candidate[current]
+        pending = pending[candidate[pending] >= 0]
+    if len(pending):
+        previous = _search_tree(values, pending)
+        candidate[pending] = np.where(previous >= first[pending], previous, -1)
+    return candidate
+
+
+def _search_tree(values: Int64s, rows: Int64s) -> Int64s:
+    """Find the nearest earlier row with an equal or larger value, in a tree of the maxima of 2, 4, 8 ... values."""
+    least = np.iinfo(np.int64).min
+    maxima = [values]
+    while len(maxima[-1]) > 1:
+        below = maxima[-1] if len(maxima[-1]) % 2 == 0 else np.append(maxima[-1], least)
+        maxima.append(np.maximum(below[0::2], below[1::2]))
+
+    # Up: the rows before a row are blocks of growing size, one for each set bit of its number.
+    threshold = values[rows]
+    block = np.full(len(rows), -1, dtype=np.int64)
+    level = np.zeros(len(rows), dtype=np.int64)
+    climbing = np.arange(len(rows))
+    for height, highest in enumerate(maxima):
+        number = rows[climbing] >> height
+        has_block = (number & 1) == 1
+        reaches = np.zeros(len(climbing), dtype=bool)
+        reaches[has_block] = highest[number[has_block] - 1] >= threshold[climbing[has_block]]
+        block[climbing[reaches]] = number[reaches] - 1
+        level[climbing[reaches]] = height
+        climbing = climbing[~reaches]
+
+    # Down: into the right half if its maximum suffices, else into the left one.
+    for height in range(len(maxima) - 2, -1, -1):
+        active = np.flatnonzero((block >= 0) & (level > height))
+        right = 2 * block[active] + 1
+        right_suffices = maxima[height][np.minimum(right, len(maxima[height]) - 1)] >= threshold[active]
+        block[active] = np.where(right_suffices & (right < len(maxima[height])), right, right - 1)
+    return block
 
 
 class Intervals(Struct, frozen=True, kw_only=True):
@@ -82,3 +270,108 @@ def intersect(owner: Int64s, start: Int64s, end: Int64s, others: Intervals) -> O
         start=np.maximum(start[row], others.start[other]),
         end=np.minimum(end[row], others.end[other]),
     )
+
+
+def find_innermost(
+    owner: Int64s, time: Int64s, *, interval_owner: Int64s, start: Int64s, end: Int64s
+) -> Int64s:
+    """Find the innermost interval `[start, end)` of the same owner around each moment.
+
+    The innermost interval starts last; among equal starts it ends first; among equal intervals it is the later row.
+    Intervals may cross.
+
+    Args:
+        owner: Owner of each moment: any integer.
+        time: ns.
+        interval_owner: Owner of each interval.
+        start: ns.
+        end: ns.
+
+    Returns:
+        Row of an interval per moment, -1 without any.
+
+    >>> find_innermost(np.array([7, 7, 8]), np.array([5, 9, 5]),
+    ...     interval_owner=np.array([7, 7]), start=np.array([0, 5]), end=np.array([20, 6]))
+    array([ 1,  0, -1])
+    """
+    innermost = np.full(len(owner), -1, dtype=np.int64)
+    if not len(owner):
+        return innermost
+    # The bounds of intervals cut the time of each owner into numbered pieces, fewer than moments; an interval has
+    # the pieces numbered [first, last), all of its owner.
+    owners, bounds = list_distinct(owner), list_distinct(np.concatenate([start, end]))
+    width = len(bounds) + 1
+    number = np.searchsorted(owners, owner) * width + np.searchsorted(bounds, time, side="right")
+    owner_index = np.minimum(np.searchsorted(owners, interval_owner), len(owners) - 1)
+    rows = np.flatnonzero((owners[owner_index] == interval_owner) & (start < end))
+    base = owner_index[rows] * width
+    first = base + np.searchsorted(bounds, start[rows], side="right")
+    last = base + np.searchsorted(bounds, end[rows], side="right")
+    order = np.lexsort((-end[rows], start[rows], first))
+    nearest = np.searchsorted(first[order], number, side="right") - 1
+    reaching = _find_reaching(last[order], nearest, number)
+    innermost[reaching >= 0] = rows[order[reaching[reaching >= 0]]]
+    return innermost
+
+
+def _find_reaching(last: Int64s, at: Int64s, number: Int64s) -> Int64s:
+    """Return the nearest row at or before each row `at` with `last > number`; -1 without any.
+
+    Blocks of 2**k rows are skipped at once, the longest first, if their maximum is too small.
+    """
+    maxima = [last]  # of 1, 2, 4, ... rows that end with a row
+    while (size := 1 << (len(maxima) - 1)) < len(last):
+        wider = maxima[-1].copy()
+        np.maximum(wider[size:], maxima[-1][:-size], out=wider[size:])
+        maxima.append(wider)
+    at = at.copy()
+    for height in range(len(maxima) - 1, -1, -1):
+        going = np.flatnonzero(at >= 0)
+        passed = going[maxima[height][at[going]] <= number[going]]
+        at[passed] -= 1 << height
+    return np.maximum(at, -1)
+
+
+def average_windows(times: Int64s, values: Floats, edges: Int64s) -> Floats:
+    """Average samples over the windows between edges, weighted by time.
+
+    Args:
+        times: Of at least two samples, ascending.
+        values: Of the samples.
+        edges: Ascending, from the first to the last time.
+
+    >>> average_windows(np.array([0, 4, 10]), np.array([1.0, 7.0, 9.0]), np.array([0, 8, 10])).tolist()
+    [4.0, 7.0]
+    """
+    means: Floats = np.diff(integrate(times, values, edges)) / np.diff(edges)
+    return means
+
+
+def integrate(times: Int64s, values: Floats, edges: Int64s) -> Floats:
+    """Integrate samples from the first one to each edge; arguments as in `average_windows`."""
+    sums = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(times))])
+    at = np.clip(np.searchsorted(times, edges, side="right") - 1, 0, len(times) - 2)
+    integrals: Floats = sums[at] + values[at] * (edges - times[at])
+    return integrals
+
+
+def find_peaks(times: Int64s, values: Floats, start: Int64s, end: Int64s) -> Floats:
+    """Find the largest sample that is valid in each interval.
+
+    Args:
+        times: Of at least two samples, ascending.
+        values: Of the samples.
+        start: Starts of intervals, from the first time on.
+        end: Their ends, after the starts, until the last time, whose sample is valid in none.
+
+    >>> find_peaks(np.array([0, 4, 10]), np.array([1.0, 7.0, 9.0]), np.array([0, 3]), np.array([4, 10])).tolist()
+    [1.0, 7.0]
+    """
+    if not len(start):
+        return np.zeros(0)
+    first = np.searchsorted(times, start, side="right") - 1
+    stop = np.searchsorted(times, end, side="left")
+    peaks: Floats = np.maximum.reduceat(np.append(values, -np.inf), np.column_stack([first, stop]).ravel())[
+        ::2
+    ]
+    return peaks

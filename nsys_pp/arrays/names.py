@@ -69,11 +69,6 @@ class Texts(Sequence[str | None]):
         return Texts(gather(self._column, rows))
 
 
-def pick_texts(texts: Sequence[str | None], rows: Int64s) -> Sequence[str | None]:
-    """Pick texts by their row."""
-    return texts.pick(rows) if isinstance(texts, Texts) else [texts[row] for row in rows.tolist()]
-
-
 def split_texts(texts: Sequence[str | None]) -> Iterator[pl.Series]:
     """Split texts into columns of at most `WINDOW`: an empty one without texts."""
     for first in range(0, max(len(texts), 1), WINDOW):

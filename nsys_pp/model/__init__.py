@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import polars as pl
 from msgspec.structs import replace
 
-from nsys_pp.arrays.threads import open_executor
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import OpDetails, Report
 from nsys_pp.model.activities import build_activities, build_os_calls, build_thread_runs
@@ -47,8 +46,6 @@ from nsys_pp.model.ranges import build_marks, build_ranges, name_events, split_e
 
 __all__ = ["add_activities", "build_report"]
 
-_CONCURRENT = ("nvtx", "calls", *OP_TABLES)
-_MOST_ROWS = 20_000_000  # of these; of more, the memory of both at once would be too much
 _OF_DETAILS = {"kernel_names", "details"}  # groups with columns of `OP_DETAILS`
 
 
@@ -141,16 +138,14 @@ def add_activities(report: Report, raw: RawReport) -> Report:
 def _build_events(
     raw: RawReport, structures: Sequence[Structures]
 ) -> tuple[pl.DataFrame, pl.DataFrame, OpDetails, pl.DataFrame]:
-    """Name NVTX events (`name_events`), and meanwhile build `GPU_OPS`, their details, and `API_CALLS`."""
-    count = sum(raw[table].height for table in _CONCURRENT)
-    with open_executor(count if count <= _MOST_ROWS else 0, threads=1) as thread:
-        naming = thread.submit(name_events, raw, structures)  # numpy and polars release the interpreter lock
-        op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
-        gpu_ops = build_gpu_ops(raw)
-        raw.release(*OP_TABLES)
-        api_calls = build_api_calls(raw)
-        raw.release("calls")
-        return naming.result(), gpu_ops, op_details, api_calls
+    """Name NVTX events (`name_events`), and build `GPU_OPS`, their details, and `API_CALLS`."""
+    naming = name_events(raw, structures)
+    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+    gpu_ops = build_gpu_ops(raw)
+    raw.release(*OP_TABLES)
+    api_calls = build_api_calls(raw)
+    raw.release("calls")
+    return naming, gpu_ops, op_details, api_calls
 
 
 def _build_on_request(

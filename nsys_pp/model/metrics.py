@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, numbers, pack
-from nsys_pp.arrays.order import list_groups
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Floats
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import RawReport

@@ -1,4 +1,4 @@
-"""Launches: API calls paired with the GPU operations that they caused."""
+"""Launches: API calls paired with the GPU operations that they caused, and NCCL's requests with its operations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.search import find_first_rows
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.columns import (
+    NEVER,
+    gather,
+    gather_rows,
+    is_among,
+    keep_rows,
+    numbers,
+)
+from nsys_pp.arrays.names import extract_texts, is_matched, list_names
+from nsys_pp.arrays.search import expand_windows, find_first, find_first_rows, find_last
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.report import LAUNCHES
+from nsys_pp.frames.columns import build_frame, build_nulls
+from nsys_pp.frames.report import LAUNCHES, NCCL_CALLS, REQUESTS
 
 _CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index is above them
 
@@ -96,3 +104,106 @@ def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
     index = np.minimum(np.searchsorted(processes, process_key), len(processes) - 1)
     index[processes[index] != process_key] = len(processes)
     return (index << _CORRELATION_BITS) | ids
+
+
+_REQUEST = r"(?i)^(?:p?nccl|rccl|hccl)(Send|Recv|All\w+|Reduce\w*|Broadcast|Bcast|Gather|Scatter)$"
+
+_COLUMNS = ["thread_key", "start_ns", "end_ns", "communicator", "rank", "peer", "size_bytes", "call"]
+_TIMES = ("thread_key", "start_ns", "end_ns")
+
+
+def match_requests(
+    *,
+    ranges: pl.DataFrame,
+    api_calls: pl.DataFrame,
+    gpu_ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    nccl_calls: pl.DataFrame,
+) -> pl.DataFrame:
+    """Match NCCL requests to the operations that NCCL launched for them.
+
+    NCCL pushes a range around every request. The operation is launched inside it or, where sends and
+    receives are grouped, when the group ends; it then serves all requests since the previous such launch
+    of the thread.
+
+        thread   [GroupStart] [Send] [Recv] [GroupEnd  ^ ]     ^ launches an operation with two requests
+
+    Args:
+        ranges: `RANGES`.
+        api_calls: `API_CALLS`.
+        gpu_ops: `GPU_OPS`, in order of op_id.
+        launches: `LAUNCHES`, at least those of communication operations.
+        nccl_calls: `NCCL_CALLS`.
+
+    Returns:
+        `REQUESTS` by op_id and start of the request; empty where NCCL recorded no ranges.
+    """
+    is_nccl_op = gpu_ops["is_communication"].to_numpy() & ~is_among(gpu_ops["kind"], ["memcpy", "memset"])
+    is_nccl_launch = is_nccl_op[launches["op_id"].to_numpy()]
+    if not is_nccl_launch.any():
+        return REQUESTS.to_frame()
+    requests = _list_requests(ranges, nccl_calls)
+    nccl_launches = keep_rows(launches, is_nccl_launch)
+    op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
+    order = np.lexsort((numbers(requests["start_ns"])[row], op))
+    matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
+    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
+
+
+def _pair(
+    api_calls: pl.DataFrame, launches: pl.DataFrame, thread: Int64s, start: Int64s, end: Int64s
+) -> tuple[Int64s, Int64s]:
+    """Pair operations and requests: launches inside a request first, then requests before a launch.
+
+    Args:
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of operations of NCCL.
+        thread: Of each request; by start.
+        start: Of each request.
+        end: Of each request.
+
+    Returns:
+        op_id and row of the request of each pair.
+    """
+    op, call = numbers(launches["op_id"]), numbers(launches["call_row"])
+    by_start = np.argsort(numbers(api_calls["start_ns"])[call], kind="stable")
+    op, call = op[by_start], call[by_start]
+    call_thread, call_start, call_end = (numbers(api_calls[name])[call] for name in _TIMES)
+    around = find_last(call_thread, call_start, thread, start)
+    is_inside = (around >= 0) & (np.append(end, NEVER)[around] >= call_end)
+    following = find_first(thread, start, call_thread, call_start)
+    grouped = np.flatnonzero(following >= 0)
+    grouped = grouped[~np.isin(op[following[grouped]], op[is_inside])]
+    return (
+        np.concatenate([op[is_inside], op[following[grouped]]]),
+        np.concatenate([around[is_inside], grouped]),
+    )
+
+
+def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFrame:
+    """List the ranges that NCCL pushes around requests, by start."""
+    is_request = is_matched(ranges["name"], _REQUEST)
+    columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
+    requests = keep_rows(ranges[columns], is_request)
+    names = list_names(requests["name"])
+    call = gather(extract_texts(names.texts, _REQUEST), names.row)
+    requests = requests.hstack([call.alias("call")])
+    if nccl_calls.is_empty():
+        nothing = [
+            build_nulls(name, NCCL_CALLS[name], len(requests))
+            for name in ("communicator", "rank", "peer", "size_bytes")
+        ]
+        requests = requests.hstack(nothing)[_COLUMNS]
+        return requests if requests["start_ns"].is_sorted() else requests.sort("start_ns")
+    ranks = (
+        nccl_calls.filter(pl.col("rank").is_not_null())
+        .join(ranges.select("range_id", "process_key"), on="range_id")
+        .unique(["process_key", "communicator"], keep="last", maintain_order=True)
+        .select("process_key", "communicator", "rank")
+    )
+    return (
+        requests.join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
+        .join(ranks, on=["process_key", "communicator"], how="left")
+        .sort("start_ns")
+        .select(_COLUMNS)
+    )

@@ -19,11 +19,10 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, index_rows, numbers
-from nsys_pp.arrays.search import find_first_rows
-from nsys_pp.arrays.time_order import order_by_owner
+from nsys_pp.arrays.search import find_first_rows, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
-from nsys_pp.projection.call_order import OrderedCalls, order_calls
+from nsys_pp.projection.windows import OrderedCalls, order_calls
 
 _MOST_PAIRS = (
     1 << 14

@@ -12,6 +12,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
@@ -24,7 +25,6 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import Intervals, intersect
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
-from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import process_key
@@ -115,7 +115,7 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     parts = [report.activities[columns].clear().with_columns(pl.col("name").cast(pl.String))]
     if len(report.activities):
         activities = report.activities.drop_nulls(["thread_key", "end_ns"])
-        activities = keep_rows(activities, ~mark_members(numbers(activities["thread_key"]), launching))
+        activities = keep_rows(activities, ~np.isin(numbers(activities["thread_key"]), launching))
         name = pl.col("name").cast(pl.String)
         calls = activities.filter(pl.col("row") == "OS calls")
         running = activities.filter(pl.col("row") == "states", name == "running")
@@ -123,7 +123,7 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
             calls.select(*columns[:-1], name=pl.format("{}()", name.fill_null(NO_NAME))),
             running.select(*columns[:-1], name=name),
         ]
-    is_other = ~mark_members(numbers(report.ranges["thread_key"]), launching)
+    is_other = ~np.isin(numbers(report.ranges["thread_key"]), launching)
     ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
     if len(ranges):
         outermost = _keep_outermost(ranges)

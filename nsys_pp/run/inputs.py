@@ -30,8 +30,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.output.perfetto.trace import Source, check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
-from nsys_pp.projection.ranges import Scope
-from nsys_pp.projection.row_counts import count_projected
+from nsys_pp.projection.ranges import Scope, count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, damaged_error
 from nsys_pp.registry import import_on_call

@@ -16,7 +16,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.sample_windows import average_windows, find_peaks
+from nsys_pp.arrays.intervals import average_windows, find_peaks
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import (

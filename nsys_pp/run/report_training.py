@@ -21,8 +21,7 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.training import GAPS, JOB_KIND, REPORT_FRAMES, SCHEDULED_KINDS
 from nsys_pp.model import build_report
-from nsys_pp.projection.launches import find_launch_devices, match_launches
-from nsys_pp.projection.nccl_requests import match_requests
+from nsys_pp.projection.launches import find_launch_devices, match_launches, match_requests
 from nsys_pp.projection.ranges import Scope, count_cross_thread, project_compute, project_ranges
 from nsys_pp.projection.waited_calls import Waited, find_waited_calls
 from nsys_pp.read import read_report

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import gather
+from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.nesting import find_parents
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Report, SampledMetric

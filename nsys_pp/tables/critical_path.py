@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import list_comparable_steps
 from nsys_pp.frames.conform import build_schema, conform

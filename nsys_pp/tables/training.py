@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import numbers, whole_numbers
-from nsys_pp.arrays.search import find_equal_rows, find_first, find_last
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows, find_equal_rows, find_first, find_last
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import FAMILIES, FAMILY, MATRIX_FAMILIES
 from nsys_pp.frames.clock import list_comparable_steps

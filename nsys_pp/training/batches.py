@@ -18,9 +18,9 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
-from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.arrays.names import is_named
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, BATCHES, HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS

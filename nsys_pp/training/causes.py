@@ -17,8 +17,7 @@ from nsys_pp.arrays.columns import (
     whole_numbers,
 )
 from nsys_pp.arrays.intervals import Overlaps, intersect, subtract, unite
-from nsys_pp.arrays.order import order_rows
-from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows
+from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows, order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import keep_comparable
 from nsys_pp.frames.columns import select_columns

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
-from nsys_pp.arrays.segments import divide_groups, expand_windows
+from nsys_pp.arrays.search import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS, number_comparable, relative_bound
 from nsys_pp.frames.columns import build_frame, select_columns

@@ -20,13 +20,10 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
+from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import gather_calls
-from nsys_pp.arrays.members import mark_members
 from nsys_pp.arrays.names import list_names, strip_texts
-from nsys_pp.arrays.nesting import find_parents
-from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.search import find_last, find_pairs, number_keys
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows, find_last, find_pairs, number_keys, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.names import NAME
@@ -56,7 +53,7 @@ def find_activities(intervals: pl.DataFrame, items: pl.DataFrame) -> pl.DataFram
         `ACTIVITIES`, names with no time of their own left out. The times of an interval do not exceed its
         length. Empty in, empty out.
     """
-    is_own = mark_members(numbers(items["thread_key"]), numbers(intervals["thread_key"]))
+    is_own = np.isin(numbers(items["thread_key"]), numbers(intervals["thread_key"]))
     rows = np.flatnonzero(is_own)
     if not len(rows):
         return ACTIVITIES.to_frame()

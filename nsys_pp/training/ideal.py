@@ -10,7 +10,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import are_among, find_distinct, index_rows, is_among, whole_numbers
-from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.search import order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import IDEAL, SCHEDULED_KINDS, Schedule

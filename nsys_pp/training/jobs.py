@@ -21,10 +21,9 @@ from nsys_pp.arrays.columns import (
     pick,
     set_column,
 )
-from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.search import find_last, find_rows, number_rows
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows, find_last, find_rows, number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.conform import conform, conform_part

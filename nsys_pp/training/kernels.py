@@ -20,9 +20,7 @@ from nsys_pp.arrays.columns import (
     pick,
 )
 from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.order import order_by_number, sort_rows
-from nsys_pp.arrays.search import number_rows
-from nsys_pp.arrays.segments import expand_windows, running_maximum
+from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform

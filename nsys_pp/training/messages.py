@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.ancestors import check_forest, find_unmarked
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -19,8 +18,8 @@ from nsys_pp.arrays.columns import (
     pick,
     set_column,
 )
-from nsys_pp.arrays.search import find_last, find_rows
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.intervals import check_forest, find_unmarked
+from nsys_pp.arrays.search import expand_windows, find_last, find_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.conform import conform

@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.ancestors import find_unmarked, has_marked_line
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -31,8 +30,9 @@ from nsys_pp.arrays.columns import (
     mark_categories,
     numbers,
 )
+from nsys_pp.arrays.intervals import find_parents as find_enclosing
+from nsys_pp.arrays.intervals import find_unmarked, has_marked_line
 from nsys_pp.arrays.names import WINDOW, as_texts, list_names
-from nsys_pp.arrays.nesting import find_parents as find_enclosing
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import NAMED_OPERATORS

@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import gather, has_value, set_column, whole_numbers
-from nsys_pp.arrays.search import find_pairs
-from nsys_pp.arrays.segments import expand_windows
+from nsys_pp.arrays.search import expand_windows, find_pairs
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import RUN_STEPS

@@ -24,7 +24,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import NEVER, find_distinct, has_value, is_among, keep_rows, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import is_named
-from nsys_pp.arrays.order import sort_rows
+from nsys_pp.arrays.search import sort_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import WAITING_CALL
 

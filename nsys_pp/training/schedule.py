@@ -10,7 +10,6 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.ancestors import has_marked_line
 from nsys_pp.arrays.columns import (
     as_whole_numbers,
     find_distinct,
@@ -19,8 +18,8 @@ from nsys_pp.arrays.columns import (
     pack,
     whole_numbers,
 )
-from nsys_pp.arrays.intervals import intersect, unite
-from nsys_pp.arrays.order import order_rows
+from nsys_pp.arrays.intervals import has_marked_line, intersect, unite
+from nsys_pp.arrays.search import order_rows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (

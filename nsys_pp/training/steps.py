@@ -16,14 +16,14 @@ from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
     gather,
+    join_rows,
     list_distinct,
     mark_categories,
     numbers,
     pack,
+    select_rows,
 )
-from nsys_pp.arrays.records import join_rows, select_rows
-from nsys_pp.arrays.search import find_first, find_last, find_rows
-from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.search import find_first, find_last, find_rows, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import build_schema, conform

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.sample_windows import find_peaks, integrate
-from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.intervals import find_peaks, integrate
+from nsys_pp.arrays.search import running_maximum
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS

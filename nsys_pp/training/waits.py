@@ -18,12 +18,10 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather, list_distinct, numbers, pack, pick
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, list_distinct, numbers, pack, pick, select_rows
 from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import gather_calls
-from nsys_pp.arrays.records import select_rows
-from nsys_pp.arrays.search import find_first, find_last, find_pairs
-from nsys_pp.arrays.segments import running_maximum
+from nsys_pp.arrays.search import find_first, find_last, find_pairs, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform

@@ -16,7 +16,7 @@ from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.aggregates.items import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.times import HOST_WINDOWS, find_windows
-from nsys_pp.arrays.innermost import find_innermost
+from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import ALL_GROUPS

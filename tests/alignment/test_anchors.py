@@ -13,8 +13,7 @@ from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches
-from nsys_pp.projection.nccl_requests import match_requests
+from nsys_pp.projection.launches import match_launches, match_requests
 from nsys_pp.read import read_report
 
 

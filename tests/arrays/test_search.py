@@ -1,4 +1,4 @@
-"""Searches in arrays, against their definitions in plain loops."""
+"""Order of rows and searches, against definitions in plain loops."""
 
 from __future__ import annotations
 
@@ -10,14 +10,54 @@ from hypothesis import strategies as st
 
 from nsys_pp.arrays import search
 from nsys_pp.arrays.search import (
+    combine_keys,
     find_equal_rows,
     find_first,
     find_last,
     find_pairs,
     find_rows,
     number_rows,
+    order_rows,
+    order_unsorted_rows,
+    sort_stable,
 )
-from tests.arrays.grouped_rows import FAR, ROWS, columns
+
+NEAR = st.integers(-3, 6)
+FAR = st.integers(-(1 << 62), (1 << 62) - 1)  # span too much for one number of group and value
+ROWS = st.one_of(
+    st.lists(st.tuples(st.integers(0, 3), NEAR), max_size=12),
+    st.lists(st.tuples(st.integers(0, 3), st.one_of(NEAR, FAR)), max_size=12),
+)
+
+
+def columns(rows: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    both = np.array(rows, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+@given(ROWS)
+@settings(deadline=None, max_examples=100)
+def test_combined_keys_sort_by_group_and_value(rows: list[tuple[int, int]]) -> None:
+    keys = combine_keys(*columns(rows)).tolist()
+    for row, key in zip(rows, keys, strict=True):
+        for other_row, other_key in zip(rows, keys, strict=True):
+            assert (row < other_row) == (key < other_key)
+
+
+@given(ROWS)
+@settings(deadline=None, max_examples=100)
+def test_rows_are_ordered_by_group_and_value_stably(rows: list[tuple[int, int]]) -> None:
+    expected = sorted(range(len(rows)), key=lambda row: rows[row])
+    assert order_rows(*columns(rows)).tolist() == expected
+    assert order_unsorted_rows(*columns(rows)).tolist() == expected
+
+
+@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 2.0, 1e300, float("inf")]), max_size=300))
+@settings(deadline=None, max_examples=100)
+def test_equal_numbers_stay_in_order(values: list[float]) -> None:
+    expected = np.argsort(np.array(values), kind="stable").tolist()
+    assert sort_stable(np.array(values)).tolist() == expected
+
 
 # up to 40 groups: more than are scanned one by one
 EVENTS = st.lists(

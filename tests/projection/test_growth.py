@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from nsys_pp.arrays.nesting import find_parents
+from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
 from nsys_pp.projection.ranges import Scope, project_ranges
 

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.threads import count_processors, open_executor
+from nsys_pp.arrays.threads import count_processors
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.output.perfetto.header import reading
@@ -190,7 +190,7 @@ def encode_drawing(
             report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
 
     count = threads or min(MAX_THREADS, count_processors())
-    with ThreadPoolExecutor(count) if threads else open_executor(row_count, threads=count) as pool:
+    with ThreadPoolExecutor(count) as pool:
         for numbered in _list_batches(subtracks, drawn):
             batch = _prepare(numbered, drawing.report_id, base_ns, frames)
             number = len(encoded)

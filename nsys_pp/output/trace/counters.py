@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.sample_windows import average_windows
+from nsys_pp.arrays.intervals import average_windows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.columns import build_frame
 from nsys_pp.frames.conform import conform

@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.ancestors import count_ancestors
-from nsys_pp.arrays.order import order_by_number, sort_rows
+from nsys_pp.arrays.intervals import count_ancestors
+from nsys_pp.arrays.search import order_by_number, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.compiled import load_library
 

@@ -11,8 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import add_constants, clear_values, gather, index_rows, numbers
-from nsys_pp.arrays.order import sort_rows
-from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.search import find_rows, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
 from nsys_pp.frames.names import NO_NAME

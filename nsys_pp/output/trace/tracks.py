@@ -24,8 +24,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, numbers, pack
-from nsys_pp.arrays.order import list_groups
-from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.search import find_rows, list_groups
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import Report, SampledMetric

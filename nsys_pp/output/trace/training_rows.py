@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import find_distinct, is_among, numbers, pack
-from nsys_pp.arrays.members import list_members, mark_members
-from nsys_pp.arrays.order import list_groups
+from nsys_pp.arrays.columns import find_distinct, is_among, list_distinct, numbers, pack
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.columns import build_frame
@@ -343,14 +342,14 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     waits = ~is_among(lane_states["cause"], _BUSY)
     stages = training.lanes.drop_nulls("stage").select("stage", "lane")
     for (stage,), lanes in sorted(stages.partition_by("stage", as_dict=True, include_key=False).items()):
-        is_of_stage = mark_members(lane, lanes["lane"].to_numpy())
+        is_of_stage = np.isin(lane, lanes["lane"].to_numpy())
         if not is_of_stage.any():
             continue
         name = f"bubble of stage {stage}"
         track = Track(path=(name,), name=name, rank=1 + int(str(stage)), counter_unit="%")
         drawing.tracks.append(track)
         rows = np.flatnonzero(is_of_stage & waits)
-        samples = _bubble_samples(start[rows], end[rows], count=len(list_members(lane[is_of_stage])))
+        samples = _bubble_samples(start[rows], end[rows], count=len(list_distinct(lane[is_of_stage])))
         drawing.subtracks.append(CounterSubtrack(track=track.path, samples=samples))
 
 
