@@ -14,7 +14,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import find_distinct, index_column, numbers
+from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.output.trace.drawing import ArrangedSlices, SliceSubtrack, Subtrack, subtrack_rows
 
@@ -28,7 +28,8 @@ def intern(column: pl.Series) -> tuple[pl.Series, Numbers]:
     Returns:
         The distinct strings in order of their numbers, and the number of each row; 0 for null.
     """
-    first, number = _number(_list_codes(column))
+    words = column.cast(pl.Categorical()) if column.dtype == pl.String else column
+    first, number = _number((numbers(words, null=-1) + 1).astype(np.uint32))
     return column.gather(first).cast(pl.String), number
 
 
@@ -44,7 +45,7 @@ class FrameColumns:
         self.dtypes = {
             column.name: column.dtype for column in frame.iter_columns() if column.null_count() < len(column)
         }
-        self._codes: dict[str, Numbers] = {}
+        self._words: dict[str, tuple[Numbers, list[str]]] = {}
         self._values: dict[str, tuple[NDArray[Any], Bools | None]] = {}
 
     def find_values(self, column: str) -> tuple[NDArray[Any], Bools | None]:
@@ -62,11 +63,12 @@ class FrameColumns:
             self._values[column] = values.to_numpy(), mask
         return self._values[column]
 
-    def find_codes(self, column: str) -> Numbers:
-        """Return a code of each string of a column; 0 for null."""
-        if column not in self._codes:
-            self._codes[column] = _list_codes(self.frame.get_column(column))
-        return self._codes[column]
+    def find_words(self, column: str) -> tuple[Numbers, list[str]]:
+        """Return the number of the string of each row of a column, 0 for null, and the strings by number."""
+        if column not in self._words:
+            texts, number = intern(self.frame.get_column(column))
+            self._words[column] = number, texts.to_list()
+        return self._words[column]
 
 
 class DrawnRows(Struct, frozen=True, kw_only=True):
@@ -96,11 +98,11 @@ class DrawnRows(Struct, frozen=True, kw_only=True):
         number_of: dict[str, Numbers] = {}
         texts: list[str] = []
         for name in names:
-            codes = self.columns.find_codes(name)
-            first, own = _number(codes if self.rows is None else codes.take(self.rows))
+            codes, words = self.columns.find_words(name)
+            codes = codes if self.rows is None else codes.take(self.rows)
+            first, own = _number(codes)
             number_of[name] = np.where(own > 0, own + np.uint32(len(texts)), own) if texts else own
-            rows = first if self.rows is None else self.rows[first]
-            texts += index_column(self.columns.frame.get_column(name), rows).cast(pl.String).to_list()
+            texts += [words[code - 1] for code in codes[first].tolist()]
         return number_of, texts
 
 
@@ -122,11 +124,6 @@ def join_rows(subtracks: Sequence[Subtrack], frames: dict[int, FrameColumns]) ->
     frame = pl.concat((subtrack_rows(one) for one in subtracks), rechunk=True)
     depth = frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
     return DrawnRows(columns=FrameColumns(frame), rows=None, depth=depth)
-
-
-def _list_codes(column: pl.Series) -> Numbers:
-    words = column.cast(pl.Categorical()) if column.dtype == pl.String else column
-    return (numbers(words, null=-1) + 1).astype(np.uint32)
 
 
 def _number(codes: Numbers) -> tuple[Int64s, Numbers]:
