@@ -251,4 +251,8 @@ def _describe(steps: pl.DataFrame, *, is_several: bool) -> str:
     where = _name_lanes(steps, is_several=is_several)
     if first["source"] == "repetition":
         return f"steps{where} are inferred from launches: {first['reason']}"
-    return f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them): {first['reason']}"
+    where = where.replace(" of ", " on ", 1)
+    return (
+        f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them):"
+        f" {first['reason']}"
+    )
