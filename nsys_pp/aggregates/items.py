@@ -29,7 +29,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.arrays.intervals import find_innermost, has_marked_line
 from nsys_pp.arrays.launch_calls import find_launch_calls
-from nsys_pp.arrays.names import extract_texts, list_names, map_names
+from nsys_pp.arrays.names import list_names, map_names
 from nsys_pp.arrays.search import find_last, find_rows, number_keys, running_maximum, sort_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import (
@@ -622,7 +622,7 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
 def _name_calls(names: pl.Series) -> pl.Series:
     """Parse the call from the name of each kernel; each distinct name is parsed once."""
     distinct = list_names(names)
-    return gather(extract_texts(distinct.texts, _NAMED_CALL), distinct.row)
+    return gather(distinct.texts.str.extract(_NAMED_CALL), distinct.row)
 
 
 _SERIES = ["process_key", "device_id", "kind"]

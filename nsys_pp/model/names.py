@@ -14,7 +14,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import clear_values, index_column, numbers
-from nsys_pp.arrays.names import list_texts, strip_texts
+from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.columns import build_nulls
 from nsys_pp.frames.names import NAME
@@ -48,7 +48,7 @@ def resolve(
     used = np.flatnonzero(is_used[:count])
     text = index_column(strings["text"], used)
     if strip is not None:
-        text = strip_texts(list_texts(text), strip)
+        text = as_texts(text).str.replace(strip, "")
     position = np.full(count + 1, len(used), dtype=np.uint32)
     position[used] = np.arange(len(used))
     words = text.cast(dtype)  # in a small table of categories: no work on strings per row

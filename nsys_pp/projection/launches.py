@@ -16,7 +16,7 @@ from nsys_pp.arrays.columns import (
     keep_rows,
     numbers,
 )
-from nsys_pp.arrays.names import extract_texts, is_matched, list_names
+from nsys_pp.arrays.names import is_matched, list_names
 from nsys_pp.arrays.search import expand_windows, find_first, find_first_rows, find_last
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.columns import build_frame, build_nulls
@@ -186,7 +186,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
     names = list_names(requests["name"])
-    call = gather(extract_texts(names.texts, _REQUEST), names.row)
+    call = gather(names.texts.str.extract(_REQUEST), names.row)
     requests = requests.hstack([call.alias("call")])
     if nccl_calls.is_empty():
         nothing = [

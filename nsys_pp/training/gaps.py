@@ -22,7 +22,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.launch_calls import gather_calls
-from nsys_pp.arrays.names import list_names, strip_texts
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import expand_windows, find_last, find_pairs, number_keys, sort_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
@@ -222,4 +222,4 @@ def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
 def _strip(names: pl.Series) -> pl.Series:
     """Remove the endings of the names of emitted ranges; each distinct name is changed once."""
     distinct = list_names(names)
-    return gather(strip_texts(distinct.texts, EMITTED_SUFFIX).cast(NAME), distinct.row).alias("name")
+    return gather(distinct.texts.str.replace(EMITTED_SUFFIX, "").cast(NAME), distinct.row).alias("name")

@@ -32,7 +32,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import find_parents as find_enclosing
 from nsys_pp.arrays.intervals import find_unmarked, has_marked_line
-from nsys_pp.arrays.names import WINDOW, as_texts, list_names
+from nsys_pp.arrays.names import as_texts, list_names
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
@@ -61,6 +61,7 @@ _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognis
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
 _CACHE_SIZE = 64  # results of each function; stages of a run may have different names
+_WINDOW = 1 << 16  # names whose texts are decoded at once
 _MOST_CACHED = 5_000  # names; matching more costs less than the rest of the report
 _PLAIN = "plain"  # names that other presets read, too, are theirs
 _PASSES = frozenset({"forward", "backward", "forward_backward"})
@@ -334,7 +335,7 @@ def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, 
     schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
     parts = [pl.DataFrame(schema=schema)]
     is_wanted = contains(join_patterns([rule.pattern for rule in rules]))
-    windows = keys.with_row_index("key").iter_slices(WINDOW) if rules else ()
+    windows = keys.with_row_index("key").iter_slices(_WINDOW) if rules else ()
     wanted = [part.filter(is_wanted).with_columns(pl.col(_KEYS).cast(pl.String)) for part in windows]
     rest = pl.concat(wanted) if wanted else keys.clear()
     for number, rule in enumerate(rules):
@@ -683,7 +684,7 @@ def _match_all(domains: pl.Series, names: pl.Series) -> pl.DataFrame:
     """Match names window by window: texts in memory take several times the space of categories."""
     is_few = len(names) <= _MOST_CACHED
     match = _match_operators if is_few else _match_operators.__wrapped__
-    windows = [slice(first, first + WINDOW) for first in range(0, max(len(names), 1), WINDOW)]
+    windows = [slice(first, first + _WINDOW) for first in range(0, max(len(names), 1), _WINDOW)]
     parts = [
         match(tuple(domains[rows].to_list()), tuple(as_texts(names[rows]).to_list())) for rows in windows
     ]

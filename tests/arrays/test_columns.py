@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.arrays import names as row_names
 from nsys_pp.arrays.columns import (
     as_numbers,
     as_whole_numbers,
@@ -21,7 +20,7 @@ from nsys_pp.arrays.columns import (
     pack,
     whole_numbers,
 )
-from nsys_pp.arrays.names import extract_texts, is_matched, is_named, list_texts, strip_texts
+from nsys_pp.arrays.names import is_matched, is_named
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.names import NAME
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
@@ -105,9 +104,7 @@ def test_rows_of_a_mask_are_those_that_a_query_keeps(some: list[tuple[int, bool]
     assert keep_rows(frame, mask).equals(frame.filter("is_kept"))
 
 
-@pytest.mark.parametrize("most_names", [0, 2, 100])
-def test_names_that_match_are_those_of_a_query(monkeypatch: pytest.MonkeyPatch, most_names: int) -> None:
-    monkeypatch.setattr(row_names, "_MOST_NAMES", most_names)
+def test_names_that_match_are_those_of_a_query() -> None:
     texts = ["ncclSend", None, "gemm", "ncclSend", "NCCL", "xnccl"]
     names = pl.Series("name", texts, NAME)
     for pattern in ("^nccl", "(?i)nccl$", "gemm|Send"):
@@ -115,21 +112,3 @@ def test_names_that_match_are_those_of_a_query(monkeypatch: pytest.MonkeyPatch, 
         assert is_matched(names, pattern).tolist() == expected.to_list()
         assert is_named(names, pattern).tolist() == expected.to_list()
     assert is_matched(names[:0], "^nccl").tolist() == []
-
-
-@pytest.mark.parametrize("most_names", [0, 100])
-@pytest.mark.parametrize("window", [2, 100])
-@pytest.mark.parametrize("dtype", [NAME, pl.String()])
-def test_changed_names_are_those_of_a_query(
-    monkeypatch: pytest.MonkeyPatch, most_names: int, window: int, dtype: pl.DataType
-) -> None:
-    monkeypatch.setattr(row_names, "_MOST_NAMES", most_names)
-    monkeypatch.setattr(row_names, "WINDOW", window)
-    texts = ["ncclSend", None, "gemm_v3", "ncclSend", "NCCL", "x_v3_v3", ""]
-    for chosen in (texts, texts[:1], [None], []):
-        column = pl.Series("name", chosen, dtype)
-        for pattern in ("nccl(.*)", "(_v3)"):
-            expected = pl.Series(chosen, dtype=pl.String).str
-            distinct = list_texts(column)
-            assert extract_texts(distinct, pattern).equals(expected.extract(pattern), null_equal=True)
-            assert strip_texts(distinct, pattern).equals(expected.replace(pattern, ""), null_equal=True)
