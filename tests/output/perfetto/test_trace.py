@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.output.perfetto import encoding
+from nsys_pp.output.perfetto.encoding import leaf_uuid
 from nsys_pp.output.perfetto.header import hoist, order_by_text, path_uuid
-from nsys_pp.output.perfetto.trace import encode_drawing, leaf_uuid, write_perfetto
+from nsys_pp.output.perfetto.trace import encode_drawing, write_perfetto
 from nsys_pp.output.trace.colors import COLORS
 from nsys_pp.output.trace.drawing import (
     Drawing,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from random import Random
 
 import numpy as np
 import pytest
@@ -149,9 +150,8 @@ def replay(
 
 @settings(max_examples=600, deadline=None)
 @given(intervals, st.randoms(use_true_random=False))
-def test_nested_subtracks_nest(slices: list[Interval], random: object) -> None:
+def test_nested_subtracks_nest(slices: list[Interval], random: Random) -> None:
     start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T
-    # type: ignore[attr-defined]
     parent = np.array([random.randint(-1, row - 1) for row in range(len(slices))], dtype=np.int64)
     subtrack, above = pack_nested(start, end, parent)
     order, depth = nest_order(start, end, subtrack, above)
