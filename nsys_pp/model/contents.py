@@ -601,7 +601,7 @@ def find_unplaced(utc_epoch_ns: int | None, machine_source: str) -> list[str]:
 def _count_anomalies(number: int, noun: str) -> str:
     """Format a number with its noun.
 
-    >>> _count(1, "CUDA graph launches"), _count(2000, "CUDA calls")
+    >>> _count_anomalies(1, "CUDA graph launches"), _count_anomalies(2000, "CUDA calls")
     ('1 CUDA graph launch', '2,000 CUDA calls')
     """
     if number != 1:
