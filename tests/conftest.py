@@ -57,7 +57,6 @@ _OPEN = (
     "tables/verdict/test_verdict.py::test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks",
     "test_golden.py::test_every_shared_report_is_told_as_its_golden_text_has_it",
     "cli/test_info.py::test_a_report_fills_no_more_than_a_screen",
-    "test_readme.py::test_commands_print_what_pages_show",
     "trace/test_claims.py::test_claims_about_tables_of_shared_reports_are_true",
     "trace/test_reports.py::test_every_shared_report_comes_back",
     "trace/test_shown.py::test_every_shared_report_comes_back",

@@ -169,9 +169,8 @@ def test_nothing_is_found_in_nothing() -> None:
     training = simulate_training()
     empty = replace(training, jobs=training.jobs.clear(), transfers=training.transfers.clear())
     found = find_stragglers(empty)
-    assert set(found["what"]) == {
-        "rank"
-    }  # without jobs, all compute of a step is compared, as in the verdict
+    # without jobs, all compute of a step is compared, as in the verdict
+    assert set(found["what"]) == {"rank", "stage"}
     assert not found["is_slow"].any()
     assert found.schema == find_stragglers(training).schema
 
