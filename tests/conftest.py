@@ -61,7 +61,6 @@ _OPEN = (
     "trace/test_reports.py::test_every_shared_report_comes_back",
     "trace/test_shown.py::test_every_shared_report_comes_back",
     "worlds/test_worlds.py::test_a_world_breaks_no_more_than_is_known",
-    "cli/test_signals.py::test_a_query_that_does_not_end_is_interrupted",
     "commands/test_report.py::test_serving_has_its_iterations",
     "commands/test_captures.py::test_a_trace_has_one_row_for_each_process",
     "commands/test_clock_groups.py::test_replicas_that_share_nothing_are_not_compared",

@@ -187,7 +187,7 @@ with end_on_interrupt():
             query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
             database.map(lambda connection, _: connection.fetch(query, "i"), [1, 2, 3])
     except KeyboardInterrupt:
-        sys.exit(describe_end().status)
+        sys.exit(describe_end()[0])
 """
 
 
