@@ -13,7 +13,7 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, each imported from its module on first use.
 
     Args:
-        sources: Module and attribute of each entry, by name, as in `nsys_pp.output.tables.csv:FORMAT`.
+        sources: Module and attribute of each entry, by name, as in `nsys_pp.units:NS_PER_S`.
     """
 
     def __init__(self, sources: Mapping[str, str]) -> None:

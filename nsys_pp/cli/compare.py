@@ -54,7 +54,7 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
 
 
 def _print(compared: nsys_pp.CompareResult, *, format: str, limit: int) -> None:
-    from nsys_pp.output.tables.output import format_tables
+    from nsys_pp.output.tables.formats import format_tables
 
     tables = compared.fill_tables()
     if format == "json":

@@ -13,7 +13,7 @@ import nsys_pp
 from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
 from nsys_pp.cli.log import describe_outputs, log, log_output
 from nsys_pp.cli.merge import settle_flows
-from nsys_pp.output.tables.format_registry import SUFFIXES
+from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.units import format_bytes, format_count
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import nsys_pp
 from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
 from nsys_pp.cli.log import log_notes, log_output, log_skipped, log_verdict
 from nsys_pp.cli.open import log_opening
-from nsys_pp.output.tables.format_registry import SUFFIXES
-from nsys_pp.output.trace_formats import TRACE_FORMATS
+from nsys_pp.output.formats import TRACE_FORMATS
+from nsys_pp.output.tables import SUFFIXES
 from nsys_pp.units import format_bytes, format_count
 
 _UNITS = {"machine": "machine", "rank": "rank", "step": "step or group of steps"}

@@ -10,7 +10,7 @@ import click
 import nsys_pp
 from nsys_pp.cli.command import command
 from nsys_pp.cli.log import log_notes
-from nsys_pp.viewer.queries import QUERIES
+from nsys_pp.viewer import QUERIES
 
 if TYPE_CHECKING:
     from nsys_pp.commands.open import Opening

@@ -11,7 +11,7 @@ import nsys_pp
 from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, parse_table_names, run_with_progress
 from nsys_pp.cli.log import log_notes, log_output, log_skipped, record_verdict
 from nsys_pp.cli.tables import TABLE_FORMATS, check_outputs, output_tables, settle_format
-from nsys_pp.output.exporters import EXPORTERS
+from nsys_pp.output.formats import EXPORTERS
 from nsys_pp.tables.registry import REQUESTED_TABLES, TABLES, WORK_TABLES
 from nsys_pp.units import format_count
 

@@ -11,7 +11,7 @@ import nsys_pp
 from nsys_pp.cli.command import STANDARD_OUTPUT, command, end_with, run_with_progress
 from nsys_pp.cli.log import log, log_output
 from nsys_pp.cli.tables import TABLE_FORMATS, output_tables
-from nsys_pp.output.tables.format_registry import FORMATS, SUFFIXES
+from nsys_pp.output.tables import FORMATS, SUFFIXES
 from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def project(
     from nsys_pp.commands.project import define_projection_table
     from nsys_pp.frames.table import FilledTable
     from nsys_pp.output.files import check_output
-    from nsys_pp.output.tables.output import format_table, write_table
+    from nsys_pp.output.tables.formats import format_table, write_table
     from nsys_pp.run.batch import list_existing_inputs
     from nsys_pp.run.options import parse_counted_ops
 

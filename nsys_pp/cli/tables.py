@@ -11,7 +11,7 @@ import click
 
 from nsys_pp.cli.command import STANDARD_OUTPUT
 from nsys_pp.cli.log import escape_screen, log_output
-from nsys_pp.output.tables.format_registry import FORMATS, SUFFIXES, files_in, is_one_file
+from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,7 @@ def settle_format(output: Path, format: str | None, names: Sequence[str] | None,
 def check_sort(sort: str | None, tables: Mapping[str, Table[...]]) -> None:
     """Refuse a column that no table has."""
     from nsys_pp.frames.table import describe_columns
-    from nsys_pp.output.tables.rows import find_sort_column
+    from nsys_pp.output.tables.text import find_sort_column
 
     columns = dict.fromkeys(column for table in tables.values() for column in describe_columns(table))
     if sort is not None and find_sort_column(columns, sort) is None:
@@ -110,7 +110,7 @@ def output_tables(
         with open_screen() as console:
             print_tables(tables, console=console, limit=limit, sort=sort, unit=unit)
         return
-    from nsys_pp.output.tables.output import format_tables, write_tables
+    from nsys_pp.output.tables.formats import format_tables, write_tables
 
     if output == STANDARD_OUTPUT:
         click.echo(format_tables(tables, format=format, limit=limit, sort=sort, unit=unit), nl=False)

@@ -12,9 +12,9 @@ from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.output.chart import CHARTS
-from nsys_pp.output.chart.apart import bring_near
-from nsys_pp.output.exporters import EXPORTERS, ExportOptions, find_exporter
+from nsys_pp.output.chart.content import bring_near
 from nsys_pp.output.files import check_output
+from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 

@@ -69,7 +69,7 @@ class CompareResult(ShortRepr):
 
     def _repr_html_(self) -> str:
         """Return the verdict and the tables, for notebooks."""
-        from nsys_pp.output.tables.html import format_html
+        from nsys_pp.output.tables.formats import format_html
 
         return format_html(
             [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS

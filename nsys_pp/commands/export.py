@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.conform import ShortRepr
-from nsys_pp.output.exporters import EXPORTERS, ExportedFile, ExportOptions, ExportSource
+from nsys_pp.output.formats import EXPORTERS, ExportedFile, ExportOptions, ExportSource
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 
@@ -48,7 +48,7 @@ def export_jobs(
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> ExportJobsResult:
-    """Write the jobs of a run in a format of `nsys_pp.output.exporters`.
+    """Write the jobs of a run in a format of `nsys_pp.output.formats`.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.

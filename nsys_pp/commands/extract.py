@@ -17,8 +17,8 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.options import DETAILS, Detail
+from nsys_pp.output.blocks import make_scratch
 from nsys_pp.output.files import check_output
-from nsys_pp.output.spool import make_scratch
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.read.parts import is_like_part

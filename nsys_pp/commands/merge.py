@@ -12,8 +12,8 @@ from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output
+from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
 from nsys_pp.output.split_index import INDEX, is_split_folder, name_folder
-from nsys_pp.output.trace_formats import TRACE_FORMATS, TraceFormat, infer_trace_format
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch
@@ -63,7 +63,7 @@ def merge(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace.
-        format: A key of `nsys_pp.output.trace_formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
+        format: A key of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
         ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".

@@ -11,10 +11,17 @@ from pathlib import Path
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.run.options import check_choice
-from nsys_pp.viewer.browser import format_forwarding, is_remote, open_browser
-from nsys_pp.viewer.perfetto_ui import SITE, SITE_PORT, build_address, find_ui
-from nsys_pp.viewer.queries import QUERIES
-from nsys_pp.viewer.server import FileServer
+from nsys_pp.viewer import (
+    QUERIES,
+    SITE,
+    SITE_PORT,
+    FileServer,
+    build_address,
+    find_ui,
+    format_forwarding,
+    is_remote,
+    open_browser,
+)
 
 PAGES = (".html", ".svg", ".png")
 """Extensions of files that a browser shows by itself."""
@@ -84,7 +91,7 @@ def open_output(
         window_ns: Time to show, in ns since the start of the run. Default: all.
         expand: Regular expression of names of rows to expand.
         pin: Regular expression of names of rows to pin.
-        queries: Names of `nsys_pp.viewer.queries.QUERIES`; each is a tab below the trace.
+        queries: Names of `nsys_pp.viewer.QUERIES`; each is a tab below the trace.
         port: Port of the server. Default: a free one; 9001 for https://ui.perfetto.dev, which reads no other.
         browser: Start a browser, unless the user is logged in over ssh.
         keep: Serve until interrupted.

@@ -91,8 +91,8 @@ class PipelineResult(ShortRepr):
 
     def _repr_html_(self) -> str:
         """Return the chart, if it is small and matplotlib is installed, and the first tables, for notebooks."""
-        from nsys_pp.output.chart.notebook import draw_small_chart
-        from nsys_pp.output.tables.html import format_html
+        from nsys_pp.output.chart.picture import draw_small_chart
+        from nsys_pp.output.tables.formats import format_html
 
         tables = fill_tables(TABLES, self.tables(NOTEBOOK_TABLES))
         picture = draw_small_chart(self.training)

@@ -18,7 +18,7 @@ from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import list_missing_of
-from nsys_pp.output.chart.bars import describe_run
+from nsys_pp.output.chart.content import describe_run
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.report.page import list_tables, write_report
 from nsys_pp.output.report.source import LackingData, PageSource, TraceLinks
@@ -29,7 +29,7 @@ from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.units import format_count
-from nsys_pp.viewer.perfetto_ui import SITE, build_address
+from nsys_pp.viewer import SITE, build_address
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -133,7 +133,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
 def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
     """Build the texts that open a trace: links for an address, commands for a file, None without a trace.
 
-    The arguments of the address are those of `nsys_pp.viewer.perfetto_ui.build_address`.
+    The arguments of the address are those of `nsys_pp.viewer.build_address`.
     """
     if trace is None:
         return None

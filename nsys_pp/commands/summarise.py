@@ -74,7 +74,7 @@ class SummaryResult(ShortRepr):
 
     def _repr_html_(self) -> str:
         """Return the first rows of all tables that have any, for notebooks."""
-        from nsys_pp.output.tables.html import format_html
+        from nsys_pp.output.tables.formats import format_html
 
         filled = fill_tables(SUMMARY_TABLES, self.tables)
         return format_html([table for table in filled if len(table.frame)], limit=NOTEBOOK_ROWS)

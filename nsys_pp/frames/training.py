@@ -60,7 +60,7 @@ MEANINGS = {  # of causes, as tables explain them
     "unknown": "launched, and nothing recorded explains the delay",
     "idle": "no work left in the step",
 }
-"""A new cause also needs a color (`nsys_pp.output.trace.colors`) and the rule that finds it.
+"""A new cause also needs a color (`nsys_pp.output.colors`) and the rule that finds it.
 
 In `nsys_pp.training.waits`, or in
 `nsys_pp.training.causes` where other ranks decide."""

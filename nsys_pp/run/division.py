@@ -29,8 +29,8 @@ from nsys_pp.output.split_index import (
     name_folder,
     write_index,
 )
+from nsys_pp.output.trace.run_tracks import RUN
 from nsys_pp.output.trace.tracks import is_busy_track, is_range_track
-from nsys_pp.output.trace.training_rows import RUN
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.layout import Drawn, count_events, list_run_gpus
 from nsys_pp.run.run import Run

@@ -16,11 +16,11 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Track
 from nsys_pp.frames.roster import Identity
+from nsys_pp.output.blocks import OpenBlocks
 from nsys_pp.output.perfetto.trace import PlacedReport
-from nsys_pp.output.spool import OpenBlocks
 from nsys_pp.output.trace.drawing import Drawing, Placement, Row, SliceSubtrack, count_rows
+from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
 from nsys_pp.output.trace.tracks import GPU_AT, SYSTEM
-from nsys_pp.output.trace.training_rows import RUN, GpuRow, draw_training
 from nsys_pp.run.inputs import ATTRIBUTE, Input, describe_rows, label_reports
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import Window

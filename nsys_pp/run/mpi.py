@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import RUN_MPI_MESSAGES
-from nsys_pp.output.trace.mpi_rows import draw_mpi_messages
+from nsys_pp.output.trace.run_tracks import draw_mpi_messages
 from nsys_pp.read import read_report
 from nsys_pp.registry import import_on_call
 from nsys_pp.run.layout import PlacedDrawing, Shown

@@ -17,8 +17,8 @@ from nsys_pp.errors import OutputError, ReportError
 from nsys_pp.frames.part import SUFFIX, Part, PartOptions
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.options import SHOW_KINDS
+from nsys_pp.output.blocks import write_part
 from nsys_pp.output.files import translate_errors
-from nsys_pp.output.parts import write_part
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.output.trace.drawing import SliceSubtrack, count_rows
 from nsys_pp.read import check_part_blocks, read_part, read_report

@@ -20,12 +20,11 @@ from msgspec.structs import replace
 
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.part import PartOptions
+from nsys_pp.output.blocks import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.output.files import replace_file
+from nsys_pp.output.formats import TraceFormat
 from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing
-from nsys_pp.output.spool import OpenBlocks, Shelf, Spool, Store, make_scratch
-from nsys_pp.output.trace.columns import FrameColumns
-from nsys_pp.output.trace.drawing import Drawing
-from nsys_pp.output.trace_formats import TraceFormat
+from nsys_pp.output.trace.drawing import Drawing, FrameColumns
 from nsys_pp.progress import Progress, Share, report_progress
 from nsys_pp.read import inspect_report, is_part
 from nsys_pp.registry import import_on_call

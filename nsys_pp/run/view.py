@@ -15,9 +15,8 @@ from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import Report, SampledMetric
 from nsys_pp.frames.training import JOB_RANGES, PART_MPI_MESSAGES
-from nsys_pp.output.trace.counters import summarise_metrics
 from nsys_pp.output.trace.drawing import MORE_FLOWS, sequence_id
-from nsys_pp.output.trace.tracks import View, name_process_row
+from nsys_pp.output.trace.tracks import View, name_process_row, summarise_metrics
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import count_cross_thread
 from nsys_pp.units import format_count

@@ -12,8 +12,8 @@ import pytest
 import nsys_pp
 from fixtures.simulate import main as simulate
 from nsys_pp.commands.pipeline import PipelineResult
-from nsys_pp.output.chart.bars import describe_run
-from nsys_pp.output.trace.training_rows import RUN, GpuRow, draw_training
+from nsys_pp.output.chart.content import describe_run
+from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import read_flows, read_tracks

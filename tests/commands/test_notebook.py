@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 import nsys_pp
-from nsys_pp.output.chart import notebook
+from nsys_pp.output.chart import picture
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -27,12 +27,12 @@ def test_a_pipeline_shows_its_chart_and_tables() -> None:
 
 
 def test_large_runs_have_no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook, "_MOST_JOBS", 10)
+    monkeypatch.setattr(picture, "_MOST_JOBS", 10)
     assert "<svg" not in nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
 
 
 def test_without_matplotlib_there_are_tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture, "find_spec", lambda name: None)
     shown = nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
     assert "<svg" not in shown
     assert "<table>" in shown

@@ -34,8 +34,8 @@ from nsys_pp.frames.part import (
 )
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.model import build_report
-from nsys_pp.output import spool
-from nsys_pp.output.parts import write_part
+from nsys_pp.output import blocks as blocks_module
+from nsys_pp.output.blocks import write_part
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
 from nsys_pp.output.trace.drawing import Drawing
 from nsys_pp.read import find_reports, open_part_blocks, read_part, read_report
@@ -252,7 +252,7 @@ def test_blocks_are_not_read_before_they_are_copied(tmp_path: Path, monkeypatch:
 def test_many_blocks_lie_on_disk_until_they_are_written(
     most: int, expected_trace: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "_MAX_IN_MEMORY", most)
+    monkeypatch.setattr(blocks_module, "_MAX_IN_MEMORY", most)
     assert merged(REPORTS, tmp_path / "run.b") == expected_trace
     assert [path.name for path in tmp_path.iterdir()] == ["run.b"]
 
@@ -276,10 +276,10 @@ def test_what_was_half_encoded_is_forgotten(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_full_disk_is_no_reason_to_skip_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: spool.Spool, data: bytes) -> None:
+    def refuse(self: blocks_module.Spool, data: bytes) -> None:
         raise OutputError("cannot write: the disk is full")
 
-    monkeypatch.setattr(spool.Spool, "write", refuse)
+    monkeypatch.setattr(blocks_module.Spool, "write", refuse)
     with pytest.raises(OutputError, match="disk is full"):
         nsys_pp.merge(REPORTS, tmp_path / "run.pftrace", keep_going=True)
     assert list(tmp_path.iterdir()) == []

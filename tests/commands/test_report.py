@@ -23,7 +23,7 @@ from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
 from nsys_pp.output.report.fragments import MOST_ROWS
 from nsys_pp.output.report.registry import SECTIONS
-from nsys_pp.output.tables.table_text import arrange_table
+from nsys_pp.output.tables.text import arrange_table
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.output.report.pages import read_heat_map, read_sections, read_table, read_text

@@ -6,7 +6,7 @@ import json
 
 import polars as pl
 
-from nsys_pp.output.perfetto.header import ABOUT, SHOWS
+from nsys_pp.output.perfetto.trace import ABOUT, SHOWS
 from tests.importer.importer import Importer, Trace
 
 TRACKS = """

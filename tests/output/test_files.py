@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.errors import OutputError
-from nsys_pp.output import spool
+from nsys_pp.output import blocks as blocks_module
+from nsys_pp.output.blocks import OpenBlocks, Spool
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
-from nsys_pp.output.spool import OpenBlocks, Spool
 
 
 def test_nothing_is_there_before_the_end(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_reports_are_read_as_they_were_written(
 ) -> None:
     failing = data.draw(st.sets(st.integers(0, len(reports) - 1)))
     with pytest.MonkeyPatch.context() as patch, Spool(Path("run.pftrace")) as store:
-        patch.setattr(spool, "_MAX_IN_MEMORY", most)
+        patch.setattr(blocks_module, "_MAX_IN_MEMORY", most)
         added = {}
         for number, blocks in enumerate(reports):
             try:

@@ -10,15 +10,16 @@ import pytest
 from nsys_pp.errors import MissingDataError, OutputError
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
-from nsys_pp.output.exporters import (
+from nsys_pp.output.formats import (
     EXPORTERS,
+    TRACE_FORMATS,
     Exporter,
     ExportOptions,
     ExportSource,
     file_writer,
     find_exporter,
+    infer_trace_format,
 )
-from nsys_pp.output.trace_formats import TRACE_FORMATS, infer_trace_format
 from tests.training.expected_training import PIPELINE, expected_training
 
 TRAINING = expected_training()

@@ -23,7 +23,7 @@ from nsys_pp.frames.part import (
     list_subtracks,
     read_subtracks,
 )
-from nsys_pp.output.parts import write_part
+from nsys_pp.output.blocks import write_part
 from nsys_pp.read import parts as reading
 from nsys_pp.read import read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames

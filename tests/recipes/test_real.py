@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 import nsys_pp
 from nsys_pp.frames.table import fill_tables
-from nsys_pp.output.tables.output import write_tables
+from nsys_pp.output.tables.formats import write_tables
 from tests.recipes.conftest import RunRecipe
 from tests.recipes.interpreters import make_interpreter
 from tests.recipes.notebooks import run_cells

@@ -23,7 +23,7 @@ from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.model import build_report
 from nsys_pp.options import Detail
-from nsys_pp.output.trace.counters import MOST_WINDOWS, average, summarise_metrics
+from nsys_pp.output.trace.tracks import MOST_WINDOWS, average, summarise_metrics
 from nsys_pp.read import read_report
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors

@@ -13,7 +13,7 @@ from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.options import DETAILS, Detail
-from nsys_pp.output.trace.counters import busy_percent
+from nsys_pp.output.trace.tracks import busy_percent
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import find_reports, read_report
 from tests.importer.importer import Importer

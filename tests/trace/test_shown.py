@@ -18,8 +18,8 @@ from nsys_pp.frames.raw import ALL_GROUPS, SHOW_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.options import SHOW_KINDS
-from nsys_pp.output.trace.counters import list_metrics
-from nsys_pp.output.trace.mpi_rows import TITLE as MPI_MESSAGES
+from nsys_pp.output.trace.run_tracks import TITLE as MPI_MESSAGES
+from nsys_pp.output.trace.tracks import list_metrics
 from nsys_pp.read import read_report
 from nsys_pp.read.names import TABLES, TABLES_ON_REQUEST
 from tests.importer.importer import Importer

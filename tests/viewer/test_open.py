@@ -20,9 +20,7 @@ import pytest
 import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
-from nsys_pp.viewer.browser import format_forwarding, is_remote
-from nsys_pp.viewer.perfetto_ui import SITE, build_address
-from nsys_pp.viewer.queries import QUERIES
+from nsys_pp.viewer import QUERIES, SITE, build_address, format_forwarding, is_remote
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.parts import PartMissingError

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.viewer.perfetto_ui import SITE
-from nsys_pp.viewer.server import FileServer
+from nsys_pp.viewer import SITE, FileServer
 
 DATA = b"\x00trace" * 100_000
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from nsys_pp.output.chart.html import write_html
+from nsys_pp.output.chart.page import write_html
 from nsys_pp.output.chart.picture import write_png, write_svg
 
 CHARTS: Mapping[str, Callable[..., None]] = {"html": write_html, "svg": write_svg, "png": write_png}

@@ -10,14 +10,14 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from nsys_pp.output.chart.html import fill_template
+from nsys_pp.output.chart.page import fill_template
 from nsys_pp.output.compare_page.overview import draw_comparability, draw_verdict
 from nsys_pp.output.compare_page.plots import draw_bubbles, draw_kernels, draw_links, draw_ranks, draw_stages
 from nsys_pp.output.compare_page.source import ComparisonSource
 from nsys_pp.output.compare_page.step_plot import draw_steps
 from nsys_pp.output.report.fragments import format_folded, format_list, format_text
 from nsys_pp.output.report.page import read_style
-from nsys_pp.output.tables.names import clean
+from nsys_pp.output.tables.text import clean
 
 
 class _Section(Struct, frozen=True, kw_only=True):

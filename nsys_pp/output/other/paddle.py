@@ -22,37 +22,35 @@ double holds absolute microseconds only to some hundred nanoseconds.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.training import Training
-from nsys_pp.output.chrome.trace import encode_texts
-from nsys_pp.output.exporters import ExportedFile, ExportOptions, ExportResult
+from nsys_pp.frames.training import MESSAGE_KINDS, MICRO_BATCH_KINDS, Training, mark_split_backwards
+from nsys_pp.output.chrome import encode_texts
+from nsys_pp.output.colors import COLORS
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
-from nsys_pp.output.other.paddle_jobs import STEP_COLOR, describe_jobs
-from nsys_pp.output.other.paddle_rows import (
-    STEP_THREAD,
-    PaddleRow,
-    add_overlaps,
-    find_missing,
-    find_rows,
-    list_devices,
-    number_machines,
-)
+from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult
 from nsys_pp.output.trace.packing import nest_order, pack_nested
 from nsys_pp.units import NS_PER_US
 
 CHROME_NAME = "pipeline_profile.json"
+
+
 PERFETTO_NAME = "pipeline_profile_perfetto.json"
+
 
 _BLOCK_ROWS = 1 << 15
 
@@ -284,3 +282,256 @@ def _encode(events: pl.DataFrame, threads: Mapping[int, str | int], base_ns: int
                 pl.format(', "cname": "{}"}}', "cname"),
             ).str.join(",\n")
         ).item()
+
+
+STEP_COLOR = "thread_state_unknown"
+
+
+_COLORS = {  # kind -> colors of even and odd chunks: the colors of the tool, and similar ones for other kinds
+    "forward": ("thread_state_running", "good"),
+    "backward": ("rail_idle", "rail_animation"),
+    "weight_gradient": ("bad", "bad"),
+    "forward_backward": ("thread_state_uninterruptible", "thread_state_uninterruptible"),
+    "optimizer": ("rail_response", "rail_response"),
+    "recompute": (COLORS["recompute"].cname, COLORS["recompute"].cname),
+    "data": (COLORS["data"].cname, COLORS["data"].cname),
+}
+
+
+_OTHERS = ("grey", "yellow", "thread_state_runnable", "thread_state_sleeping", "generic_work", "startup")
+
+
+def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFrame, list[str]]:
+    """Describe the jobs of lanes with Paddle's names.
+
+    Args:
+        training: The run.
+        lanes: Lanes to include.
+
+    Returns:
+        One row per job with compute kernels, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
+        of the job around it, or -1), type, name, cname. And sentences about inferred facts.
+    """
+    jobs = training.jobs.filter(
+        pl.col("lane").is_in(lanes),
+        pl.col("compute_start_ns").is_not_null(),
+        ~pl.col("kind").is_in(MESSAGE_KINDS),
+    ).with_row_index("row")
+    around = jobs.select(parent=pl.col("row").cast(pl.Int64), outer="job")
+    described = (
+        _name_types(jobs)
+        .join(around, on="outer", how="left", maintain_order="left")
+        .with_columns(
+            start_ns="compute_start_ns",
+            end_ns="compute_end_ns",
+            parent=pl.col("parent").fill_null(-1),
+            number=_number(),
+        )
+        .with_columns(name=pl.format("{}_{}", "type", "number"), cname=_color())
+        .select("lane", "step", "start_ns", "end_ns", "parent", "type", "name", "cname")
+    )
+    unknown = jobs.filter(pl.col("kind").is_in(MICRO_BATCH_KINDS), pl.col("micro_batch").is_null()).height
+    notes = [f"no micro-batch is known of {unknown:,} jobs: they are counted in each step"] if unknown else []
+    return described, notes
+
+
+def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Add `type`, Paddle's name of a kind and chunk; a backward is split if weight gradients of its micro-batch follow."""
+    jobs = jobs.with_columns(is_split=mark_split_backwards(jobs))
+    has_chunks = pl.lit(jobs["chunk"].drop_nulls().n_unique() > 1)
+    chunk, backward_chunk = (
+        pl.when(has_chunks).then(pl.col(column).cast(pl.String)).otherwise(None).fill_null("")
+        for column in ("chunk", "backward_chunk")
+    )
+    kind = pl.col("kind").cast(pl.String)
+    of_backward = pl.when("is_split").then(pl.lit("backward_b")).otherwise(pl.lit("backward"))
+    named = pl.col("name").cast(pl.String).str.replace(r"[\s_.:#/-]*\d*$", "")
+    return jobs.with_columns(
+        type=pl.when(kind == "backward")
+        .then(of_backward + chunk)
+        .when(kind == "weight_gradient")
+        .then(pl.lit("backward_w") + chunk)
+        .when(kind == "forward_backward")
+        .then(pl.lit("forward") + chunk + pl.lit("_backward") + backward_chunk)
+        .when(kind.is_in(["forward", "recompute"]))
+        .then(kind + chunk)
+        .when(kind == "other")
+        .then(pl.when(named != "").then(named).otherwise(kind))
+        .otherwise(kind)
+    )
+
+
+def _number() -> pl.Expr:
+    """Return the number of a job: its micro-batch, or its index among jobs of its type in the step."""
+    counted = pl.int_range(pl.len()).over("lane", "step", "type")
+    number = pl.coalesce("micro_batch", counted).cast(pl.String)
+    both = pl.format("{}+{}", "micro_batch", "backward_micro_batch")
+    return pl.when(pl.col("kind") == "forward_backward").then(pl.coalesce(both, number)).otherwise(number)
+
+
+def _color() -> pl.Expr:
+    """Return the color of a job by kind and chunk; for a kind without a color, a color derived from the type."""
+    kind = pl.col("kind").cast(pl.String)
+    first, second = (
+        kind.replace_strict(
+            {key: names[shade] for key, names in _COLORS.items()}, default=None, return_dtype=pl.String
+        )
+        for shade in (0, 1)
+    )
+    is_second = (pl.col("chunk") % 2 == 1).fill_null(False)
+    return pl.coalesce(
+        pl.when(is_second).then(second).otherwise(first),
+        pl.col("type").map_batches(_color_names, return_dtype=pl.String),
+    )
+
+
+def _color_names(types: pl.Series) -> pl.Series:
+    """Return colors derived from the names of types, the same in each run.
+
+    >>> _color_names(pl.Series(["default", "lr", "default"])).to_list()
+    ['thread_state_unknown', 'thread_state_runnable', 'thread_state_unknown']
+    """
+    colors = {name: _OTHERS[crc32(name.encode()) % len(_OTHERS)] for name in types.unique()}
+    return types.replace_strict({**colors, "default": STEP_COLOR}, return_dtype=pl.String)
+
+
+STEP_THREAD = 2333
+
+
+_RANK_LIMIT = 8  # ranks listed in a sentence
+
+
+class PaddleRow(Struct, frozen=True, kw_only=True):
+    """One row, with its names in both files.
+
+    Attributes:
+        lane: Lane of its jobs.
+        machine: Name of its machine.
+        device: Number of its GPU on the machine.
+        text: Its thread in the file for Chrome, `GPU2(machine:0)`.
+        thread: Its thread in the file for Perfetto.
+    """
+
+    lane: int
+    machine: str
+    device: int
+    text: str
+    thread: int
+
+    @property
+    def title(self) -> str:
+        """Name of its thread in the file for Perfetto."""
+        return self.text.replace("GPU", "GPU:", 1)
+
+
+def number_machines(names: Sequence[str]) -> dict[str, int]:
+    """Number machines by their names (`machine10` is 10), or in natural order if a name has another form.
+
+    >>> number_machines(["machine10", "machine2"])
+    {'machine2': 2, 'machine10': 10}
+    >>> number_machines(["node10", "node2"])
+    {'node2': 0, 'node10': 1}
+    """
+    ordered = sorted({*names}, key=natural_key)
+    matches = [re.fullmatch(r"machine[-_]?(\d+)", name, re.IGNORECASE) for name in ordered]
+    numbers = [int(match[1]) for match in matches if match]
+    is_numbered = len({*numbers}) == len(ordered)
+    return dict(zip(ordered, numbers if is_numbered else range(len(ordered)), strict=True))
+
+
+def list_devices(lanes: pl.DataFrame) -> list[int]:
+    """List the numbers of all GPUs of `LANES`, in order; numbers of different machines may be equal."""
+    return sorted({device for _, device in _group_lanes(lanes)})
+
+
+def find_rows(lanes: pl.DataFrame, devices: Sequence[int] | None) -> list[PaddleRow]:
+    """Build the row of each lane.
+
+    Args:
+        lanes: `LANES`.
+        devices: Numbers of the GPUs to include, in this order; None includes all.
+
+    Returns:
+        Rows by machine and device; threads are numbered as in the tool, except for lanes that share a GPU.
+    """
+    groups = _group_lanes(lanes)
+    machines = number_machines([machine for machine, _ in groups])
+    shown = sorted({device for _, device in groups}) if devices is None else [*dict.fromkeys(devices)]
+    spare = STEP_THREAD + 1 + len(machines) * len(shown)
+    rows = []
+    for at, (machine, number) in enumerate(machines.items()):
+        of_machine = f"(machine:{number})" if len(machines) > 1 else ""
+        for position, device in enumerate(shown):
+            sharing = groups.get((machine, device), [])
+            for nth, (lane, rank) in enumerate(sharing):
+                suffix = f"(process:{nth})" if rank is None else f"(rank:{rank})"
+                thread = STEP_THREAD + 1 + at * len(shown) + position
+                if nth:
+                    thread, spare = spare, spare + 1
+                text = f"GPU{device}{of_machine}" + suffix * (len(sharing) > 1)
+                rows.append(PaddleRow(lane=lane, machine=machine, device=device, text=text, thread=thread))
+    return rows
+
+
+def find_missing(
+    lanes: pl.DataFrame, rows: Sequence[PaddleRow], devices: Sequence[int] | None, jobs: pl.DataFrame
+) -> list[str]:
+    """List missing ranks, GPUs and jobs, in sentences.
+
+    Args:
+        lanes: `LANES`.
+        rows: Rows of `find_rows`.
+        devices: The selected GPUs.
+        jobs: Jobs of the rows; only the column `lane` is read.
+
+    Returns:
+        The sentences; empty if nothing is missing.
+    """
+    notes = []
+    ranks = {*lanes["rank"].drop_nulls()}
+    if missing := sorted({*range(max(ranks, default=-1) + 1)} - ranks):
+        listed = ", ".join(map(str, missing[:_RANK_LIMIT])) + ", ..." * (len(missing) > _RANK_LIMIT)
+        notes.append(f"there is no report of rank {listed}")
+    present = {(row.machine, row.device) for row in rows}
+    for machine in sorted({*lanes["machine"].fill_null("")}, key=natural_key):
+        for device in devices or ():
+            if (machine, device) not in present:
+                notes.append(f"there is no report of GPU {device} of `{machine}`")
+    busy = {*jobs["lane"]}
+    notes += [f"`{row.text}` has no jobs" for row in rows if row.lane not in busy]
+    return notes
+
+
+def add_overlaps(
+    rows: Sequence[PaddleRow], lanes: np.ndarray, numbers: np.ndarray
+) -> Mapping[tuple[int, int], PaddleRow]:
+    """Add rows for jobs that overlap without nesting.
+
+    Args:
+        rows: One row per lane.
+        lanes: Lane of each job.
+        numbers: Number of each job's row within its lane: 0 for the lane's own row.
+
+    Returns:
+        Rows by lane and number within the lane.
+    """
+    of_lane = {row.lane: row for row in rows}
+    numbered = {(row.lane, 0): row for row in rows}
+    spare = max((row.thread for row in rows), default=STEP_THREAD) + 1
+    for lane, number in sorted({*zip(lanes.tolist(), numbers.tolist(), strict=True)} - {*numbered}):
+        row = of_lane[lane]
+        numbered[lane, number] = replace(row, text=f"{row.text}(overlap:{number})", thread=spare)
+        spare += 1
+    return numbered
+
+
+def _group_lanes(lanes: pl.DataFrame) -> dict[tuple[str, int], list[tuple[int, int | None]]]:
+    """List the lanes and ranks of each machine and GPU number."""
+    groups: dict[tuple[str, int], list[tuple[int, int | None]]] = {}
+    for lane, machine, gpu, device_id, rank in lanes.select(
+        "lane", "machine", "gpu", "device_id", "rank"
+    ).iter_rows():
+        numbered = re.match(r"GPU (\d+)", gpu or "")
+        device = int(numbered[1]) if numbered else device_id
+        groups.setdefault((machine or "", device), []).append((lane, rank))
+    return groups

@@ -35,25 +35,23 @@ from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.threads import count_processors
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
-from nsys_pp.output.perfetto.header import reading
+from nsys_pp.output.colors import perfetto_seeds
 from nsys_pp.output.perfetto.protobuf import (
+    DELIMITED,
     Annotation,
+    Array,
     BuiltinClock,
     ClockSnapshot,
     Defaults,
     EventType,
     Interned,
     InternedData,
+    Parts,
     Reading,
     SequenceFlags,
     Trace,
     TracePacket,
     TrackEvent,
-)
-from nsys_pp.output.perfetto.wire import (
-    DELIMITED,
-    Array,
-    Parts,
     constant,
     encode_rows,
     encode_strings,
@@ -64,14 +62,15 @@ from nsys_pp.output.perfetto.wire import (
     tag,
     varint,
 )
-from nsys_pp.output.trace.colors import perfetto_seeds
-from nsys_pp.output.trace.columns import WORDS, DrawnRows, FrameColumns, join_rows
 from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
     SLICES,
+    WORDS,
     ArrangedSlices,
     CounterSubtrack,
     Drawing,
+    DrawnRows,
+    FrameColumns,
     MarkSubtrack,
     Path,
     SliceSubtrack,
@@ -80,6 +79,7 @@ from nsys_pp.output.trace.drawing import (
     count_rows,
     index_tracks,
     is_flow,
+    join_rows,
     sequence_id,
     start_ns,
     subtracks_by_track,
@@ -218,6 +218,13 @@ def compress(packets: bytes | NDArray[np.uint8]) -> bytes:
     data = deflate.zlib_compress(packets, COMPRESSION_LEVEL)
     inner = tag(TracePacket.COMPRESSED_PACKETS, DELIMITED) + varint(len(data))
     return b"".join((tag(Trace.PACKET, DELIMITED), varint(len(inner) + len(data)), inner, data))  # one copy
+
+
+def reading(clock_id: int, timestamp: int | Array) -> Parts:
+    """Encode the time of one clock within a snapshot."""
+    return message(
+        ClockSnapshot.CLOCKS, field(Reading.CLOCK_ID, clock_id), field(Reading.TIMESTAMP, timestamp)
+    )
 
 
 def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) -> Iterator[list[_Numbered]]:

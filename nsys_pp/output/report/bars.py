@@ -7,15 +7,15 @@ from html import escape
 
 from msgspec import Struct
 
-from nsys_pp.output.chart.look import color_of, to_hex
-from nsys_pp.output.tables.names import clean
+from nsys_pp.output.colors import color_of, to_hex
+from nsys_pp.output.tables.text import clean
 
 
 class Piece(Struct, frozen=True, kw_only=True):
     """A piece of a bar.
 
     Attributes:
-        key: Key of its color (`nsys_pp.output.trace.colors`).
+        key: Key of its color (`nsys_pp.output.colors`).
         value: Its length; negative ones extend to the left of zero.
         text: Its meaning and value, shown under the mouse and read aloud.
     """

@@ -9,8 +9,8 @@ from html import escape
 
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.report.source import TraceLinks
-from nsys_pp.output.tables.html import format_table
-from nsys_pp.output.tables.names import clean
+from nsys_pp.output.tables.formats import format_html_table
+from nsys_pp.output.tables.text import clean
 
 MOST_ROWS = 200
 """Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all."""
@@ -54,7 +54,7 @@ def format_folded(filled: FilledTable, *, is_open: bool = False) -> str:
     title = escape(clean(filled.table.title))
     return (
         f'<details class="table" data-table="{escape(filled.table.name)}"{" open" * is_open}><summary>{title}</summary>'
-        f'<div class="scroll">{format_table(filled, limit=MOST_ROWS, is_whole=True)}</div></details>'
+        f'<div class="scroll">{format_html_table(filled, limit=MOST_ROWS, is_whole=True)}</div></details>'
     )
 
 

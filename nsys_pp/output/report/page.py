@@ -9,12 +9,12 @@ from importlib.resources import files
 from typing import BinaryIO
 
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.chart.html import embed_json, fill_template, read_page_file, wrap_scripts
+from nsys_pp.output.chart.page import embed_json, fill_template, read_page_file, wrap_scripts
 from nsys_pp.output.report.fragments import format_folded, format_list, format_text
 from nsys_pp.output.report.registry import SECTIONS
 from nsys_pp.output.report.section import Drawn, Section
 from nsys_pp.output.report.source import PageSource
-from nsys_pp.output.tables.names import clean
+from nsys_pp.output.tables.text import clean
 
 _SCRIPTS = ("page", "heat_data", "heat", "charts", "main")
 

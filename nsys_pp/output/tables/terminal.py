@@ -19,9 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.tables.columns import TextColumn
-from nsys_pp.output.tables.names import clean, shorten_symbol
-from nsys_pp.output.tables.table_text import ShownTable, arrange_table
+from nsys_pp.output.tables.text import ShownTable, TextColumn, arrange_table, clean, shorten_symbol
 
 LOG_WIDTH = 160
 """Maximum width of a log: lines that an editor, a browser or a pager shows in full."""

@@ -12,7 +12,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
-from nsys_pp.output.chart.apart import bring_near
+from nsys_pp.output.chart.content import bring_near
 from nsys_pp.units import NS_PER_DAY
 from tests.cli.calls import call
 

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.training import CAUSES, JOB_KINDS, LANES, RUN_JOBS, Training
-from nsys_pp.output.chart import CHARTS, html, write_html, write_png, write_svg
-from nsys_pp.output.chart.bars import build_bars, plural
-from nsys_pp.output.chart.canvas import LEFT, RIGHT, Canvas, format_time
-from nsys_pp.output.chart.columns import pack_column, pack_strings
-from nsys_pp.output.chart.look import SHADES, contrast, kind_looks
+from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
+from nsys_pp.output.chart import page as chart_page
+from nsys_pp.output.chart.content import build_bars, plural
+from nsys_pp.output.chart.page import pack_column, pack_strings
+from nsys_pp.output.chart.picture import LEFT, RIGHT, Canvas, format_time
+from nsys_pp.output.colors import SHADES, contrast, kind_looks
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
 
@@ -312,7 +313,7 @@ def test_a_missing_extra_is_named(
             raise ImportError(name)
         return real(name, *rest, **more)
 
-    html._library.cache_clear()
+    chart_page._library.cache_clear()
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(NsysPPError, match=f"charts need `{package}`") as caught:
         as_bytes(CHARTS[format], known)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.clock import Clock
-from nsys_pp.output.chrome import trace as chrome
-from nsys_pp.output.chrome.trace import encode_texts, write_chrome
-from nsys_pp.output.trace.colors import COLORS
+from nsys_pp.output import chrome
+from nsys_pp.output.chrome import encode_texts, write_chrome
+from nsys_pp.output.colors import COLORS
 from nsys_pp.output.trace.drawing import SliceSubtrack
 from tests.importer import Importer, assert_no_errors
 from tests.importer.parts import PartMissingError

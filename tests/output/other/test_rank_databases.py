@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import OutputError
-from nsys_pp.output.other.rank_databases import write_rank_databases
-from nsys_pp.output.other.step_tasks import STEP_TASKS
+from nsys_pp.output.other.step_tasks import STEP_TASKS, write_rank_databases
 from tests.training.expected_training import expected_training
 
 TRAINING = expected_training()

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from nsys_pp.errors import NsysPPError, OutputError, ReportError
 from nsys_pp.frames.training import RUN_JOBS, Training
-from nsys_pp.output.other import report_table
+from nsys_pp.output.other import step_tasks
 from nsys_pp.output.other.step_tasks import ENDING, STEP_TASKS, TYPES, describe_step_tasks, write_step_tasks
 from tests.training.expected_training import PIPELINE, expected_training
 
@@ -285,7 +285,7 @@ def test_an_end_on_the_way_leaves_what_was_there(
 def test_a_report_that_another_program_writes_is_refused(
     report: Path, tmp_path: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_table, "LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(step_tasks, "LOCK_TIMEOUT_S", 0.05)
     folder = None if in_place else tmp_path / "out"
     with closing(sqlite3.connect(report)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -17,11 +17,10 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
+from nsys_pp.output.colors import COLORS
 from nsys_pp.output.perfetto import encoding
 from nsys_pp.output.perfetto.encoding import leaf_uuid
-from nsys_pp.output.perfetto.header import hoist, order_by_text, path_uuid
-from nsys_pp.output.perfetto.trace import encode_drawing, write_perfetto
-from nsys_pp.output.trace.colors import COLORS
+from nsys_pp.output.perfetto.trace import encode_drawing, hoist, order_by_text, path_uuid, write_perfetto
 from nsys_pp.output.trace.drawing import (
     Drawing,
     Node,

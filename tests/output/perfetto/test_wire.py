@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from nsys_pp.output.perfetto import protobuf
-from nsys_pp.output.perfetto.trace import write_perfetto
-from nsys_pp.output.perfetto.wire import (
+from nsys_pp.output.perfetto.protobuf import (
     constant,
     encode_rows,
     encode_strings,
@@ -26,6 +25,7 @@ from nsys_pp.output.perfetto.wire import (
     message,
     varint,
 )
+from nsys_pp.output.perfetto.trace import write_perfetto
 from tests.output.drawings import encode, random_drawing
 
 wrappers = pytest.importorskip("google.protobuf.wrappers_pb2", reason="no protobuf: `pip install perfetto`")

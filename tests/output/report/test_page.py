@@ -12,12 +12,12 @@ from msgspec.structs import replace as change
 
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.frames.verdict import Finding, Verdict
+from nsys_pp.output.chart.content import TooManyBarsError, select_step
 from nsys_pp.output.report.bars import Bar, Piece, draw_bars
 from nsys_pp.output.report.registry import SECTIONS
 from nsys_pp.output.report.source import TraceLinks, name_rows
-from nsys_pp.output.report.step_training import TooManyBarsError, select_step
 from nsys_pp.tables.verdict import FINDERS
-from nsys_pp.viewer.perfetto_ui import SITE, build_address
+from nsys_pp.viewer import SITE, build_address
 from tests.output.large_training import make_large_training
 from tests.output.report.pages import inflate, read_data, read_heat_map, read_sections, read_text, write_page
 from tests.output.report.sources import COMMANDS, make_source

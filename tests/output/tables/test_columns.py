@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.table import Column
-from nsys_pp.output.tables.columns import TextColumn, convert_times, format_columns
+from nsys_pp.output.tables.text import TextColumn, convert_times, format_columns
 
 
 def shown(unit: str | None = None, **columns: Sequence[object]) -> dict[str, TextColumn]:

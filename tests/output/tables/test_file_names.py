@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.table import Column, FilledTable, Table, build_table_schema
-from nsys_pp.output.tables.output import format_tables
-from nsys_pp.output.tables.table_text import arrange_table
+from nsys_pp.output.tables.formats import format_tables
+from nsys_pp.output.tables.text import arrange_table
 
 COLUMNS = (Column("report", pl.String, "label", is_file=True), Column("name", pl.String, "other"))
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from nsys_pp.errors import OutputError
-from nsys_pp.output.tables.format_registry import FORMATS, SUFFIXES
-from nsys_pp.output.tables.output import format_table, format_tables, write_table, write_tables
+from nsys_pp.output.tables import FORMATS, SUFFIXES
+from nsys_pp.output.tables.formats import format_table, format_tables, write_table, write_tables
 from tests.output.tables.tables import make_table
 from tests.unpacking import find_words
 

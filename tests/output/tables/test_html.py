@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import polars as pl
 
 from nsys_pp.frames.table import Column, FilledTable, Table, View
-from nsys_pp.output.tables.html import format_html
+from nsys_pp.output.tables.formats import format_html
 
 NASTY = "<script>alert(1)</script> & \"x\" 'y'"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nsys_pp.output.tables.names import clean, shorten_symbol
+from nsys_pp.output.tables.text import clean, shorten_symbol
 
 NAME = "void at::native::elementwise_kernel<(int)128, (int)2, at::Impl<float>::lambda(int)>(int, T3)"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.table import AnyTable
-from nsys_pp.output.tables.rows import arrange_rows, find_sort_column, limit_rows, sort_rows
+from nsys_pp.output.tables.text import arrange_rows, find_sort_column, limit_rows, sort_rows
 from tests.output.tables.tables import make_table
 
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from nsys_pp.frames.table import Column, FilledTable, Table, View
-from nsys_pp.output.tables.output import format_tables
+from nsys_pp.output.tables.formats import format_tables
 from nsys_pp.output.tables.terminal import LOG_WIDTH, open_console, print_tables
 from tests.output.tables.tables import make_table
 

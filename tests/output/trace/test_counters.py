@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import COUNTERS
-from nsys_pp.output.trace.colors import COLORS, chrome_names, perfetto_seeds
-from nsys_pp.output.trace.columns import intern
-from nsys_pp.output.trace.counters import _MAX_SAMPLES, busy_percent, list_counters, thin
-from nsys_pp.output.trace.drawing import SAMPLES
+from nsys_pp.output.colors import COLORS, chrome_names, perfetto_seeds
+from nsys_pp.output.trace.drawing import SAMPLES, intern
+from nsys_pp.output.trace.tracks import _MAX_SAMPLES, busy_percent, list_counters, thin
 
 Interval = tuple[int, int]
 

@@ -34,7 +34,7 @@ from nsys_pp.output.trace.drawing import (
     index_tracks,
     subtracks_by_track,
 )
-from nsys_pp.output.trace.slices import (
+from nsys_pp.output.trace.tracks import (
     api_call_slices,
     cpu_range_slices,
     operation_slices,

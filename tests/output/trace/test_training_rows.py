@@ -9,10 +9,10 @@ import pytest
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import LANE_STATES, RUN_STEPS, TRANSFERS, Training
+from nsys_pp.output.colors import COLORS
 from nsys_pp.output.perfetto.trace import write_perfetto
-from nsys_pp.output.trace.colors import COLORS
 from nsys_pp.output.trace.drawing import Placement, Row
-from nsys_pp.output.trace.training_rows import RUN, GpuRow, draw_training
+from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import PlacedDrawings, encode
 from tests.training.expected_training import expected_training

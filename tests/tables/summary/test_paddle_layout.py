@@ -8,7 +8,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.frames.table import FilledTable
-from nsys_pp.output.tables.table_text import ShownTable, arrange_table
+from nsys_pp.output.tables.text import ShownTable, arrange_table
 from nsys_pp.tables.registry import PADDLE_LAYOUTS, PADDLE_TABLES
 from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
 

@@ -11,11 +11,11 @@ import polars as pl
 
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.table import ShownStep
-from nsys_pp.output.chart.html import describe_page, embed_json, split_page
+from nsys_pp.output.chart.content import TooManyBarsError, select_step
+from nsys_pp.output.chart.page import describe_page, embed_json, split_page
 from nsys_pp.output.report.fragments import format_text, format_trace_link, pack_text
 from nsys_pp.output.report.section import Drawn, Section
 from nsys_pp.output.report.source import PageSource
-from nsys_pp.output.report.step_training import TooManyBarsError, select_step
 from nsys_pp.units import format_duration
 
 _ROLES = {"typical": "the typical step", "worst": "the longest step"}

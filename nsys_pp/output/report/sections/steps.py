@@ -6,9 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.output.chart.columns import pack_table, round_exact
-from nsys_pp.output.chart.html import embed_json
-from nsys_pp.output.chart.look import color_of, to_hex
+from nsys_pp.output.chart.page import embed_json, pack_table, round_exact
+from nsys_pp.output.colors import color_of, to_hex
 from nsys_pp.output.report.fragments import pack_text
 from nsys_pp.output.report.section import Drawn, Section
 from nsys_pp.output.report.source import PageSource, name_rows

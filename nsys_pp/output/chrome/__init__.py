@@ -1,1 +1,0 @@
-"""Chrome JSON traces."""

@@ -1,0 +1,431 @@
+"""A file format of tables, and the content for its renderer."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Sequence
+from html import escape
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nsys_pp.frames.table import FilledTable
+from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
+from nsys_pp.output.tables import FORMATS, files_in, is_one_file
+from nsys_pp.output.tables.text import ShownTable, arrange_table, clean, convert_times, limit_rows, sort_table
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """Tables to be written, and their rows and units.
+
+    Attributes:
+        tables: Tables with their rows, in order.
+        limit: Most rows of each group, and a third as many parts of each; 0: all.
+        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
+        unit: Unit of all times. None: nanoseconds in data formats, chosen by the values in text formats.
+        is_single: It is a single table, not a list of tables, which may have length one.
+    """
+
+    tables: Sequence[FilledTable]
+    limit: int = 0
+    sort: str | None = None
+    unit: str | None = None
+    is_single: bool = False
+
+
+def select_data(content: Content) -> dict[str, pl.DataFrame]:
+    """Return the rows of each table as data: sorted, limited, times in the requested unit, categories as strings.
+
+    Tables that could not be built have no rows.
+    """
+    return {name: name_categories(frame) for name, frame in _select_rows(content).items()}
+
+
+def select_frame(content: Content) -> pl.DataFrame:
+    """Return the rows of the only table, for formats that hold a single one.
+
+    Raises:
+        ValueError: There are several tables, or none.
+    """
+    return name_categories(select_categorical_frame(content))
+
+
+def select_categorical_frame(content: Content) -> pl.DataFrame:
+    """Return the rows of the only table as in `select_frame`, with categories.
+
+    Raises:
+        ValueError: There are several tables, or none.
+    """
+    frames = _select_rows(content)
+    if len(frames) != 1:
+        raise ValueError(f"a file of this format holds one table, not {len(frames)}")
+    return next(iter(frames.values()))
+
+
+def name_categories(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with strings in place of categories."""
+    return frame.with_columns(pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String))
+
+
+def _select_rows(content: Content) -> dict[str, pl.DataFrame]:
+    frames = {}
+    for filled in content.tables:
+        if filled.missing:
+            continue
+        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
+        frames[filled.table.name] = frame if content.unit is None else convert_times(frame, content.unit)
+    return frames
+
+
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def format_csv(content: Content) -> str:
+    """Format a table as CSV."""
+    return quote_formulas(select_frame(content)).write_csv()
+
+
+def write_csv(content: Content, path: Path) -> None:
+    """Write a table as CSV."""
+    frame = quote_formulas(select_frame(content))
+    with open_output(path) as stream:
+        frame.write_csv(stream)
+
+
+def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
+    """Quote names that a spreadsheet would run as formulas, with an apostrophe; `$NSYS_PP_CSV=raw` omits this.
+
+    Args:
+        frame: The table. Columns of numbers are unchanged.
+    """
+    if os.environ.get("NSYS_PP_CSV") == "raw":
+        return frame
+    kinds = (pl.String, pl.Categorical, pl.Enum)
+    texts = [name for name, dtype in frame.schema.items() if dtype.base_type() in kinds]
+    quoted = [
+        pl.when(text.str.contains(_FORMULA))
+        .then(pl.concat_str(pl.lit("'"), text))
+        .otherwise(text)
+        .alias(name)
+        for name in texts
+        for text in [pl.col(name).cast(pl.String)]
+    ]
+    return frame.with_columns(quoted)
+
+
+def format_json(content: Content) -> str:
+    """Format tables as JSON."""
+    if content.is_single:
+        return select_frame(content).write_json() + "\n"
+    members = [f"{json.dumps(name)}: {frame.write_json()}" for name, frame in select_data(content).items()]
+    return "{" + ",\n".join(members) + "}\n"
+
+
+def write_json(content: Content, path: Path) -> None:
+    """Write tables as JSON."""
+    with open_output(path) as stream:
+        if content.is_single:
+            select_frame(content).write_json(stream)
+        else:
+            stream.write(format_json(content).encode())
+
+
+# characters with a meaning in GitHub's Markdown; `_` inside a word has none
+_SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
+
+
+def format_markdown(content: Content) -> str:
+    """Format tables as Markdown; names are escaped."""
+    tables = [
+        (
+            filled,
+            arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=True),
+        )
+        for filled in content.tables
+    ]
+    return "\n".join(
+        _format_table(filled, table, tables[number + 1 : number + 2])
+        for number, (filled, table) in enumerate(tables)
+    )
+
+
+def write_markdown(content: Content, path: Path) -> None:
+    """Write tables as Markdown."""
+    with open_output(path) as stream:
+        stream.write(format_markdown(content).encode())
+
+
+def escape_markdown(text: str) -> str:
+    r"""Escape the characters that GitHub reads as Markdown.
+
+    >>> print(escape_markdown("a_b|_c_ <d>"))
+    a_b\|\_c\_ \<d\>
+    """
+    return _SPECIAL.sub(r"\\\g<0>", text)
+
+
+def _format_table(
+    filled: FilledTable, table: ShownTable, following: Sequence[tuple[FilledTable, ShownTable]]
+) -> str:
+    """Format a table; the caption is omitted if a following table has the same."""
+    title = f"## {escape_markdown(clean(filled.table.title))}\n\n"
+    is_shared = any(follower.caption == table.caption for _, follower in following)
+    lines = "".join(f"- {escape_markdown(line)}\n" for line in table.lines)
+    if lines:
+        return title + lines
+    notes = [*table.notes, *([table.caption] if table.caption and not is_shared else [])]
+    text = "\n\n".join(notes) + "\n" * bool(notes)
+    if not table.columns:
+        return title + text
+    rows = [
+        [escape_markdown(column.heading) for column in table.columns],
+        ["---:" if column.is_number else "---" for column in table.columns],
+    ]
+    for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True):
+        escaped = [escape_markdown(cell.strip(" ")) for cell in cells]
+        indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
+        escaped[-1] = "&nbsp;" * indent + escaped[-1]
+        rows.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
+    return title + "".join(f"| {' | '.join(line)} |\n" for line in rows) + "\n" * bool(notes) + text
+
+
+_STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-numeric:tabular-nums"')
+
+
+_CLASSES = ("", ' class="number"')
+
+
+def format_html(tables: Sequence[FilledTable], *, limit: int = 0) -> str:
+    """Format tables as a fragment of HTML; every text of a report is escaped.
+
+    Args:
+        tables: Tables with their rows.
+        limit: Most rows of each group; 0: all.
+    """
+    return "\n".join(
+        (f"<h4>{escape(clean(filled.table.title))}</h4>\n" if filled.table.title else "")
+        + format_html_table(filled, limit=limit, aligned=_STYLES)
+        for filled in tables
+    )
+
+
+def format_html_table(
+    filled: FilledTable, *, limit: int = 0, is_whole: bool = False, aligned: tuple[str, str] = _CLASSES
+) -> str:
+    """Format a table without its title.
+
+    Args:
+        filled: Table with its rows.
+        limit: Most rows of each group; 0: all.
+        is_whole: Include the rows that the view of the table hides.
+        aligned: Attributes of cells with texts, and of cells with numbers; by default for a page with a style for the class
+            "number".
+    """
+    table = arrange_table(filled, limit=limit, is_whole=is_whole)
+    lines = []
+    if table.columns:
+        align = [aligned[column.is_number] for column in table.columns]
+        headings = "".join(
+            f'<th scope="col"{attributes}>{escape(column.heading)}</th>'
+            for column, attributes in zip(table.columns, align, strict=True)
+        )
+        rows = [
+            _format_row(kind, cells, align)
+            for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True)
+        ]
+        lines.append(f"<table><thead><tr>{headings}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    if table.lines:
+        lines.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in table.lines)}</ul>")
+    lines += [f"<p><small>{escape(text)}</small></p>" for text in (*table.notes, table.caption) if text]
+    return "\n".join(lines)
+
+
+def _format_row(kind: str, cells: Sequence[str], align: Sequence[str]) -> str:
+    """Format a row; blanks before the last cell are its depth."""
+    indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
+    texts = [escape(cell.strip(" ")) for cell in cells]
+    texts[-1] = "&nbsp;" * indent + texts[-1]
+    if kind == "total":
+        texts = [f"<b>{text}</b>" if text else text for text in texts]
+    filled = zip(texts, align, strict=True)
+    return "<tr>" + "".join(f"<td{attributes}>{text}</td>" for text, attributes in filled) + "</tr>"
+
+
+_SCHEMA = "ARROW:schema"  # key of a file's metadata: types of columns beyond those of Parquet
+
+
+def write_parquet(content: Content, path: Path) -> None:
+    """Write a table as Parquet; categories are strings, in dictionaries."""
+    frame = _share_repeated(select_categorical_frame(content))
+    with open_output(path) as stream:
+        frame.write_parquet(
+            stream,
+            compression="zstd",
+            compression_level=1,
+            statistics=False,
+            metadata={_SCHEMA: _describe_strings(frame)},
+        )
+
+
+def _share_repeated(frame: pl.DataFrame) -> pl.DataFrame:
+    """Replace each column of one string, as the label of the only report, by a category.
+
+    That is written in an eighth of the time. The queries keep such columns as one value with a length.
+    """
+    names = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    if not names or frame.is_empty():
+        return frame
+    texts = frame.head(1).select(names).row(0, named=True)
+    is_repeated = frame.select(pl.col(name).eq_missing(pl.lit(text)).all() for name, text in texts.items())
+    return frame.with_columns(
+        pl.lit(text, pl.Enum([text])).alias(name)
+        for name, text in texts.items()
+        if text is not None and is_repeated[name].item()
+    )
+
+
+def _describe_strings(frame: pl.DataFrame) -> str:
+    """Return the description of the types of a frame with strings in place of categories.
+
+    polars writes the dictionary of a column of categories without a look at its strings, in half the time; only the
+    description differs from that of strings.
+    """
+    empty = BytesIO()
+    name_categories(frame.clear()).write_parquet(empty)
+    empty.seek(0)
+    return pl.read_parquet_metadata(empty)[_SCHEMA]
+
+
+def write_sqlite(content: Content, path: Path) -> None:
+    """Write tables to a new database."""
+    for name, frame in select_data(content).items():
+        _write_frame(frame, path, name)
+
+
+def _write_frame(frame: pl.DataFrame, path: Path, name: str) -> None:
+    """Write a table with sqlite-utils, which receives rows one by one."""
+    import sqlite_utils
+    from sqlite_utils.utils import OperationalError
+
+    database = sqlite_utils.Database(path, execute_plugins=False)
+    try:
+        columns = {column: _choose_type(dtype) for column, dtype in frame.schema.items()}
+        table = database[name]
+        table.create(columns)  # type: ignore[union-attr]
+        table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
+    except OperationalError as error:
+        # SQLite does not expose the system's error number
+        number = errno.ENOSPC if "full" in str(error) else errno.EIO
+        raise OSError(number, str(error)) from error
+    finally:
+        database.close()
+
+
+def _choose_type(dtype: pl.DataType) -> type:
+    if dtype.is_integer() or dtype == pl.Boolean:
+        return int
+    return float if dtype.is_float() else str
+
+
+def format_table(table: FilledTable, *, format: str) -> str:
+    """Format a single table as text.
+
+    Args:
+        table: The table with its rows.
+        format: Name of a text format: "csv", "json" (a list of objects) or "markdown".
+    """
+    return _format(Content(tables=[table], is_single=True), format)
+
+
+def format_tables(
+    tables: Sequence[FilledTable],
+    *,
+    format: str,
+    limit: int = 0,
+    sort: str | None = None,
+    unit: str | None = None,
+) -> str:
+    """Format tables as one text.
+
+    Args:
+        tables: Tables with their rows.
+        format: Name of a text format: "json" (an object of lists), "markdown", or "csv" for one table.
+        limit: Most rows of each group, and a third as many parts of each; 0: all.
+        sort: Column that sorts the rows, where a table has it; see `find_sort_column`.
+        unit: Unit of all times. None: nanoseconds in data, chosen by the values in Markdown.
+    """
+    return _format(Content(tables=tables, limit=limit, sort=sort, unit=unit), format)
+
+
+def write_table(table: FilledTable, path: Path, *, format: str, force: bool) -> None:
+    """Write a single table to a file.
+
+    Args:
+        table: The table with its rows.
+        path: The file; replaced only with `force`.
+        format: Name of a format.
+        force: Replace an existing file.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    with replace_file(path, force=force) as target:
+        FORMATS[format].write(Content(tables=[table], is_single=True), target)
+
+
+def write_tables(
+    tables: Sequence[FilledTable],
+    output: Path,
+    *,
+    format: str,
+    limit: int = 0,
+    sort: str | None = None,
+    unit: str | None = None,
+    force: bool,
+) -> list[Path]:
+    """Write tables to one file that can contain them all, or to a folder with a file for each.
+
+    Args:
+        tables: Tables with their rows; data formats leave out those that could not be built.
+        output: A file if it has an extension of `SUFFIXES`, otherwise a folder, which is created if missing.
+        format: Name of a format.
+        limit: As in `format_tables`.
+        sort: As in `format_tables`.
+        unit: As in `format_tables`.
+        force: Replace existing files.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        OutputError: A file cannot be written; existing files are detected before any file is written.
+        ValueError: The format holds one table, and there are several.
+    """
+    content = Content(tables=tables, limit=limit, sort=sort, unit=unit)
+    if is_one_file(output):
+        with replace_file(output, force=force) as target:
+            FORMATS[format].write(content, target)
+        return [output]
+    with translate_errors(output):
+        output.mkdir(parents=True, exist_ok=True)
+    written = [filled for filled in tables if not (filled.missing and FORMATS[format].is_data)]
+    paths = files_in(output, [filled.table.name for filled in written], format)
+    for path in paths.values():
+        check_output(path, force=force)
+    for filled, path in zip(written, paths.values(), strict=True):
+        with replace_file(path, force=force) as target:
+            FORMATS[format].write(replace(content, tables=[filled], is_single=True), target)
+    return [*paths.values()]
+
+
+def _format(content: Content, format: str) -> str:
+    text = FORMATS[format].text
+    if text is None:
+        raise ValueError(f"{format} is a binary format; write it to a file")
+    return text(content)
