@@ -51,26 +51,10 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 REPOSITORY = Path(__file__).parent.parent
 # Not yet mended since the code was halved (issue 40), or fail with reports that shared/ has since then: to be emptied.
 _OPEN = (
-    "oracle/test_exactness.py::test_all_operations_equal_the_stored_answers",
-    "oracle/test_exactness.py::test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets",
-    "oracle/test_stats.py::test_rows_equal_those_of_nsys_stats",
-    "oracle/test_stats.py::test_projected_rows_equal_those_of_nsys_stats",
     "cli/test_batch.py::test_wrong_usage_exits_with_2",
-    "tables/verdict/test_profiler.py::test_a_flush_of_another_thread_is_no_excuse_for_the_program",
-    "tables/verdict/test_verdict.py::test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks",
-    "test_golden.py::test_every_shared_report_is_told_as_its_golden_text_has_it",
-    "cli/test_info.py::test_a_report_fills_no_more_than_a_screen",
-    "trace/test_claims.py::test_claims_about_tables_of_shared_reports_are_true",
-    "trace/test_reports.py::test_every_shared_report_comes_back",
-    "trace/test_shown.py::test_every_shared_report_comes_back",
     "worlds/test_worlds.py::test_a_world_breaks_no_more_than_is_known",
     "commands/test_report.py::test_serving_has_its_iterations",
     "commands/test_captures.py::test_a_trace_has_one_row_for_each_process",
-    "commands/test_clock_groups.py::test_replicas_that_share_nothing_are_not_compared",
-    "commands/test_clock_groups.py::test_parts_of_a_pipeline_that_share_nothing_are_not_compared",
-    "commands/test_extract_again.py::test_a_part_that_is_stale_is_made_again",
-    "commands/test_training.py::test_a_missing_rank_leaves_messages_alone_and_its_stage_is_kept_or_all_are_unknown",
-    "commands/test_parts.py::test_parts_of_real_reports_do_too",
 )
 _SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m slow` runs
 

@@ -17,7 +17,14 @@ from nsys_pp.model.communication import (
     read_nccl_events,
 )
 from nsys_pp.model.contents import build_diagnostics, build_exported_tables
-from nsys_pp.model.damage import check_limits, drop_impossible, drop_reversed, drop_unusable, number_events
+from nsys_pp.model.damage import (
+    check_limits,
+    drop_impossible,
+    drop_repeated_calls,
+    drop_reversed,
+    drop_unusable,
+    number_events,
+)
 from nsys_pp.model.gpu_ops import (
     OP_TABLES,
     build_api_calls,
@@ -169,3 +176,4 @@ def _mend(raw: RawReport) -> None:
     number_events(raw)
     drop_impossible(raw)
     drop_reversed(raw)
+    drop_repeated_calls(raw)

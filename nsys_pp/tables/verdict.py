@@ -311,8 +311,8 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     total = sum(known.values()) + sum(unknown.values())
     if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
-    late_ns = sum(finding.gain_ns for finding in earlier if finding.kind in ("straggler", "host"))
-    gain_ns = _HIDDEN * max(0.0, total - slow_ns - min(late_ns, sum(unknown.values())))
+    # what may be waiting for a late rank is no gain of communication
+    gain_ns = _HIDDEN * max(0.0, sum(known.values()) - slow_ns)
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS

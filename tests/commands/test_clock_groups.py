@@ -65,7 +65,7 @@ def test_replicas_that_share_nothing_are_not_compared(layout: str, replicas: Pat
     training, group = result.training, group_of(result)
     assert [group[lane] for lane in training.lanes.sort("rank")["lane"]] == [0, 0, 1, 1]
     transfers = training.transfers
-    assert len(transfers) == 2 * 2 * 3 * 8
+    assert len(transfers) == (2 * 2 * 3 * 8 if layout else 0)  # without stages, no message has a partner
     assert all(group[a] == group[b] for a, b in transfers.select("sender", "receiver").iter_rows())
     assert (transfers["bound_ns"] == 0).all()  # lanes of one machine, on its system clock
     assert transfers["transfer_ns"].null_count() == 0
@@ -85,9 +85,9 @@ def test_parts_of_a_pipeline_that_share_nothing_are_not_compared(layout: str, to
     assert [group[lane] for lane in training.lanes.sort("rank")["lane"]] == [0, 0, 1, 1]
     pairs = training.transfers.select("sender", "receiver").unique()
     assert all(group[a] == group[b] for a, b in pairs.iter_rows())
-    assert len(pairs) == 4
+    assert len(pairs) == (4 if layout else 0)
     bounds = training.lanes.select(pl.col("bound_ns").sum().over("clock_group"))["bound_ns"].unique()
-    assert set(training.transfers["bound_ns"]) == set(bounds)
+    assert set(training.transfers["bound_ns"]) == set(bounds if layout else ())
     check_tables(result)
 
 
@@ -100,7 +100,7 @@ def check_tables(result: PipelineResult) -> None:
     assert tables["critical"].is_empty()
     assert tables["critical_path"].is_empty()
     waits = training.lane_states.drop_nulls("waits_for").select("lane", "waits_for").unique()
-    assert len(waits)
+    assert training.transfers.is_empty() or len(waits)
     assert all(group[lane] == group[other] for lane, other in waits.iter_rows())
     assert sum(note.startswith(f"{NOTE}: ") for note in training.notes) == 1
     assert NOTE in describe_run(training)

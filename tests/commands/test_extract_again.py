@@ -61,7 +61,7 @@ def test_a_part_that_is_stale_is_made_again(report: Path, part: Path, tmp_path: 
     assert extract_again(report, part)
     changes: list[Callable[[dict[str, Any]], None]] = [
         lambda facts: facts.update(made_by="0.0.1"),
-        lambda facts: facts.update(format=1),
+        lambda facts: facts.update(format=0),
     ]
     for change in changes:
         rewritten(part, tmp_path / "other", change).replace(part)

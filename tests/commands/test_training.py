@@ -233,6 +233,9 @@ def test_a_missing_rank_leaves_messages_alone_and_its_stage_is_kept_or_all_are_u
     assert any(f"is missing; {reason}" in note for note in found.notes)
     times = ["send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns"]
     assert len(true.transfers) >= 48
+    if not is_tied and "nccl" not in options:  # neither stages nor peers: no message has a partner
+        assert found.transfers.is_empty()
+        return
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
     assert wrong_by(whole)["error_ns"].max() == 0
     # what came from the missing rank, or went to it, is not split

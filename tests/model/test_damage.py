@@ -43,6 +43,22 @@ def test_reversed_events_are_left_out_and_counted(tmp_path: Path) -> None:
     assert built.os_calls.select("start_ns", "end_ns").rows() == [(10, 20)]
 
 
+def test_a_call_that_is_stored_twice_is_one_call(tmp_path: Path) -> None:
+    """As nsys 2023 stores calls with stacks: a row around the call, with its correlation id."""
+    report = write_report(
+        tmp_path / "report.sqlite",
+        api_calls=[
+            {"start": 9, "end": 21, "correlation": 1},
+            {"start": 10, "end": 20, "correlation": 1},
+            {"start": 30, "end": 40, "correlation": 2},
+        ],
+        kernels=[{"start": 30, "end": 50, "correlation": 1}],
+    )
+    built = build_report(read_report(report))
+    assert built.api_calls.select("start_ns", "end_ns").rows() == [(10, 20), (30, 40)]
+    assert built.row_counts.filter(table="calls").drop_nulls("reason")["row_count"].to_list() == [1]
+
+
 def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:
     report = write_report(
         tmp_path / "report.sqlite",

@@ -13,8 +13,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import nsys_pp
 from nsys_pp.aggregates.items import sum_calls, sum_copy_sizes, sum_items, sum_ops
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
+from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import ALL_GROUPS
@@ -174,6 +176,12 @@ def select_rows(table: str, aggregates: Aggregates) -> pl.DataFrame:
     return describe_rows(ranges, keys=["style", "name"])
 
 
+def leave_out_repeated_calls(calls: pl.DataFrame) -> pl.DataFrame:
+    """Name calls without versions; of rows that then share a name, the outer one has each call again, longer."""
+    named = calls.with_columns(pl.col("name").str.replace(VERSION, ""))
+    return named.sort("total").unique("name", keep="first")
+
+
 @pytest.mark.parametrize("table", [table for table in stats.TABLES if table != "nvtx_gpu_proj_sum"])
 def test_rows_equal_those_of_nsys_stats(
     table: str, run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
@@ -182,7 +190,7 @@ def test_rows_equal_those_of_nsys_stats(
     for report in shared_reports:
         expected = run_nsys_stats(report)[table]
         if table == "cuda_api_sum":
-            expected = expected.with_columns(pl.col("name").str.replace(VERSION, ""))
+            expected = leave_out_repeated_calls(expected)
         if table in MEMORY and not has_table(report, DIRECTION_NAMES):
             assert expected.is_empty()
             continue
@@ -193,11 +201,20 @@ def test_rows_equal_those_of_nsys_stats(
     assert compared > 10
 
 
+def find_names_on_several_devices(report: Path) -> list[str]:
+    """List the names of ranges that reach kernels of several devices."""
+    try:
+        ranges = nsys_pp.project([report], ops="all", scope="thread").ranges
+    except MissingDataError:
+        return []
+    return ranges.filter(pl.len().over("range_id") > 1)["name"].cast(pl.String).unique().to_list()
+
+
 def test_projected_rows_equal_those_of_nsys_stats(
     run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
 ) -> None:
-    """NVIDIA has one row per range, we have one per device; no range of these reports reaches two devices."""
-    compared = 0
+    """NVIDIA has one row per range, we have one per device: names of ranges on several devices are left out."""
+    compared = left_out = 0
     for report in shared_reports:
         aggregates = aggregate_report(report)
         spans = name_ranges(aggregates.items.filter(item="range", measure="span"))
@@ -205,7 +222,12 @@ def test_projected_rows_equal_those_of_nsys_stats(
         calls = spans.group_by(keys).agg(pl.col("call_count").sum())
         ours = describe_rows(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
         expected = run_nsys_stats(report)["nvtx_gpu_proj_sum"]
-        different = find_different_rows(ours, expected, keys, [*EXACT, "call_count"])
+        is_whole = ~pl.col("name").is_in(find_names_on_several_devices(report))
+        left_out += len(expected.filter(~is_whole))
+        different = find_different_rows(
+            ours.filter(is_whole), expected.filter(is_whole), keys, [*EXACT, "call_count"]
+        )
         assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
         compared += len(expected)
     assert compared > 9_000
+    assert left_out < 5

@@ -181,7 +181,7 @@ def test_claims_about_tables_of_shared_reports_are_true(
         times = {show: drawn_times(path, importer, trace, show) for show in (None, "all")}
         check_claims(path, layout, counts, times)
         checked += len(counts)
-    assert checked > 100
+    assert checked > 50
 
 
 @pytest.mark.parametrize(("fixture", "version"), [("nsys", "3.7.2"), ("newer_nsys", "3.11.1")])
