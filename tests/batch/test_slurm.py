@@ -1,15 +1,18 @@
-"""The Slurm scripts, run by stubs of sbatch and srun."""
+"""The Slurm scripts, run by stubs of sbatch and srun, and by real ones."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.batch.page import find_block
-from tests.batch.slurm_queue import NEVER
-from tests.batch.world import REPORTS, SCRIPTS, World, make_world, read_result
+from tests.batch.test_page import find_block
+from tests.batch.world import NEVER, REPORTS, ROOT, SCRIPTS, World, make_world, read_result
 
 
 @pytest.fixture
@@ -107,3 +110,66 @@ def test_nodes_extract_what_they_recorded_even_of_a_training_that_failed(world: 
     assert (run / "run.pftrace").read_bytes() == world.merge(recorded)
     for node in range(2):
         assert len(read_result(run / f"extract-{node}.json")["outputs"]) == 2
+
+
+_PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "sinfo", "squeue")
+
+
+_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@pytest.fixture
+def real_world(tmp_path: Path) -> Iterator[World]:
+    """A real_world in which `sbatch` and `srun` are real."""
+    real_world = make_world(tmp_path, "recorder")
+    path = f"{real_world.environment['PATH']}:{_PATH}"
+    if missing := [name for name in _PROGRAMS if shutil.which(name, path=path) is None]:
+        pytest.skip(f"no {missing[0]}: apt-get install slurmctld slurmd slurm-client")
+    with subprocess.Popen(
+        ["bash", ROOT / "tests" / "tools" / "start_slurm.sh", tmp_path / "slurm"],
+        env=real_world.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as slurm:  # which ends when its standard input does
+        assert slurm.stdout is not None
+        settings = slurm.stdout.readline().strip()
+        assert settings, f"it ended with status {slurm.wait()}"
+        yield replace(real_world, environment={**real_world.environment, "SLURM_CONF": settings})
+
+
+def wait_for_jobs(real_world: World) -> None:
+    """Wait until no job is left."""
+    for _ in range(600):
+        if not (left := real_world.run("squeue", "--noheader").stdout):
+            return
+        time.sleep(0.2)
+    pytest.fail(f"{left}\n{real_world.logs()}")
+
+
+def test_jobs_merge_what_nodes_extract(real_world: World) -> None:
+    reports = REPORTS[:2]
+    run, late = real_world.folder / "run", real_world.folder / "late"
+    for folder in (run / "parts", late, real_world.folder / "reports"):
+        folder.mkdir(parents=True)
+    (late / "parts").symlink_to("../run/parts")
+    for report in reports:
+        shutil.copy(report, real_world.folder / "reports")
+    # one merge waits for parts, another for the jobs that make them
+    assert real_world.run("sbatch", SCRIPTS / "merge.sbatch", "late", "2").code == 0
+    said = real_world.run(SCRIPTS / "submit.sh", "reports", TASKS="2")
+    assert said.code == 0, said
+    trained = real_world.run("sbatch", "--parsable", "--ntasks-per-node=1", SCRIPTS / "train.sbatch")
+    assert trained.code == 0, trained
+    wait_for_jobs(real_world)
+
+    merged = real_world.merge(reports)
+    assert (late / "run.pftrace").read_bytes() == merged, real_world.logs()
+    assert (run / "run.pftrace").read_bytes() == merged, real_world.logs()
+    assert len(list(run.glob("nsys-pp-extract-*_[01].log"))) == 2
+    recorded = sorted((real_world.folder / "slurm").rglob("*.nsys-rep"), key=lambda path: path.stem)
+    assert [path.parts[-3] for path in recorded] == ["node1", "node2"]
+    run = real_world.folder / f"run_{trained.stdout.strip()}"
+    assert (run / "run.pftrace").read_bytes() == real_world.merge(recorded), real_world.logs()
+    for node in range(2):
+        assert len(read_result(run / f"extract-{node}.json")["outputs"]) == 1

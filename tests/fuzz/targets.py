@@ -1,17 +1,794 @@
-"""Registry of targets: how each makes its input of choices, and the work that is done with it."""
+"""What is fuzzed: inputs (reports, parts, options) with changes, what is done with them, and what it has to keep."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
+import resource
 import shutil
+import sqlite3
 import tempfile
-from collections.abc import Callable
+import time
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache, partial
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, ZipFile
 
-from tests.fuzz import decoder_targets, option_targets, report_targets
-from tests.fuzz.choices import Choices
-from tests.fuzz.promise import Work, hold
+import click
+import polars as pl
+from click.testing import CliRunner
+
+import nsys_pp
+from nsys_pp import options
+from nsys_pp.arrays.packed_frames import unpack_frame
+from nsys_pp.cli import main
+from nsys_pp.commands.pipeline import _count_flops
+from nsys_pp.errors import NsysPPError, UnforeseenError
+from nsys_pp.frames.part import (
+    BLOCKS_MEMBER,
+    FACTS_MEMBER,
+    FRAMES_MEMBER,
+    PART_FRAMES,
+    Encoded,
+    EncodedSubtrack,
+)
+from nsys_pp.output.perfetto.trace import check_blocks
+from nsys_pp.read import check_part_blocks, read_part, read_report
+from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, find_library
+from nsys_pp.run.options import (
+    parse_counted_ops,
+    parse_patterns,
+    parse_rank_from,
+    parse_run_layout,
+    parse_steps,
+)
+from nsys_pp.tables.compare import parse_gate
+from nsys_pp.training import rules as presets
+from nsys_pp.training.rules import load_preset, parse_job_rule, parse_step_rule
+from tests.fuzz.values import (
+    COUNT,
+    MOST_ROWS,
+    NUMBERS,
+    TEXTS,
+    Choices,
+    change_bytes,
+    list_tables,
+    pick_value,
+    read_seed,
+    read_seed_part,
+    read_tables,
+)
+
+_MOST_CHANGES = 6
+
+
+_COLUMN_TYPES: tuple[Any, ...] = (
+    *(pl.String, pl.Float64, pl.Int8, pl.UInt64, pl.Boolean, pl.Binary, pl.Null, pl.Categorical, pl.Date),
+    *(pl.List(pl.Int64), pl.Datetime("ns"), pl.Int128, pl.Decimal(20, 3)),
+)
+
+
+def write_changed_rows(choices: Choices, folder: Path) -> None:
+    """Write a report with changed cells, rows, columns and tables, and the report of another rank as it is."""
+    first, second = read_seed(choices.below(COUNT))
+    path = folder / "rank0.sqlite"
+    path.write_bytes(first)
+    (folder / "rank1.sqlite").write_bytes(second)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN")
+        for _ in range(1 + choices.below(_MOST_CHANGES)):
+            with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+                _change_table(connection, choices)
+        connection.execute("COMMIT")
+
+
+def _change_table(connection: sqlite3.Connection, choices: Choices) -> None:
+    table = choices.pick(list_tables(connection))
+    info = list(connection.execute(f'SELECT name FROM pragma_table_info("{table}")'))
+    columns = [str(name).replace('"', '""') for (name,) in info]
+    column, other = choices.pick(columns), choices.pick(columns)
+    row = 1 + choices.below(MOST_ROWS)
+    kind = choices.below(12)
+    if kind <= 2:
+        connection.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', [pick_value(choices), row])
+    elif kind == 3:
+        connection.execute(f'UPDATE "{table}" SET "{column}" = ?', [pick_value(choices)])
+    elif kind == 4:
+        connection.execute(f'UPDATE "{table}" SET "{column}" = "{other}", "{other}" = "{column}"')
+    elif kind == 5:
+        step = choices.pick([1, -1, 10**9, 2**40, 2**62, -(2**62)])
+        connection.execute(f'UPDATE "{table}" SET "{column}" = "{column}" + ? WHERE rowid >= ?', [step, row])
+    elif kind == 6:
+        connection.execute(f'DELETE FROM "{table}" WHERE rowid >= ?', [row])
+    elif kind == 7:
+        names = ", ".join(f'"{name}"' for name in columns)
+        connection.execute(f'INSERT INTO "{table}" ({names}) SELECT {names} FROM "{table}" LIMIT ?', [row])
+    elif kind == 8:
+        connection.execute(f'DROP TABLE "{table}"')
+    elif kind == 9:
+        connection.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
+    elif kind == 10:
+        connection.execute(f'ALTER TABLE "{table}" RENAME COLUMN "{column}" TO "{other}x"')
+    else:
+        connection.execute(
+            f'ALTER TABLE "{table}" RENAME TO "{choices.pick(["x", "StringIds", "PROCESSES"])}"'
+        )
+
+
+def write_changed_pages(choices: Choices, folder: Path) -> None:
+    """Write a report with changed bytes and pages."""
+    data = read_seed(choices.below(COUNT))[0]
+    (folder / "rank0.sqlite").write_bytes(change_bytes(data, choices))
+
+
+def write_changed_folder(choices: Choices, folder: Path) -> None:
+    """Write an exported folder, Parquet or Arrow, with columns of other types or changed bytes."""
+    tables = dict(read_tables(choices.below(COUNT)))
+    suffix = choices.pick(["parquet", "arrow", "stream"])
+    export = folder / "rank0_exported"
+    export.mkdir()
+    for _ in range(choices.below(4)):
+        name = choices.pick(sorted(tables))
+        tables[name] = _change_frame(tables[name], choices)
+    for name, frame in tables.items():
+        path = export / f"{name}.{'parquet' if suffix == 'parquet' else 'arrow'}"
+        with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            if suffix == "parquet":
+                frame.write_parquet(path)
+            elif suffix == "arrow":
+                frame.write_ipc(path)
+            else:
+                frame.write_ipc_stream(path)
+    if choices.below(2):
+        path = choices.pick(sorted(export.iterdir()))
+        path.write_bytes(change_bytes(path.read_bytes(), choices, block=64, most=6))
+
+
+def _change_frame(frame: pl.DataFrame, choices: Choices) -> pl.DataFrame:
+    if not frame.width:
+        return frame
+    column = choices.pick(frame.columns)
+    kind = choices.below(5)
+    try:
+        if kind == 0:
+            return frame.drop(column)
+        if kind == 1:
+            return frame.with_columns(pl.lit(pick_value(choices)).alias(column))
+        if kind == 2:
+            return frame.with_columns(pl.lit(None, choices.pick(_COLUMN_TYPES)).alias(column))
+        if kind == 3:
+            return frame.with_columns(pl.col(column).cast(choices.pick(_COLUMN_TYPES), strict=False))
+        return frame.clear() if choices.below(2) else pl.concat([frame, frame])
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, TypeError):
+        return frame
+
+
+def write_changed_part(choices: Choices, folder: Path, number: int | None = None) -> None:
+    """Write a part with changed bytes, or with changed facts, frames or blocks in a sound archive."""
+    data = read_seed_part(choices.below(COUNT) if number is None else number)
+    path = folder / "rank0.nspart"
+    if choices.below(3) == 0:
+        path.write_bytes(change_bytes(data, choices, block=64))
+        return
+    sound = folder / "sound.zip"
+    sound.write_bytes(data)
+    with ZipFile(sound) as archive, ZipFile(path, "w", ZIP_STORED) as changed:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+        facts = json.loads(members[FACTS_MEMBER])
+        kind = choices.below(4)
+        if kind == 0:
+            change_json(facts, choices)
+        elif kind == 3:
+            name = choices.pick(sorted(members.keys() - {FACTS_MEMBER, FRAMES_MEMBER}))
+            members[name] = change_bytes(members[name], choices, block=64)
+        else:
+            members[FRAMES_MEMBER] = _change_packed(members[FRAMES_MEMBER], facts["frame_bytes"], choices)
+        members[FACTS_MEMBER] = json.dumps(facts).encode()
+        for info in archive.infolist():
+            changed.writestr(info.filename, members[info.filename], info.compress_type)
+    sound.unlink()
+
+
+def write_changed_part_of_two(choices: Choices, folder: Path) -> None:
+    """Write a changed part, and one of another report as it is."""
+    number = choices.below(COUNT)
+    (folder / "other.nspart").write_bytes(read_seed_part(number, rank=1))
+    write_changed_part(choices, folder, number)
+
+
+def change_json(facts: Any, choices: Choices) -> None:
+    """Change a value at any depth."""
+    inner: Any = facts
+    for _ in range(1 + choices.below(4)):
+        keys: list[Any] = sorted(inner) if isinstance(inner, dict) else list(range(len(inner)))
+        if not keys:
+            return
+        key = choices.pick(keys)
+        if isinstance(inner[key], dict | list) and choices.below(4):
+            inner = inner[key]
+            continue
+        kind = choices.below(8)
+        if kind == 0:
+            del inner[key]
+        else:
+            value = pick_value(choices)
+            odd: list[Any] = [
+                value if not isinstance(value, bytes) else str(value),
+                {},
+                [],
+                [[]],
+                {"x": value},
+            ]
+            inner[key] = odd[min(max(kind - 3, 0), 3)]
+        return
+
+
+def _change_packed(data: bytes, sizes: dict[str, int], choices: Choices) -> bytes:
+    """Change the bytes of one frame, unpacked or packed."""
+    frames, at = {}, 0
+    for name, size in sizes.items():
+        frames[name], at = data[at : at + size], at + size
+    name = choices.pick(sorted(frames))
+    if choices.below(6):
+        frames[name] = zlib.compress(change_bytes(zlib.decompress(frames[name]), choices, block=16))
+    else:
+        frames[name] = change_bytes(frames[name], choices, block=16)
+    sizes.update({name: len(frame) for name, frame in frames.items()})
+    return b"".join(frames.values())
+
+
+def scrub_all(source: Path, output: Path) -> None:
+    """Copy each report with pseudonyms; the numbers of rows are equal."""
+    for path in sorted(source.iterdir()):
+        copy = output / path.name
+        nsys_pp.scrub(path, copy, hosts=True, users=True, paths=True)
+        if read_report(path, threads=1).recorded != read_report(copy, threads=1).recorded:
+            raise AssertionError("the copy has other numbers of rows")
+
+
+def read_both_ways(source: Path, output: Path) -> None:
+    """Read all columns of all tables by the compiled function and by Python's module: equal values, or refused by both."""
+    path, library = source / "rank0.sqlite", find_library()
+    uri, size = f"file:{path}?mode=ro", path.stat().st_size
+    assert library is not None
+    connections = CompiledConnection(uri, size, library), PlainConnection(uri, size)
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            for (table,) in tables:
+                quoted = '"' + table.replace('"', '""') + '"'
+                names = [
+                    row[1].replace('"', '""') for row in connection.execute(f"PRAGMA table_info({quoted})")
+                ]
+                columns = [f'"{name}", CAST("{name}" AS REAL), CAST("{name}" AS TEXT)' for name in names]
+                _compare(connections, f"SELECT {', '.join(columns)} FROM {quoted}", "irt" * len(names))
+    finally:
+        for one in connections:
+            one.close()
+    read_report(path, threads=1)
+
+
+def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
+    results: list[Any] = []
+    for connection in connections:
+        try:
+            results.append(connection.fetch(query, kinds))
+        except sqlite3.Error as error:
+            results.append(str(error))
+    compiled, plain = results
+    if isinstance(compiled, str) or isinstance(plain, str):
+        if compiled != plain:
+            raise AssertionError(f"{compiled} is not {plain}")
+    elif compiled.is_odd != plain.is_odd:
+        raise AssertionError(f"{query}: {compiled.is_odd} {plain.is_odd}")
+    else:
+        for kind, ours, theirs in zip(kinds, compiled.columns, plain.columns, strict=True):
+            if (kind != "i" or not plain.is_odd) and not ours.equals(theirs, null_equal=True):
+                raise AssertionError(f"{query}: {ours} is not {theirs}")
+
+
+def read_once(source: Path, output: Path) -> None:
+    """Read the report."""
+    (path,) = source.iterdir()
+    read_report(path, threads=1)
+
+
+def merge(source: Path, output: Path, *, name: str = "run.pftrace", **options: Any) -> None:
+    nsys_pp.merge(source, output / name, **options)
+
+
+def merge_kept(source: Path, output: Path) -> None:
+    """Merge what can be merged: there is always a result, since one input is sound."""
+    try:
+        merge(source, output, keep_going=True)
+    except NsysPPError as error:
+        raise AssertionError(f"{error.message}\n{error}") from error
+
+
+def pipeline(source: Path, output: Path) -> None:
+    nsys_pp.pipeline(source).tables()
+
+
+def summarise(source: Path, output: Path) -> None:
+    nsys_pp.summarise(source)
+
+
+def project(source: Path, output: Path) -> None:
+    nsys_pp.project(source, ops="all", scope="process")
+
+
+def info(source: Path, output: Path) -> None:
+    nsys_pp.info(source)
+
+
+def align(source: Path, output: Path) -> None:
+    nsys_pp.align(source)
+
+
+def extract(source: Path, output: Path) -> None:
+    nsys_pp.extract(source / "rank0.sqlite", output / "rank0.nspart")
+
+
+def chart(source: Path, output: Path) -> None:
+    nsys_pp.chart(source, output / "run.html")
+
+
+def _named(work: Callable[..., object], title: str, /, **options: Any) -> Work:
+    bound = partial(work, **options)
+    bound.__name__ = title  # type: ignore[attr-defined]
+    return bound
+
+
+WHOLE: tuple[Work, ...] = (
+    merge,
+    _named(merge, "merge_cpu", detail="cpu", flows=True),
+    _named(merge, "merge_json", name="run.json", detail="kernels"),
+    pipeline,
+    summarise,
+    project,
+    info,
+    align,
+    extract,
+    chart,
+)
+
+
+OF_PARTS: tuple[Work, ...] = (merge, pipeline, summarise, align, chart)
+
+
+_SOUND = (
+    *(
+        "10:12",
+        ":12",
+        "10:",
+        "pp=4,tp=2,dp=2,order=tp-dp-pp",
+        r"rank(\d+)",
+        "kernel,memcpy",
+        "all",
+        "1.5s",
+        "-20ms",
+    ),
+    *(
+        "0,1",
+        "1.5s:1.7s",
+        "8GB",
+        "512MiB",
+        "10m",
+        "auto",
+        "4",
+        "node1=-1.2ms",
+        "bubble>5%",
+        "stage 2 forward>3%",
+    ),
+    *(
+        "b step>20ms",
+        "layers=2,hidden=8,sequence=4,batch=3,heads=4,kv_heads=2",
+        r"forward=fwd(?P<micro_batch>\d+)",
+    ),
+    *(r"step (\d+)", r"(?P<kind>\w+)_(?P<step>.*)", "SELECT * FROM jobs", "SELECT count(*) FROM gpu_ops"),
+)
+
+
+_PIECES = (
+    *(
+        ":",
+        ",",
+        "=",
+        ">",
+        "<",
+        "%",
+        "ms",
+        "s",
+        "(",
+        ")",
+        "(?P<step>",
+        "[",
+        "]",
+        "*",
+        "+",
+        "{1000000}",
+        "\\d",
+        "\\",
+    ),
+    *(
+        "-",
+        ".",
+        " ",
+        "pp",
+        "tp",
+        "order",
+        "stage ",
+        "bubble",
+        "|",
+        "^",
+        "$",
+        "(?i)",
+        "(?=",
+        "\\1",
+        "kernel",
+        "_",
+        "/",
+    ),
+)
+
+
+def pick_text(choices: Choices) -> str:
+    """Choose a value of an option: a sound one with pieces, numbers and odd texts in it."""
+    text = choices.pick(_SOUND) if choices.below(3) else ""
+    for _ in range(choices.below(6)):
+        at = choices.below(len(text) + 1)
+        kind = choices.below(6)
+        if kind == 0:
+            piece = str(choices.pick(NUMBERS))
+        elif kind == 1:
+            piece = choices.pick(TEXTS)[:6000]
+        elif kind == 2:
+            piece = choices.take(choices.below(8)).decode("utf-8", "surrogateescape")
+        elif kind == 3:
+            text, piece = text[:at] + text[at + 1 + choices.below(3) :], ""
+        else:
+            piece = choices.pick(_PIECES)
+        text = text[:at] + piece + text[at:]
+    return text
+
+
+def write_text(choices: Choices, folder: Path) -> None:
+    """Write a value of an option."""
+    (folder / "value.txt").write_text(
+        pick_text(choices), encoding="utf-8", errors="surrogateescape", newline=""
+    )
+
+
+def _refuse(parse: Callable[[str], object]) -> Callable[[str], object]:
+    def parse_value(text: str) -> object:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise NsysPPError("refused") from error
+
+    return parse_value
+
+
+_PARSERS: tuple[Callable[[str], object], ...] = (
+    parse_steps,
+    parse_run_layout,
+    parse_rank_from,
+    parse_counted_ops,
+    lambda text: parse_patterns("job_patterns", text),
+    parse_job_rule,
+    parse_step_rule,
+    parse_gate,
+    lambda text: _count_flops(None, text),
+    *map(
+        _refuse,
+        dict.fromkeys(option.type for option in options.OPTIONS if not isinstance(option.type, type)),
+    ),
+)
+
+
+def _parser_work(parse: Callable[[str], object]) -> Work:
+    def parse_value(source: Path, output: Path) -> None:
+        text = (source / "value.txt").read_bytes().decode("utf-8", "surrogateescape")
+        parse(text)
+
+    return parse_value
+
+
+PARSE_VALUE = tuple(map(_parser_work, _PARSERS))
+
+
+"""Parse a text by one of the grammars: it is a value, or refused."""
+
+
+@cache
+def _read_presets() -> list[str]:
+    return [path.read_text() for path in sorted(presets._FOLDER.glob("*.toml"))]
+
+
+def write_rules(choices: Choices, folder: Path) -> None:
+    """Write a file of rules: a preset with changed lines, or changed bytes."""
+    lines = choices.pick(_read_presets()).splitlines()
+    for _ in range(1 + choices.below(6)):
+        at = choices.below(len(lines))
+        key = choices.pick(
+            ["pattern", "kind", "direction", "role", "domain", "batch", "title", "suffix", "signs"]
+        )
+        kind = choices.below(7)
+        if kind == 0:
+            del lines[at]
+        elif kind == 1:
+            lines.insert(
+                at, choices.pick(["[[job]]", "[[step]]", "[job]", "job = 1", "[[job.pattern]]", "{", "x ="])
+            )
+        elif kind == 2:
+            lines[at] = f"{key} = {json.dumps(pick_text(choices))}"
+        elif kind == 3:
+            value = choices.pick(
+                ["[]", "{}", "1", "true", "1e999", "[[1]]", "1979-05-27", "nan", "''", "9" * 5000]
+            )
+            lines.insert(at, f"{key} = {value}")
+        elif kind == 4:
+            lines[at] = re.sub(
+                r"\(\?P<\w+>", f"(?P<{choices.pick(['step', 'kind', 'x', 'role'])}>", lines[at]
+            )
+        else:
+            pattern = pick_text(choices).replace("'", "").replace("\n", "").replace("\0", "")
+            lines[at] = f"{key} = '{pattern}'"
+        if not lines:
+            break
+    data = "\n".join(lines).encode("utf-8", "replace")
+    if choices.below(3) == 0:
+        data = change_bytes(data, choices, block=32, most=4)
+    (folder / "rules.toml").write_bytes(data)
+
+
+def load_rules(source: Path, output: Path) -> None:
+    load_preset(str(source / "rules.toml"))
+
+
+def pipeline_with_rules(source: Path, output: Path) -> None:
+    report = output.parent / "sound.sqlite"
+    if not report.exists():
+        report.write_bytes(read_seed(0)[0])
+    nsys_pp.pipeline(report, preset=source / "rules.toml").tables()
+
+
+_COMMANDS = ("merge", "pipeline", "chart", "summary", "compare", "project", "info", "align", "sql", "extract")
+
+
+_LEFT_OUT = {
+    "--nsys",
+    "--open",
+    "--processes",
+    "--memory",
+    "--dask-scheduler",
+    "--wait-for",
+    "--wait-timeout",
+    "--result",
+}
+
+
+_OUTPUTS = (
+    "run.pftrace",
+    "run.json",
+    "run.json.gz",
+    "run.csv",
+    "run.md",
+    "run.parquet",
+    "run.html",
+    "run.svg",
+    "x",
+)
+
+
+def write_command(choices: Choices, folder: Path) -> None:
+    """Write a command line with options of the command, each with a value of any grammar."""
+    name = choices.pick(_COMMANDS)
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    options = [
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and option.opts[0] not in _LEFT_OUT
+    ]
+    line = [name]
+    if choices.below(2):
+        line += ["-o", "OUT/" + choices.pick(_OUTPUTS)]
+    for _ in range(choices.below(5)):
+        option = choices.pick(options)
+        line.append(option.opts[0])
+        if option.is_flag:
+            continue
+        if isinstance(option.type, click.Choice) and choices.below(8):
+            value = str(choices.pick(list(option.type.choices)))
+        elif option.opts[0] in ("-o", "--steptask"):
+            value = "OUT/" + choices.pick(_OUTPUTS)
+        else:
+            value = pick_text(choices).replace("/", "_")
+        line.append(value)
+    line += {"compare": ["IN", "IN"], "sql": [pick_text(choices), "IN"]}.get(name, ["IN"])
+    (folder / "line.json").write_text(json.dumps(line))
+
+
+def run_command(source: Path, output: Path) -> None:
+    """Run a command line on two sound reports."""
+    reports = output.parent / "sound"
+    if not reports.exists():
+        reports.mkdir()
+        for rank, data in enumerate(read_seed(0)):
+            (reports / f"rank{rank}.sqlite").write_bytes(data)
+    line = json.loads((source / "line.json").read_text())
+    line = [word.replace("OUT/", f"{output}{os.sep}") if word.startswith("OUT/") else word for word in line]
+    line = [str(reports) if word == "IN" else word for word in line]
+    before = Path.cwd()
+    os.chdir(output)
+    try:
+        done = CliRunner().invoke(main, line, env={"NSYS_PP_LOG_SECONDS": "0"})
+    finally:
+        os.chdir(before)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    if "unforeseen" in done.stderr or "Traceback" in done.stderr:
+        raise AssertionError(f"{line}\n{done.stderr}")
+    if done.exit_code not in (0, 1, 2, 3, 4):
+        raise AssertionError(f"{line}\nstatus {done.exit_code}")
+    if done.exit_code in (1, 2) and not any(output.iterdir()):
+        raise NsysPPError("refused")
+
+
+@cache
+def _read_frame_seeds(number: int) -> tuple[tuple[str, bytes], ...]:
+    """Return the frames of a part with rows, unpacked, by name."""
+    with ZipFile(BytesIO(read_seed_part(number))) as archive:
+        sizes = json.loads(archive.read(FACTS_MEMBER))["frame_bytes"]
+        data, at, frames = archive.read(FRAMES_MEMBER), 0, []
+    for name, size in sizes.items():
+        frames.append((name, zlib.decompress(data[at : at + size])))
+        at += size
+    return tuple(frames)
+
+
+def write_changed_frame(choices: Choices, folder: Path) -> None:
+    """Write a frame of a part with changed bytes."""
+    name, data = choices.pick(_read_frame_seeds(choices.below(COUNT)))
+    (folder / name).write_bytes(change_bytes(data, choices, block=16, most=6))
+
+
+def unpack_frames(source: Path, output: Path) -> None:
+    """Unpack a frame: it has its schema, or is refused."""
+    (path,) = source.iterdir()
+    try:
+        frame = unpack_frame(path.read_bytes(), PART_FRAMES[path.name])
+    except (ValueError, TypeError, IndexError, OverflowError, RecursionError, pl.exceptions.PolarsError):
+        raise NsysPPError("refused") from None  # as `nsys_pp.read.parts` does
+    if frame.schema != PART_FRAMES[path.name]:
+        raise AssertionError(f"{frame.schema}")
+
+
+def write_changed_blocks(choices: Choices, folder: Path) -> None:
+    """Write the blocks of a part with changed bytes, mostly of their heads."""
+    with ZipFile(BytesIO(read_seed_part(choices.below(COUNT)))) as archive:
+        data = archive.read(BLOCKS_MEMBER)
+    kept = 64 if choices.below(4) else len(data)
+    (folder / "blocks").write_bytes(change_bytes(data[:kept], choices, block=16, most=4) + data[kept:])
+
+
+def check_blocks_of_a_track(source: Path, output: Path) -> None:
+    """Check blocks as `check` does, those of one track."""
+    data = (source / "blocks").read_bytes()
+    track = EncodedSubtrack(
+        track=("GPU 0",), ordinal=0, kind="slices", rows=1, first_ns=0, last_ns=1, size_bytes=len(data)
+    )
+    try:
+        check_blocks(Encoded(report_id=1, base_ns=0, tracks=[], subtracks=[track]), BytesIO(data))
+    except (ValueError, EOFError):
+        raise NsysPPError("refused") from None
+
+
+def read_whole_part(source: Path, output: Path) -> None:
+    """Read a part: its facts, each of its frames, and its blocks by their checksum."""
+    path = source / "rank0.nspart"
+    part = read_part(path, version="0")
+    for name in part.frames:
+        if part.frames[name].schema != PART_FRAMES[name]:
+            raise AssertionError(name)
+    check_part_blocks(path)
+
+
+MOST_CPU_S = 20.0  # of one input; 0.5 is usual
+
+
+MOST_GROWTH_BYTES = 512 << 20  # of the memory of the process, by one input
+
+
+Work = Callable[[Path, Path], object]
+
+
+"""Reads the inputs in the first folder, and writes to the second one."""
+
+
+class BrokenPromiseError(AssertionError):
+    """An input with another outcome; `key` is equal for equal reasons."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def hold(work: Work, source: Path, output: Path) -> bool:
+    """Return whether there is a result (True), or a refusal.
+
+    Raises:
+        BrokenPromiseError: The outcome is neither, costs too much, changes the input, or leaves something half-done.
+    """
+    before, memory, start = digest(source), _peak_bytes(), time.process_time()
+    is_result = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", RuntimeWarning)  # of numpy: a number that did not fit
+            work(source, output)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except NsysPPError as error:
+        _check_refusal(error)
+        is_result = False
+    except BaseException as error:  # panics of polars derive from it
+        raise BrokenPromiseError(traceback.format_exc(), _key_of(error)) from None
+    spent, growth = time.process_time() - start, _peak_bytes() - memory
+    name = getattr(work, "__name__", str(work))
+    if spent > MOST_CPU_S:
+        raise BrokenPromiseError(f"{name} took {spent:.1f} s", f"slow-{name}")
+    if growth > MOST_GROWTH_BYTES:
+        raise BrokenPromiseError(f"{name} took {growth >> 20} MiB more", f"memory-{name}")
+    if digest(source) != before:
+        raise BrokenPromiseError(f"{name} changed its input", f"changed-{name}")
+    left = sorted(path.name for path in output.iterdir())
+    if any(name.startswith(".") for name in left) or (left and not is_result):
+        raise BrokenPromiseError(f"{name} left {left}", f"left-{name}")
+    return is_result
+
+
+def _check_refusal(error: NsysPPError) -> None:
+    if isinstance(error, UnforeseenError):
+        raise BrokenPromiseError(error.details or error.message, _key_of(error.__cause__ or error)) from None
+    if "not enough memory" in error.message:
+        raise BrokenPromiseError(error.message, "memory") from None
+    if not error.message or error.message.endswith("."):
+        raise BrokenPromiseError(f"no sentence: {error.message!r}", "sentence") from None
+
+
+def _key_of(error: BaseException) -> str:
+    """Name an error by its type and the innermost place in the package."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "/nsys_pp/" in frame.filename
+    ] or traceback.extract_tb(error.__traceback__)
+    where = f"{Path(frames[-1].filename).stem}-{frames[-1].name}" if frames else "unknown"
+    return f"{type(error).__name__}-{where}".replace("<", "").replace(">", "")
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """Return a digest of all files of a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @dataclass(frozen=True)
@@ -30,24 +807,23 @@ class Target:
 
 
 TARGETS = {
-    "rows": Target(report_targets.write_changed_rows, (report_targets.read_both_ways,), 60),
-    "pages": Target(report_targets.write_changed_pages, (report_targets.read_once,), 120),
-    "reports": Target(report_targets.write_changed_rows, report_targets.WHOLE, 15),
-    "damaged": Target(report_targets.write_changed_pages, report_targets.WHOLE, 15),
-    "folders": Target(
-        report_targets.write_changed_folder, (report_targets.read_once, report_targets.info), 40
-    ),
-    "parts": Target(report_targets.write_changed_part, report_targets.OF_PARTS, 20),
-    "copies": Target(report_targets.write_changed_rows, (report_targets.scrub_all,), 15),
-    "frames": Target(decoder_targets.write_changed_frame, (decoder_targets.unpack_frames,), 400),
-    "blocks": Target(decoder_targets.write_changed_blocks, (decoder_targets.check_blocks_of_a_track,), 300),
-    "kept": Target(report_targets.write_changed_part_of_two, (report_targets.merge_kept,), 20),
-    "archives": Target(report_targets.write_changed_part, (decoder_targets.read_whole_part,), 60),
-    "rules": Target(option_targets.write_rules, (option_targets.load_rules,), 100),
-    "named": Target(option_targets.write_rules, (option_targets.pipeline_with_rules,), 10),
-    "values": Target(option_targets.write_text, option_targets.PARSE_VALUE, 1000),
-    "commands": Target(option_targets.write_command, (option_targets.run_command,), 20),
+    "rows": Target(write_changed_rows, (read_both_ways,), 60),
+    "pages": Target(write_changed_pages, (read_once,), 120),
+    "reports": Target(write_changed_rows, WHOLE, 15),
+    "damaged": Target(write_changed_pages, WHOLE, 15),
+    "folders": Target(write_changed_folder, (read_once, info), 40),
+    "parts": Target(write_changed_part, OF_PARTS, 20),
+    "copies": Target(write_changed_rows, (scrub_all,), 15),
+    "frames": Target(write_changed_frame, (unpack_frames,), 400),
+    "blocks": Target(write_changed_blocks, (check_blocks_of_a_track,), 300),
+    "kept": Target(write_changed_part_of_two, (merge_kept,), 20),
+    "archives": Target(write_changed_part, (read_whole_part,), 60),
+    "rules": Target(write_rules, (load_rules,), 100),
+    "named": Target(write_rules, (pipeline_with_rules,), 10),
+    "values": Target(write_text, PARSE_VALUE, 1000),
+    "commands": Target(write_command, (run_command,), 20),
 }
+
 
 _IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # files there cost no disk
 

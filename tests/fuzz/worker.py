@@ -28,8 +28,7 @@ class Record:
     """Numbers of inputs, and each reason of a broken promise once."""
 
     def __init__(self, name: str, output: Path) -> None:
-        from tests.fuzz.promise import BrokenPromiseError
-        from tests.fuzz.targets import TARGETS, Bench
+        from tests.fuzz.targets import TARGETS, Bench, BrokenPromiseError
 
         self._broken = BrokenPromiseError
         self._name, self._output = name, output

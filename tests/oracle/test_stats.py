@@ -26,7 +26,7 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
-from tests.oracle import stats
+from tests.oracle.nvidia import TABLES, run_stats
 
 EXACT = ["count", "total", "min", "max"]
 ROUNDED = ["mean", "median", "std"]
@@ -66,7 +66,7 @@ def run_nsys_stats(
     def run_once(report: Path) -> dict[str, pl.DataFrame]:
         copy = tmp_path_factory.mktemp("stats") / report.name
         shutil.copyfile(report, copy)
-        return stats.run_stats(nsys, copy)
+        return run_stats(nsys, copy)
 
     return run_once
 
@@ -182,7 +182,7 @@ def leave_out_repeated_calls(calls: pl.DataFrame) -> pl.DataFrame:
     return named.sort("total").unique("name", keep="first")
 
 
-@pytest.mark.parametrize("table", [table for table in stats.TABLES if table != "nvtx_gpu_proj_sum"])
+@pytest.mark.parametrize("table", [table for table in TABLES if table != "nvtx_gpu_proj_sum"])
 def test_rows_equal_those_of_nsys_stats(
     table: str, run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
 ) -> None:

@@ -11,10 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from tests.worlds.results import append_score, read_scores, write_tables
 from tests.worlds.search import METRICS, search
-from tests.worlds.summary import list_breaks
-from tests.worlds.tables import build_tables
+from tests.worlds.tables import append_score, build_tables, list_breaks, read_scores, write_tables
 from tests.worlds.world import QUESTIONS, WorldScore, run_seed, run_world
 
 
@@ -56,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = build_tables(scores)
     print("\n\n".join(map(str, tables)))
     if chosen.write is not None:
-        write_tables(chosen.write, tables)
+        write_tables(chosen.write, "worlds", tables)
     return 0
 
 

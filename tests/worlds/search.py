@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.worlds.draw import draw_options, perturb, repair, to_arguments
-from tests.worlds.summary import list_breaks
+from tests.worlds.tables import list_breaks
 from tests.worlds.world import WorldScore, run_world
 
 _RESTART = 25  # tries without progress

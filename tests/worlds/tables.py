@@ -1,19 +1,29 @@
-"""Tables of the scores of many worlds, in Markdown: distributions and counts, not the best case."""
+"""Tables of the scores of many worlds, what single worlds break, and files of scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.worlds.causes import StepScore
-from tests.worlds.clocks import ClockScore
-from tests.worlds.pairs import PairScore
+import numpy as np
+
+from tests.worlds.scores import ClockScore, PairScore, StepScore
 from tests.worlds.world import LAYOUT, PLAIN, WorldScore
 
 POINTS_LIMIT = 2.0  # of a step, for a cause
+
+
 _STEP_GROUPS = {"1": (1, 1), "2": (2, 2), "3 and 4": (3, 4), "5 to 10": (5, 10)}
+
+
 _WAYS = {PLAIN: "without `--layout`", LAYOUT: "with `--layout`"}
+
+
 _Show = Callable[[float], str]
 
 
@@ -255,3 +265,124 @@ def _share(count: int, total: int) -> str:
 
 def _flatten(parts: object) -> list[float]:
     return [value for part in parts for value in part]  # type: ignore[attr-defined]
+
+
+_LEAST_UNPAIRED = 0.02  # share of messages
+
+
+class Break(NamedTuple):
+    """A result that truth contradicts: its kind in a word, and a short sentence."""
+
+    kind: str
+    text: str
+
+
+def list_breaks(score: WorldScore) -> list[Break]:
+    """List what a world breaks."""
+    if score.error:
+        return [Break("failure", score.error)]
+    if score.refused:
+        return [Break("refusal", f"refused: {score.refused}")] if score.has_jobs else []
+    right = "" if score.has_right_clocks else " (clocks wrong)"
+    dependent = (*_break_pairs(score), *_break_causes(score), *_break_stragglers(score))
+    return [
+        *_break_clocks(score),
+        *(Break(kind, f"{text}{right}") for kind, text in dependent),
+        *_break_steps(score),
+        *_break_jobs(score),
+        *_break_ranges(score),
+    ]
+
+
+def _break_clocks(score: WorldScore) -> Iterator[Break]:
+    clocks = score.clocks
+    if clocks is None:
+        return
+    if not clocks.holds:
+        at, broken = int(np.argmax(clocks.factors)), sum(factor > 1 for factor in clocks.factors)
+        yield Break(
+            "bounds",
+            f"bound broken {clocks.factors[at]:.1f} times: error {show_us(clocks.errors_ns[at])},"
+            f" bound {show_us(clocks.bounds_ns[at])}, {broken} of {len(clocks.factors)} reports",
+        )
+    if clocks.groups > clocks.true_groups:
+        yield Break("groups", f"{clocks.groups} groups of clocks, {clocks.true_groups} in truth")
+
+
+def _break_pairs(score: WorldScore) -> Iterator[Break]:
+    for way, pairs in score.pairs.items():
+        if pairs.wrong:
+            yield Break("pairs", f"{pairs.wrong} of {pairs.messages} pairs wrong {way}")
+        if pairs.unpaired > _LEAST_UNPAIRED * pairs.messages:
+            yield Break("unpaired", f"{pairs.unpaired} of {pairs.messages} messages unpaired {way}")
+
+
+def _break_causes(score: WorldScore) -> Iterator[Break]:
+    whole = [step for step in score.causes.steps if step.is_whole] if score.causes is not None else []
+    if whole:
+        worst = max(whole, key=lambda step: step.worst[0])
+        if worst.worst[0] > POINTS_LIMIT:
+            excess, cause = worst.worst
+            text = f"{cause} wrong by {excess:+.1f} points (rank {worst.rank}, step {worst.step})"
+            yield Break("causes", text)
+
+
+def _break_stragglers(score: WorldScore) -> Iterator[Break]:
+    if score.stragglers is not None and score.stragglers.false:
+        false = score.stragglers.false
+        yield Break("stragglers", f"{len(false)} false stragglers: {false[0]}")
+
+
+def _break_ranges(score: WorldScore) -> Iterator[Break]:
+    if score.ranges is not None and (wrong := score.ranges.wrong + score.ranges.missing):
+        yield Break("ranges", f"{wrong} of {score.ranges.ranges} ranges of jobs with a wrong interval")
+
+
+def _break_steps(score: WorldScore) -> Iterator[Break]:
+    for name in ("lacking", "called_partial", "called_complete", "misnumbered"):
+        if score.causes is not None and (count := getattr(score.causes, name)):
+            yield Break("steps", f"steps: {count} {name.replace('_', ' ')}")
+
+
+def _break_jobs(score: WorldScore) -> Iterator[Break]:
+    for way, jobs in score.jobs.items():
+        if jobs.schedule == "wrong":
+            yield Break("schedule", f"wrong schedule {way}")
+        for name, kind in {
+            "missing": "jobs",
+            "extra": "jobs",
+            "wrong_ids": "ids",
+            "wrong_stages": "stages",
+        }.items():
+            if count := getattr(jobs, name):
+                yield Break(kind, f"{count} of {jobs.jobs} jobs: {name.replace('_', ' ')} {way}")
+
+
+def append_score(path: Path | None, score: WorldScore) -> None:
+    """Add a score to a file."""
+    if path is not None:
+        with path.open("ab") as file:
+            pickle.dump(score, file)
+
+
+def read_scores(path: Path | None) -> Iterator[WorldScore]:
+    """Read the scores of a file, in order; none if it does not exist."""
+    if path is None or not path.exists():
+        return
+    with path.open("rb") as file:
+        while True:
+            try:
+                yield pickle.load(file)
+            except EOFError:
+                return
+
+
+def write_tables(path: Path, mark: str, tables: Sequence[Table | str]) -> None:
+    """Replace the tables between the marks `mark` and `end of mark` of a Markdown file."""
+    text = path.read_text()
+    begin, end = f"<!-- {mark} -->", f"<!-- end of {mark} -->"
+    between = re.compile(f"{begin}.*{end}", re.DOTALL)
+    if not between.search(text):
+        raise SystemExit(f"{path} has no `{begin}` and `{end}`")
+    body = "\n\n".join((begin, *map(str, tables), end))
+    path.write_text(between.sub(lambda _: body, text))

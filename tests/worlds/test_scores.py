@@ -16,18 +16,17 @@ from msgspec import structs
 
 from fixtures import options, simulate
 from nsys_pp.frames.clock import Clock
-from tests.worlds.causes import score_causes
-from tests.worlds.clocks import score_clocks
-from tests.worlds.findings import Findings, analyse
-from tests.worlds.jobs import score_jobs
-from tests.worlds.pairs import score_pairs
-from tests.worlds.ranges import score_ranges
-from tests.worlds.results import append_score, read_scores, write_tables
-from tests.worlds.stragglers import score_stragglers
-from tests.worlds.summary import list_breaks
-from tests.worlds.tables import build_tables
-from tests.worlds.truth import Truth
-from tests.worlds.world import WorldScore, run_world
+from tests.worlds.scores import (
+    Truth,
+    score_causes,
+    score_clocks,
+    score_jobs,
+    score_pairs,
+    score_ranges,
+    score_stragglers,
+)
+from tests.worlds.tables import append_score, build_tables, list_breaks, read_scores, write_tables
+from tests.worlds.world import Findings, WorldScore, analyse, run_world
 
 ARGUMENTS = "--brief-truth --pp 4 --machines 2 --micro-batches 4 --layers 1 --steps 3 --offset-us node1=3000"
 RANKS = 4
@@ -193,7 +192,7 @@ def test_scores_are_kept_and_tables_are_written(tmp_path: Path) -> None:
     assert [kept.seed for kept in scores] == [3, 3]
     page = tmp_path / "page.md"
     page.write_text("before\n\n<!-- worlds -->\nold\n<!-- end of worlds -->\n\nafter\n")
-    write_tables(page, build_tables(scores))
+    write_tables(page, "worlds", build_tables(scores))
     text = page.read_text()
     assert text.startswith("before\n\n<!-- worlds -->\n\n### Worlds")
     assert text.endswith("<!-- end of worlds -->\n\nafter\n")

@@ -1,7 +1,7 @@
 """Twenty random worlds with fixed seeds: small ones, chosen by their size and not by their results.
 
 Each world is simulated, analysed with and without `--layout`, and scored. A world may break only what `KNOWN` lists for
-it (kinds of `summary.list_breaks`): bounds of clocks, groups of clocks, pairs of messages, messages without a pair (more than
+it (kinds of `list_breaks`): bounds of clocks, groups of clocks, pairs of messages, messages without a pair (more than
 2 %), causes (more than 2 percent of a step too much), steps, ids of jobs, stages, the schedule, stragglers, projections of the
 ranges of jobs. In no world may
 the analysis fail, refuse recorded jobs, miss a recorded job, find one that is none, or misplace one by more than 2 ns.
@@ -12,14 +12,34 @@ the analysis fail, refuse recorded jobs, miss a recorded job, find one that is n
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from tests.worlds.draw import draw_small_seeds
-from tests.worlds.summary import list_breaks
+from fixtures import options
+from fixtures.program.schedule import SCHEDULES
+from tests.worlds.comparisons import FAULTS as CHANGES
+from tests.worlds.comparisons import build_table, draw_twin, score_comparison
+from tests.worlds.draw import (
+    DRAWS,
+    MOST_RANKS,
+    draw_options,
+    draw_small_seeds,
+    draw_world,
+    perturb,
+    repair,
+    to_arguments,
+)
+from tests.worlds.tables import list_breaks
+from tests.worlds.verdicts import FAULTS, add_fault, build_verdict_tables, draw_healthy, score_world
 from tests.worlds.world import WorldScore, run_seed
 
 COUNT = 20
+
+
 LARGEST_ERROR_NS = 2  # of jobs: truth is rounded when it is mapped onto the clock of a report
+
+
 KNOWN = {
     52: "unpaired",
     86: "steps",
@@ -89,3 +109,88 @@ if __name__ == "__main__":
     for seed in draw_small_seeds(COUNT):
         if kinds := kinds_of(run_seed(seed)):
             print(f'    {seed}: "{kinds}",')
+
+
+def test_a_seed_is_a_world() -> None:
+    assert draw_world(7) == draw_world(7)
+    assert draw_world(7) != draw_world(8)
+
+
+def test_all_draws_are_options_of_the_simulator() -> None:
+    random = Random(1)
+    seen: set[str] = set()
+    world = draw_options(1)
+    for seed in range(500):
+        world = perturb(world, random) if seed % 2 else draw_options(seed)
+        arguments = to_arguments(repair(world))
+        seen |= {word.removeprefix("--") for word in arguments if word.startswith("--")}
+        chosen = options.build_parser().parse_args(["out", *arguments])
+        plan = options.build_training(chosen)
+        assert plan.ranks <= MOST_RANKS
+        assert plan.jobs(plan.stages - 1)
+        options.build_site(chosen)
+        options.build_clock_errors(chosen)
+    assert seen >= set(DRAWS)
+    schedules = {draw_options(seed)["schedule"] for seed in range(100)}
+    assert schedules == set(SCHEDULES)
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("seed", "fault"),
+    [
+        (6, "rank"),
+        (13, "rank since a step"),
+        (8, "stage"),
+        (40, "host stall"),
+        (5, "data stall"),
+        (30, "link"),
+    ],
+)
+def test_a_fault_is_the_first_line_of_a_world_and_nothing_false_is_named(seed: int, fault: str) -> None:
+    healthy, faulty = score_world(seed, "none"), score_world(seed, fault)
+    assert (healthy.failed, healthy.false, faulty.failed, faulty.false) == ("", [], "", [])
+    assert not [name for name in healthy.named if "straggler stage" not in name]
+    assert faulty.position == 0
+    assert f"| {fault} |" in build_verdict_tables([healthy, faulty])
+
+
+def test_a_slow_rank_is_named_where_waits_are_unknown_and_it_has_no_stage() -> None:
+    score = score_world(13_002_090, "rank")
+    assert (score.failed, score.false) == ("", [])
+    assert score.position == 0
+    assert score.lines[0].startswith("Guess: ")
+
+
+def test_a_fault_is_the_only_difference_of_two_worlds() -> None:
+    for fault in FAULTS[1:]:
+        world = draw_healthy(27)
+        changed, target = add_fault(world, fault)
+        assert bool(target) == (changed != world)
+        different = {name for name in changed if changed[name] != world.get(name)}
+        assert different <= {"slow-rank", "slow-since", "stage-costs", "slow-link", "host-stall", "stall"}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("seed", "fault"), [(2, "rank"), (3, "stage"), (8, "link"), (4, "micro-batches"), (6, "none")]
+)
+def test_a_fault_is_named_and_nothing_else(seed: int, fault: str) -> None:
+    score = score_comparison(seed, fault)
+    assert (score.failed, score.false) == ("", [])
+    assert score.is_named == (fault not in ("none", "micro-batches"))
+    assert build_table([score]).count("| 1 |") >= 1
+
+
+def test_a_twin_differs_in_its_seed_and_fault_alone() -> None:
+    for fault in CHANGES:
+        world, twin, target = draw_twin(27, fault)
+        different = {name for name in twin if twin[name] != world.get(name)} - {"seed"}
+        assert bool(different) == bool(target)
+        assert different <= {"slow-rank", "slow-since", "stage-costs", "slow-link", "micro-batches"}
+
+
+def test_errors_of_clocks_are_no_change_of_steps() -> None:
+    """The clocks of both runs are uncertain by more than a step, one by hundreds of ms."""
+    score = score_comparison(31_000_004, "none")
+    assert score.lines[0].startswith("Steps take the same time within noise")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -26,8 +29,13 @@ from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare import parse_gate
 from nsys_pp.training.rules import load_preset, parse_job_rule
 from tests.cli.calls import call
+from tests.fuzz import targets
+from tests.fuzz.targets import TARGETS, Bench
+from tests.fuzz.worker import draw
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+
+
 NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number
 
 
@@ -97,3 +105,37 @@ def test_variables_of_many_digits(tmp_path: Path) -> None:
     done = call("merge", report, "-o", tmp_path / "run.pftrace")
     assert done.code == 0, done.stderr
     assert os.path.exists(tmp_path / "run.pftrace")
+
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+_SEED = 20261123
+
+
+@pytest.fixture(params=TARGETS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def bench(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(targets, "MOST_CPU_S", math.inf)  # tests hold on slow machines too
+    bench = Bench(TARGETS[name])
+    yield bench
+    bench.close()
+
+
+def test_drawn_inputs(name: str, bench: Bench) -> None:
+    generator = random.Random(_SEED)
+    for _ in range(TARGETS[name].runs):
+        bench.use(draw(generator))
+
+
+def test_inputs_that_broke_it(name: str, bench: Bench) -> None:
+    """Files of an earlier find, whose name begins with its target, by all that is done with this target."""
+    for path in sorted(CORPUS.glob(f"{name}-*.zip")):
+        with ZipFile(path) as archive:
+            files = {member: archive.read(member) for member in archive.namelist()}
+        for work in TARGETS[name].works:
+            bench.replay(files, work)
