@@ -12,9 +12,7 @@ of `RunOptions` and its bases. Names are imported on first use, so that `import 
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,12 +20,17 @@ if TYPE_CHECKING:
     from nsys_pp.commands.chart import ChartResult, chart
     from nsys_pp.commands.check import CheckResult, check
     from nsys_pp.commands.compare import COMPARE_TABLES, CompareResult, compare
-    from nsys_pp.commands.explain_jobs import ExplainResult, explain_jobs
     from nsys_pp.commands.extract import ExtractResult, extract
     from nsys_pp.commands.info import InfoResult, info
     from nsys_pp.commands.merge import MergeResult, merge
     from nsys_pp.commands.open import OpenResult, open_output
-    from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
+    from nsys_pp.commands.pipeline import (
+        PIPELINE_TABLES,
+        ExplainResult,
+        PipelineResult,
+        explain_jobs,
+        pipeline,
+    )
     from nsys_pp.commands.project import ProjectResult, project
     from nsys_pp.commands.report import ReportResult, report
     from nsys_pp.commands.scrub import ScrubResult, scrub
@@ -43,12 +46,13 @@ _MODULES = {
     "nsys_pp.commands.chart": ("ChartResult", "chart"),
     "nsys_pp.commands.check": ("CheckResult", "check"),
     "nsys_pp.commands.compare": ("COMPARE_TABLES", "CompareResult", "compare"),
-    "nsys_pp.commands.explain_jobs": ("ExplainResult", "explain_jobs"),
     "nsys_pp.commands.extract": ("ExtractResult", "extract"),
     "nsys_pp.commands.info": ("InfoResult", "info"),
     "nsys_pp.commands.merge": ("MergeResult", "merge"),
     "nsys_pp.commands.open": ("OpenResult", "open_output"),
-    "nsys_pp.commands.pipeline": ("PIPELINE_TABLES", "PipelineResult", "pipeline"),
+    "nsys_pp.commands.pipeline": (
+        *("ExplainResult", "PIPELINE_TABLES", "PipelineResult", "explain_jobs", "pipeline"),
+    ),
     "nsys_pp.commands.project": ("ProjectResult", "project"),
     "nsys_pp.commands.report": ("ReportResult", "report"),
     "nsys_pp.commands.scrub": ("ScrubResult", "scrub"),
@@ -111,25 +115,11 @@ def __getattr__(name: str) -> Any:
 
         value: Any = version("nsys-pp")
     elif name in _MODULE_OF:
-        value = getattr(_import(_MODULE_OF[name]), name)
+        value = getattr(import_module(_MODULE_OF[name]), name)
     else:
         raise AttributeError(f"module `nsys_pp` has no attribute `{name}`")
     globals()[name] = value
     return value
-
-
-def _import(name: str) -> ModuleType:
-    """Import a module, and with it hundreds of others, without searches for garbage: definitions are none."""
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        if is_enabled:
-            if not gc.get_freeze_count():  # all become old objects: the next search has later ones only
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def __dir__() -> list[str]:

@@ -134,7 +134,6 @@ _ONCE = {
 _CALLERS = [
     import_module(f"nsys_pp.{name}")
     for name in (
-        "commands.explain_jobs",
         "commands.info",
         "commands.pipeline",
         "commands.project",

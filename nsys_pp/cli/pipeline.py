@@ -137,7 +137,7 @@ def _explain_jobs(
     reports: tuple[str, ...], output: Path, format: str | None, limit: int, options: dict[str, Any]
 ) -> None:
     """Show or write the names of ranges with their rules."""
-    from nsys_pp.commands.explain_jobs import NAME_TABLE
+    from nsys_pp.commands.pipeline import NAME_TABLE
     from nsys_pp.frames.table import FilledTable
 
     force = options["force"]
@@ -153,7 +153,7 @@ def _explain_jobs(
 
 def _export(reports: tuple[str, ...], output: Path | None, format: str, options: dict[str, Any]) -> None:
     """Write the jobs in the format of another tool."""
-    from nsys_pp.commands.export import export_jobs
+    from nsys_pp.commands.pipeline import export_jobs
 
     del options["data_type"]
     result = run_with_progress(export_jobs, reports, output, format=format, **options)

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from glob import glob
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
-from nsys_pp.commands.run_names import RunName, parse_run_name
-from nsys_pp.commands.run_sums import sum_run
+from nsys_pp.errors import OptionError
 from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
+from nsys_pp.model.contents import name_titles
 from nsys_pp.options import ASPECTS
 from nsys_pp.output.compare_page.page import write_comparison
 from nsys_pp.output.compare_page.source import ComparisonSource
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.progress import split_progress
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords
-from nsys_pp.tables.compare import TABLES, check_gates, compare_samples, parse_gate
+from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords, parse_steps
+from nsys_pp.tables.compare import (
+    TABLES,
+    check_gates,
+    compare_samples,
+    describe_training,
+    parse_gate,
+    sample_training,
+)
 from nsys_pp.tables.compare_verdict import (
     COMPARABILITY_TABLE,
     build_comparison_verdict,
@@ -46,6 +59,8 @@ COMPARE_TABLES: Mapping[str, AnyTable] = {
 """Tables of `CompareResult.tables`, by name."""
 NOTEBOOK_ROWS = 10
 _STAGED = ("stages", "ranks", "links")
+_WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)
+_WITH_STEP = re.compile(r"(?P<path>.+):(?P<step>\d{1,30})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -74,6 +89,18 @@ class CompareResult(ShortRepr):
         return format_html(
             [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS
         )
+
+
+class RunName(Struct, frozen=True, kw_only=True):
+    """A run to compare.
+
+    Attributes:
+        inputs: Its reports.
+        window: Its steps; None: those of all runs.
+    """
+
+    inputs: str | Path | tuple[str | Path, ...]
+    window: StepWindow | None = None
 
 
 def compare(
@@ -230,3 +257,135 @@ def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
     return list(
         {str(path): (path, error) for _, result in results for path, error in result.skipped}.values()
     )
+
+
+def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) -> RunName:
+    """Parse the name of a run.
+
+    A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a
+    `:FIRST:LAST` at its end is its steps.
+
+    Args:
+        run: Reports, with steps at the end of a text.
+        steps: Steps of the run, apart from its name; None: those at the end of the name.
+        option: Keyword of `steps`, for errors.
+
+    Raises:
+        OptionError: The steps are invalid, or given twice.
+    """
+    window = parse_steps_of(steps, option)
+    if not isinstance(run, str):
+        inputs: Sequence[str | Path] = [run] if isinstance(run, Path) else list(run)
+        return RunName(inputs=tuple(inputs), window=window)
+    path, own = split_steps(run)
+    if own is not None and window is not None:
+        raise OptionError(option, f"steps of `{path}` are given twice: in `{run}` and by `{option}`")
+    window = window if own is None else parse_steps_of(own, option)
+    return RunName(inputs=path, window=window)
+
+
+def split_steps(text: str) -> tuple[str, str | None]:
+    """Split the name of a run into path and steps; None: without steps.
+
+    Raises:
+        OptionError: The name ends in a single step.
+
+    >>> split_steps("runs/7:10:14"), split_steps("a:b"), split_steps("a::14")
+    (('runs/7', '10:14'), ('a:b', None), ('a', ':14'))
+    """
+    if _is_path(text):
+        return text, None
+    match = _WITH_STEPS.fullmatch(text)
+    if match is not None:
+        return match["path"], match["steps"]
+    single = _WITH_STEP.fullmatch(text)
+    if single is not None and _is_path(single["path"]):
+        step = int(single["step"])
+        raise OptionError(
+            "steps",
+            f"`{text}` does not exist; for step {step} of `{single['path']}`, use "
+            f"`{single['path']}:{step}:{step + 1}`",
+        )
+    return text, None
+
+
+def parse_steps_of(steps: StepWindow | str | None, option: str) -> StepWindow | None:
+    """Parse steps; errors are about the keyword `option`."""
+    try:
+        return parse_steps(steps)
+    except OptionError as error:
+        raise OptionError(option, error.message, error.hint) from None
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return Path(text).exists() or bool(glob(text, recursive=True))
+    except (OSError, ValueError):
+        return False
+
+
+def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
+    """Sum an analysis for comparisons.
+
+    Args:
+        result: The analysis.
+        window: Steps that it is of; None: all.
+    """
+    samples = sample_training(result.training)
+    facts = describe_training(result.training)
+    inputs = result.run.inputs
+    sessions = [recorded.identity.session for recorded in inputs]
+    recorded_kinds = {kind for recorded in inputs for kind in recorded.part.facts.recorded or ()}
+    options = [recorded.part.options for recorded in inputs]
+    facts = replace(
+        facts,
+        made_by=version("nsys-pp"),
+        recordings=tuple(sorted(_mark(recorded.identity.fingerprint) for recorded in inputs)),
+        window=format_window(window),
+        gpus=_count_gpus(result),
+        drivers=_distinct(session.driver_version for session in sessions),
+        cuda=_distinct(session.cuda_version for session in sessions),
+        nsys=_distinct(session.nsys_version for session in sessions),
+        run_size=_most(result.run.roster["run_size"]),
+        recorded=tuple(name_titles(recorded_kinds)),
+        graph_modes=_distinct(session.graph_mode for session in sessions),
+        options="; ".join(
+            sorted({f"--ops {','.join(sorted(made.ops))} --scope {made.scope}" for made in options})
+        ),
+    )
+    return RunSums(facts=facts, samples=samples)
+
+
+def format_window(window: StepWindow | None) -> str:
+    """Format steps as in `10:14`; "" for all.
+
+    >>> format_window((10, None)), format_window(None)
+    ('10:', '')
+    """
+    if window is None:
+        return ""
+    first, last = ("" if limit is None else str(limit) for limit in window)
+    return f"{first}:{last}"
+
+
+def _count_gpus(result: PipelineResult) -> dict[str, int]:
+    """Count lanes by the name of their GPU."""
+    keys = ["report", "process_key", "device_id"]
+    names = result.training.lanes.select(keys).join(
+        result.run.roster.select(*keys, "gpu_name"), on=keys, how="left"
+    )["gpu_name"]
+    return dict(Counter(names.fill_null("unknown GPU").to_list()))
+
+
+def _mark(fingerprint: int) -> str:
+    """Return a mark of a recording, from which nothing else can be computed."""
+    return hashlib.sha256(fingerprint.to_bytes(8, "big")).hexdigest()[:16]
+
+
+def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted({value for value in values if value}))
+
+
+def _most(values: pl.Series) -> int:
+    most = values.max()
+    return most if isinstance(most, int) else 0

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsys_pp.commands.merge_result import MergeResult as MergeResult
+import polars as pl
+
 from nsys_pp.errors import OptionError
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output
 from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
-from nsys_pp.output.split_index import INDEX, is_split_folder, name_folder
+from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
-from nsys_pp.run.batch import Batch
+from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.division import Division, divide_by_steps, divide_trace, write_division
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
@@ -34,6 +37,26 @@ from nsys_pp.units import format_count
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MergeResult(ShortRepr):
+    """Counts of a trace, or of the traces of a divided run."""
+
+    output: Path  # the trace; of a divided run its overview; the folder of traces of machines
+    reports: int
+    machines: int
+    gpus: int
+    slices: int  # of the whole run; divided by steps, in all traces but the overview
+    events: int  # slices, marks and samples of counters of `output`
+    split: Split  # "none", or division of the run: "machine", "rank" or "step"
+    files: list[SplitFile]  # traces of a divided run, other than the overview
+    index: Path | None  # page that links them
+    omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
+    notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
+    verdict: Verdict  # of the training; no findings without jobs
+    skipped: Skipped
+    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def merge(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -19,18 +19,28 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.hardware.model_flops import FORMULA, count_flops, parse_model
 from nsys_pp.model import build_report
 from nsys_pp.options import DATA_TYPES
+from nsys_pp.output.formats import EXPORTERS, ExportedFile, ExportOptions, ExportSource
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_report
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.inputs import Input, collect_row_counts, count_report_rows, read_inputs
 from nsys_pp.run.metrics import read_metric_sums
-from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
-from nsys_pp.run.report_training import PresetHint, find_preset_hint
+from nsys_pp.run.options import (
+    Inputs,
+    JobOptions,
+    RunOptions,
+    check_choice,
+    check_keywords,
+    parse_job_options,
+)
+from nsys_pp.run.report_training import PresetHint, find_preset_hint, project_report
 from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows
 from nsys_pp.run.run import Run
+from nsys_pp.tables.listings import NAME_TABLE as NAME_TABLE
 from nsys_pp.tables.registry import REQUESTED_TABLES, TABLES
 from nsys_pp.tables.training import UTILISATION_TABLE, Work, describe_clocks, describe_work
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
-from nsys_pp.training.names import find_preset_readings
+from nsys_pp.training.names import choose_rules, find_preset_readings, read_names
 from nsys_pp.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -48,9 +58,8 @@ NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "straggler
 NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
-
-
 _Reader = Callable[[Run, Training], pl.DataFrame]
+_KEYS = ("kind", "preset", "pattern", "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -121,6 +130,41 @@ class PipelineResult(ShortRepr):
         if name in REQUESTED_TABLES:
             return REQUESTED_TABLES[name].build(self.training, self._read(REQUESTED[name].read))
         return TABLES[name].build(self.training)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExplainResult(ShortRepr):
+    """Names of ranges of all reports.
+
+    Attributes:
+        names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number
+            of ranges, and time of the GPU operations in them; names without a rule last.
+        skipped: Skipped inputs, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
+    """
+
+    names: pl.DataFrame
+    skipped: Skipped
+    row_counts: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExportJobsResult(ShortRepr):
+    """Files that hold the jobs of a run.
+
+    Attributes:
+        files: In the order of writing.
+        notes: Missing or inferred facts, in sentences.
+        hint: How to open the files, in a sentence.
+        skipped: Inputs that could not be read, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
+    """
+
+    files: tuple[ExportedFile, ...]
+    notes: tuple[str, ...]
+    hint: str
+    skipped: Skipped
+    row_counts: pl.DataFrame
 
 
 def pipeline(
@@ -292,3 +336,114 @@ def _format_none(run: Run) -> str:
     """Format the first words of a sentence on data that all reports lack."""
     inputs = run.inputs
     return f"`{inputs[0].path}` has no" if len(inputs) == 1 else f"none of the {len(inputs)} reports has"
+
+
+def explain_jobs(inputs: Inputs, **options: Unpack[JobOptions]) -> ExplainResult:
+    """Explain the names of ranges: jobs, steps, and unread names.
+
+    Args:
+        inputs: Reports, folders of them, or glob patterns; no parts, which do not keep all ranges.
+        options: See `nsys_pp.JobOptions`.
+
+    Raises:
+        ReportError: A report cannot be read, or is named twice.
+        NsysPPError: Rules cannot be read.
+    """
+    check_keywords(options, JobOptions)
+    batch = Batch(inputs, options, with_parts=False)
+    work = partial(_explain_file, rules=parse_job_options(options), nsys=batch.nsys)
+    explained = batch.map("explaining", batch.paths, work)
+    names = (
+        pl.concat(frame for frame, _ in explained.values())
+        .group_by(_KEYS)
+        .agg(pl.col("range_count", "gpu_ns").sum())
+        .sort(pl.col("kind").is_null(), -pl.col("gpu_ns"), -pl.col("range_count"), "name")
+    )
+    counts = collect_row_counts({path: counts for path, (_, counts) in explained.items()})
+    return ExplainResult(names=NAME_TABLE.build(names), skipped=batch.skipped, row_counts=counts)
+
+
+def _explain_file(path: Path, rules: dict[str, Any], nsys: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Explain the names of one report: one row per name and rule, and `ROW_COUNTS`.
+
+    `rules` are from `parse_job_options`.
+    """
+    report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
+    chosen = choose_rules(
+        report.ranges,
+        preset=rules["preset"],
+        job_patterns=rules["job_patterns"] or (),
+        step_patterns=rules["step_patterns"] or (),
+    )
+    launches = match_launches(report.api_calls, report.gpu_ops)
+    projections = project_report(report, ops=("kernel",), scope="auto", launches=launches)
+    busy = projections.group_by("range_id").agg(gpu_ns=pl.col("busy_ns").sum())
+    names = (
+        read_names(report.ranges, chosen)
+        .join(busy, on="range_id", how="left")
+        .group_by(_KEYS)
+        .agg(range_count=pl.len().cast(pl.Int64), gpu_ns=pl.col("gpu_ns").sum())
+    )
+    return names, count_report_rows(report, launches, projections, "auto")
+
+
+def export_jobs(
+    inputs: Inputs,
+    output: str | Path | None,
+    *,
+    format: str,
+    devices: Collection[int] | None = None,
+    title: str | None = None,
+    force: bool = False,
+    **options: Unpack[RunOptions],
+) -> ExportJobsResult:
+    """Write the jobs of a run in a format of `nsys_pp.output.formats`.
+
+    Args:
+        inputs: Reports, parts, folders of them, or glob patterns.
+        output: File or folder, as the format has it; None: the reports themselves (format "steptask").
+        format: Name of the format, a key of `EXPORTERS`.
+        devices: Include only these GPUs (index per machine, as in nvidia-smi).
+        title: Heading of the output. Default: the name of the output.
+        force: Replace files that exist.
+        options: See `nsys_pp.RunOptions`.
+
+    Raises:
+        ReportError: A report cannot be read, is named twice, or is not of the kind that the format needs.
+        MissingDataError: No report has a job, or none of `devices` exists.
+        OutputError: A file exists, or cannot be written.
+    """
+    check_keywords(options, RunOptions)
+    check_choice("format", format, EXPORTERS)
+    exporter = EXPORTERS[format]
+    target: Any = None if output is None else Path(output)  # "steptask" accepts None
+    needs_reports = "sources" in exporter.options
+    batch = Batch(inputs, options, with_parts=not needs_reports)
+    result = build_pipeline(
+        batch,
+        options,
+        needs_jobs=exporter.needs_jobs,
+        check=lambda paths: exporter.check(target, paths, force),
+    )
+    run = result.run
+    sources = (
+        ExportSource(path=recorded.path, report=report, clock=clock, window_ns=window)
+        for recorded, report, clock, window in zip(
+            run.inputs, run.captures.first, run.clocks.clocks, run.capture_windows, strict=True
+        )
+    )
+    export_options = ExportOptions(
+        force=force,
+        title=title,
+        devices=None if devices is None else tuple(sorted(devices)),
+        sources=tuple(sources),
+        verdict=tuple(result.verdict.lines) if "verdict" in exporter.options else (),
+    )
+    written = exporter.write(result.training, target, export_options)
+    return ExportJobsResult(
+        files=written.files,
+        notes=written.notes,
+        hint=written.hint,
+        skipped=result.skipped,
+        row_counts=result.row_counts,
+    )

@@ -33,36 +33,6 @@ def imported_by(*arguments: str | Path) -> set[str]:
     return set(done.stderr.split())
 
 
-_COUNT_OBJECTS = """
-import gc
-import nsys_pp
-{before}
-nsys_pp.merge
-young = len(gc.get_objects(generation=0))
-print(gc.isenabled(), gc.get_freeze_count() > 0, young < len(gc.get_objects()) / 10)
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "expected"), [("", "True False True"), ("gc.disable()", "False False False")]
-)
-def test_imported_definitions_are_no_young_objects(before: str, expected: str) -> None:
-    """The next search for garbage does not go through them; a program that does without searches keeps its settings."""
-    script = _COUNT_OBJECTS.format(before=before)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    assert done.stdout.strip() == expected
-
-
-def test_objects_that_a_program_froze_stay_frozen() -> None:
-    script = _COUNT_OBJECTS.format(before="gc.freeze()")
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    assert done.stdout.split()[:2] == ["True", "True"]
-
-
 @pytest.mark.parametrize("words", [[], *([name] for name in main.commands)], ids=" ".join)
 def test_help_imports_no_library(words: list[str]) -> None:
     modules = imported_by(*words, "--help")

@@ -13,8 +13,7 @@ import pytest
 
 import nsys_pp
 from fixtures.simulate import main as simulate
-from nsys_pp.commands.export import export_jobs
-from nsys_pp.commands.pipeline import PipelineResult
+from nsys_pp.commands.pipeline import PipelineResult, export_jobs
 from tests.importer import Importer
 from tests.importer.readback import slices_by_machine
 

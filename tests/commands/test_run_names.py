@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nsys_pp.commands.run_names import RunName, parse_run_name
+from nsys_pp.commands.compare import RunName, parse_run_name
 from nsys_pp.errors import OptionError
 
 

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import nsys_pp
-from nsys_pp.commands.export import export_jobs
+from nsys_pp.commands.pipeline import export_jobs
 from nsys_pp.errors import MissingDataError, NsysPPError
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.draws import count_draws
