@@ -18,7 +18,7 @@ import nsys_pp
 from fixtures.plan_options import build_training
 from fixtures.program.schedule import SCHEDULES, chunks_of
 from tests.training.unsplit import split_either
-from tests.worlds.world import Findings
+from tests.worlds.findings import Findings
 
 _LEAST_SHARED = 3  # operations: a single one fits anywhere
 

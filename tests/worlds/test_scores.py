@@ -16,6 +16,7 @@ from msgspec import structs
 
 from fixtures import options, simulate
 from nsys_pp.frames.clock import Clock
+from tests.worlds.findings import Findings, analyse
 from tests.worlds.scores import (
     Truth,
     score_causes,
@@ -26,7 +27,7 @@ from tests.worlds.scores import (
     score_stragglers,
 )
 from tests.worlds.tables import append_score, build_tables, list_breaks, read_scores, write_tables
-from tests.worlds.world import Findings, WorldScore, analyse, run_world
+from tests.worlds.world import WorldScore, run_world
 
 ARGUMENTS = "--brief-truth --pp 4 --machines 2 --micro-batches 4 --layers 1 --steps 3 --offset-us node1=3000"
 RANKS = 4

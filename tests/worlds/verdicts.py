@@ -32,9 +32,9 @@ from nsys_pp.frames.verdict import Finding
 from nsys_pp.tables.training import LEAST_MESSAGES, build_step_table
 from nsys_pp.tables.verdict import build_verdict
 from tests.worlds.draw import Value, World, draw_options, repair, to_arguments
+from tests.worlds.findings import Findings, analyse
 from tests.worlds.scores import Truth
 from tests.worlds.tables import write_tables
-from tests.worlds.world import Findings, analyse
 
 _COSTS = (0.0, 0.02, 0.05, float("inf"))
 
