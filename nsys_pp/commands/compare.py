@@ -25,9 +25,8 @@ from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import name_titles
 from nsys_pp.options import ASPECTS
-from nsys_pp.output.compare_page.page import write_comparison
-from nsys_pp.output.compare_page.source import ComparisonSource
 from nsys_pp.output.files import check_output, open_output, replace_file
+from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.progress import split_progress
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords, parse_steps

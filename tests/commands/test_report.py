@@ -21,8 +21,8 @@ from nsys_pp.commands.pipeline import PIPELINE_TABLES
 from nsys_pp.commands.report import list_lacking
 from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
-from nsys_pp.output.report.fragments import MOST_ROWS
-from nsys_pp.output.report.registry import SECTIONS
+from nsys_pp.output.pages.page import MOST_ROWS
+from nsys_pp.output.pages.report import SECTIONS
 from nsys_pp.output.tables.text import arrange_table
 from tests.cli.calls import call
 from tests.importer.importer import Importer

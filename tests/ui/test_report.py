@@ -12,9 +12,7 @@ from msgspec.structs import replace as change
 
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.frames.verdict import Finding, Verdict
-from nsys_pp.output.report.page import write_report
-from nsys_pp.output.report.registry import SECTIONS
-from nsys_pp.output.report.source import PageSource
+from nsys_pp.output.pages.report import SECTIONS, PageSource, write_report
 from tests.importer.parts import PartMissingError
 from tests.output.large_training import make_large_training
 from tests.output.report.sources import COMMANDS, make_source

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_pp.output.report.page import write_report
-from nsys_pp.output.report.source import PageSource
+from nsys_pp.output.pages.report import PageSource, write_report
 
 _TYPES = {"u8": "u1", "i8": "i1", "u16": "<u2", "i16": "<i2", "u32": "<u4", "i32": "<i4", "f64": "<f8"}
 

@@ -9,8 +9,7 @@ import nsys_pp
 from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.training import Training
-from nsys_pp.output.report.page import list_tables
-from nsys_pp.output.report.source import LackingData, PageSource, TraceLinks
+from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES

@@ -13,9 +13,8 @@ from msgspec.structs import replace as change
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.frames.verdict import Finding, Verdict
 from nsys_pp.output.chart.content import TooManyBarsError, select_step
-from nsys_pp.output.report.bars import Bar, Piece, draw_bars
-from nsys_pp.output.report.registry import SECTIONS
-from nsys_pp.output.report.source import TraceLinks, name_rows
+from nsys_pp.output.pages.page import Bar, Piece, draw_bars
+from nsys_pp.output.pages.report import SECTIONS, TraceLinks, name_rows
 from nsys_pp.tables.verdict import FINDERS
 from nsys_pp.viewer import SITE, build_address
 from tests.output.large_training import make_large_training
@@ -134,7 +133,7 @@ def test_charts_hold_one_step_each() -> None:
 
 
 def test_charts_need_bokeh_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys_pp.output.report.sections.charts.find_spec", lambda name: None)
+    monkeypatch.setattr("nsys_pp.output.pages.report.find_spec", lambda name: None)
     page = write_page(make_source(expected_training()))
     sections = read_sections(page)
     assert "pip install 'nsys-pp[chart]'" in read_text(sections["charts"])

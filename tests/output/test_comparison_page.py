@@ -8,8 +8,7 @@ import pytest
 
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import AnyTable, fill_tables
-from nsys_pp.output.compare_page.page import write_comparison
-from nsys_pp.output.compare_page.source import ComparisonSource
+from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.tables.compare import TABLES, compare_samples, describe_training, sample_training
 from nsys_pp.tables.compare_verdict import COMPARABILITY_TABLE, build_comparison_verdict, compare_facts
 from tests.training.expected_training import simulate_training

@@ -1,0 +1,348 @@
+"""What pages share: sections, bars, findings, tables, and the file around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any, BinaryIO
+
+import polars as pl
+from msgspec import Struct, field
+
+from nsys_pp.frames.table import FilledTable
+from nsys_pp.frames.verdict import Finding
+from nsys_pp.output.chart.page import embed_json, fill_template, read_page_file, wrap_scripts
+from nsys_pp.output.colors import color_of, to_hex
+from nsys_pp.output.tables.formats import format_html_table
+from nsys_pp.output.tables.text import clean
+from nsys_pp.units import format_duration
+
+MOST_ROWS = 200
+"""Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all."""
+LEAST_SCALE = 0.1
+"""Least length of a scale of changes, so that small ones do not fill the width."""
+
+
+class Drawn(Struct, frozen=True, kw_only=True):
+    """Contents of a section above its tables.
+
+    Attributes:
+        html: Fragment of HTML, with escaped texts.
+        data: Data for the page's scripts, for JSON.
+        absent: Reason why there is nothing to show, and the option that records it; "": there is something.
+    """
+
+    html: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    absent: str = ""
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """A section of a page.
+
+    Attributes:
+        name: Name in addresses, and of its data.
+        title: Heading.
+        lead: Sentence below the heading: the question that it answers, and how to read it.
+        kinds: Kinds of findings whose evidence it shows.
+        tables: Names of tables, folded below the plots.
+        sums: Names of tables of the summary, likewise.
+        draw: Builds the plots from the source of the page.
+    """
+
+    name: str
+    title: str
+    lead: str
+    draw: Callable[[Any], Drawn]
+    kinds: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    sums: tuple[str, ...] = ()
+
+
+class Piece(Struct, frozen=True, kw_only=True):
+    """A piece of a bar.
+
+    Attributes:
+        key: Key of its color (`nsys_pp.output.colors`).
+        value: Its length; negative ones extend to the left of zero.
+        text: Its meaning and value, shown under the mouse and read aloud.
+    """
+
+    key: str
+    value: float
+    text: str
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """A row: its label, pieces from zero on, and a text at its end."""
+
+    label: str
+    pieces: tuple[Piece, ...]
+    text: str = ""
+    is_marked: bool = False
+
+
+def write_page(
+    output: BinaryIO,
+    sections: Sequence[Section],
+    drawn: Mapping[str, tuple[Drawn, Sequence[FilledTable]]],
+    *,
+    title: str,
+    facts: Sequence[str],
+    foot: str,
+    is_pair: bool = False,
+    scripts: Sequence[str] = (),
+) -> dict[str, str]:
+    """Write a page.
+
+    Args:
+        output: A binary stream.
+        sections: The sections, in order.
+        drawn: Contents of each section, and the tables below them.
+        title: Heading of the page.
+        facts: Short phrases below it.
+        foot: Sentence at the end.
+        is_pair: The page shows two runs.
+        scripts: Names of scripts; without any, the page runs none.
+
+    Returns:
+        The reason why a section is empty, by the name of the section; "" for others.
+    """
+    reasons = {name: _explain(*contents) for name, contents in drawn.items()}
+    parts = {
+        "policy": "script-src 'unsafe-inline'; img-src data: blob:; " if scripts else "",
+        "title": escape(clean(title)),
+        "style": _read_file("page.css") + (_read_file("comparison.css") if is_pair else ""),
+        "run": "run pair" if is_pair else "run",
+        "facts": format_list(facts),
+        "contents": "".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in sections),
+        "sections": "".join(
+            _format_section(section, *drawn[section.name], reasons[section.name]) for section in sections
+        ),
+        "foot": format_text(foot),
+        "noscript": "",
+        "scripts": "",
+    }
+    if scripts:
+        data = embed_json({name: contents.data for name, (contents, _) in drawn.items() if contents.data})
+        script = wrap_scripts([read_page_file("columns.js"), *(_read_file(f"{name}.js") for name in scripts)])
+        absent = '<p class="absent">Heat map and charts need JavaScript; bars and tables do not.</p>'
+        parts["noscript"] = f"<noscript>{absent}</noscript>\n"
+        parts["scripts"] = (
+            '<div id="tip" role="tooltip" hidden></div>\n'
+            f'<script type="application/json" id="data">{data}</script>\n<script>{script}</script>\n'
+        )
+    output.write(fill_template(_read_file("page.html"), parts).encode("utf-8", "replace"))
+    return {
+        name: "" if any(len(table.frame) for table in drawn[name][1]) else reason
+        for name, reason in reasons.items()
+    }
+
+
+def draw_rows(
+    frame: pl.DataFrame,
+    build: Callable[[dict[str, Any]], Bar],
+    *,
+    caption: str,
+    most: int,
+    order: str = "first",
+    **options: Any,
+) -> str:
+    """Draw the first rows of a table as bars.
+
+    Args:
+        frame: The rows, in order.
+        build: Builds the bar of a row.
+        caption: Sentence above the bars; `{of}` stands for how many of the rows are drawn.
+        most: Most rows.
+        order: What the first rows are: "first", "largest", "slowest".
+        options: Of `draw_bars`.
+    """
+    of = f", the {most} {order} of {len(frame):,}" if len(frame) > most else ""
+    bars = [build(row) for row in frame.head(most).iter_rows(named=True)]
+    return draw_bars(bars, caption=caption.format(of=of), **options)
+
+
+def draw_bars(
+    bars: Sequence[Bar], *, caption: str, legend: Mapping[str, str] | None = None, least: float = 0.0
+) -> str:
+    """Draw bars on one scale, in percent of the width, so that texts keep their size on a narrow screen.
+
+    Args:
+        bars: The bars, from top to bottom.
+        caption: Sentence above them.
+        legend: Text of each key of a color, in order.
+        least: Least length of the scale, so that small values do not fill the width.
+
+    Returns:
+        A fragment of HTML; "" without bars.
+    """
+    if not bars:
+        return ""
+    lows = [sum(min(piece.value, 0) for piece in bar.pieces) for bar in bars]
+    highs = [sum(max(piece.value, 0) for piece in bar.pieces) for bar in bars]
+    low, high = min(0.0, *lows), max(least, *highs)
+    scale = 100 / (high - low) if high > low else 0.0
+    rows = "".join(_draw_bar(bar, -low * scale, scale) for bar in bars)
+    entries = "".join(
+        '<span><svg width="12" height="12" aria-hidden="true">'
+        f'<rect width="12" height="12" rx="2" fill="{_fill(key)}"/></svg>{escape(text)}</span>'
+        for key, text in (legend or {}).items()
+    )
+    shown = f'<div class="legend">{entries}</div>' if entries else ""
+    return f'<figure class="bars"><figcaption>{escape(caption)}</figcaption>{shown}{rows}</figure>'
+
+
+def build_step_bar(label: str, parts: Mapping[str, float], text: str) -> Bar:
+    """Build the bar of a step from the time of each part: compute, pause, and causes of the bubble."""
+    pieces = [
+        Piece(key=color_part(part), value=value, text=f"{name_part(part)} {format_duration(round(value))}")
+        for part, value in parts.items()
+    ]
+    return Bar(label=label, pieces=tuple(pieces), text=text)
+
+
+def color_part(part: str) -> str:
+    """Return the key of the color of a part of a step; a pause of the compute is drawn as compute."""
+    return "compute" if part == "pause" else part
+
+
+def name_part(part: str) -> str:
+    """Return the name of a part of a step."""
+    return part.replace("_", " ")
+
+
+def format_share(share: float, sign: str = "") -> str:
+    """Format a share in percent; `sign` is "+" for changes."""
+    return f"{share:{sign}.1%}".replace("%", " %")
+
+
+def format_change(change: float, noise: float | None) -> str:
+    """Format a change, and the one that noise explains."""
+    shown = format_share(round(change, 3) + 0.0, "+")  # no "-0.0 %"
+    return f"{shown} (noise {'unknown' if noise is None else format_share(noise)})"
+
+
+def format_finding(
+    finding: Finding,
+    sections: Iterable[Section],
+    meanings: Mapping[str, str],
+    *,
+    gain: str = "",
+    place: str = "",
+) -> str:
+    """Format a finding: its sentence, confidence, size, evidence, and place in a trace.
+
+    Args:
+        finding: The finding.
+        sections: Sections that may show its evidence.
+        meanings: Meaning of each level of confidence.
+        gain: Word before its size.
+        place: Fragment of HTML.
+    """
+    links = [
+        f'<a href="#{section.name}">{escape(section.title)}</a>'
+        for section in sections
+        if finding.kind in section.kinds
+    ]
+    facts = [f'<span title="{escape(meanings[finding.confidence])}">{finding.confidence}</span>']
+    if finding.gain_ns > 0:
+        size = format_duration(round(finding.gain_ns))
+        facts.append(f"{gain}{size} of a step ({format_share(finding.gain_fraction)})")
+    facts += [f"evidence: {', '.join(links)}"] if links else []
+    facts += [place] if place else []
+    return f'<li><p class="line">{format_text(finding.line)}</p><p class="facts">{" · ".join(facts)}</p></li>'
+
+
+def format_notes(notes: Sequence[str]) -> str:
+    """Format notes below a line that unfolds them; "" without any."""
+    if not notes:
+        return ""
+    summary = f"{len(notes)} note{'s' * (len(notes) > 1)} on inferred and doubtful results"
+    return f'<details class="notes"><summary>{summary}</summary>{format_list(notes)}</details>'
+
+
+def format_grid(headings: Sequence[str], rows: Iterable[Sequence[str]], attributes: str = "") -> str:
+    """Format a table of fragments of HTML."""
+    head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+
+
+def format_text(text: str) -> str:
+    """Escape a text of a report, without unprintable characters; text between backticks is code."""
+    parts = escape(clean(text)).split("`")
+    if len(parts) % 2 == 0:
+        return "`".join(parts)
+    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+
+
+def format_list(sentences: Sequence[str]) -> str:
+    """Format sentences as a list; "" without any."""
+    return f"<ul>{''.join(f'<li>{format_text(text)}</li>' for text in sentences)}</ul>" if sentences else ""
+
+
+def _format_section(section: Section, drawn: Drawn, tables: Sequence[FilledTable], reason: str) -> str:
+    return (
+        f'<section id="{section.name}" aria-labelledby="heading-{section.name}">'
+        f'<h2 id="heading-{section.name}">{escape(section.title)}</h2>'
+        f'<p class="lead">{format_text(section.lead)}</p>'
+        + (f'<p class="absent">{format_text(reason)}</p>' if reason else "")
+        + f"{drawn.html}{''.join(map(_format_folded, tables))}</section>"
+    )
+
+
+def _format_folded(filled: FilledTable) -> str:
+    """Format a table below a line that unfolds it; "" without rows."""
+    if filled.frame.is_empty():
+        return ""
+    return (
+        f'<details class="table" data-table="{escape(filled.table.name)}">'
+        f"<summary>{escape(clean(filled.table.title))}</summary>"
+        f'<div class="scroll">{format_html_table(filled, limit=MOST_ROWS, is_whole=True)}</div></details>'
+    )
+
+
+def _explain(drawn: Drawn, tables: Sequence[FilledTable]) -> str:
+    """Return the reason why there are no plots, or neither plots nor rows; "" if there is something to see."""
+    if drawn.absent or drawn.html or any(len(table.frame) for table in tables):
+        return drawn.absent
+    reasons = [table.missing or table.table.empty for table in tables]
+    reason = next(iter(reasons), "no such events were recorded")
+    return f"{reason[:1].upper()}{reason[1:]}."
+
+
+def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
+    """Draw a row; `zero` is its origin in percent, `scale` the percent of a unit."""
+    left = right = zero
+    shapes = []
+    for piece in bar.pieces:
+        size = abs(piece.value) * scale
+        left -= size if piece.value < 0 else 0
+        at = left if piece.value < 0 else right
+        right += size if piece.value >= 0 else 0
+        if size:
+            shapes.append(
+                f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" fill="{_fill(piece.key)}">'
+                f"<title>{escape(clean(piece.text))}</title></rect>"
+            )
+    if zero:
+        shapes.append(f'<rect class="zero" x="{zero:.3f}%" width="1" height="100%"/>')
+    label, spoken = escape(clean(bar.label)), escape(clean("; ".join(piece.text for piece in bar.pieces)))
+    mark = " marked" if bar.is_marked else ""
+    return (
+        f'<div class="row{mark}"><span class="label" title="{label}">{label}</span>'
+        f'<svg role="img" aria-label="{label}: {spoken}" width="100%" height="18">{"".join(shapes)}</svg>'
+        f'<span class="value">{escape(clean(bar.text))}</span></div>'
+    )
+
+
+def _fill(key: str) -> str:
+    return to_hex(color_of(key))
+
+
+@cache
+def _read_file(name: str) -> str:
+    return files("nsys_pp.output.pages").joinpath("static", name).read_text(encoding="utf-8")

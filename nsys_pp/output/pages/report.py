@@ -1,0 +1,693 @@
+"""The page of a run: the verdict, and its evidence in charts, a heat map, bars and tables."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.util import find_spec
+from typing import Any, BinaryIO
+
+import polars as pl
+from msgspec import Struct
+
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.table import FilledTable, ShownStep
+from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
+from nsys_pp.frames.verdict import Finding, Verdict
+from nsys_pp.output.chart.content import TooManyBarsError, select_step
+from nsys_pp.output.chart.page import describe_page, embed_json, pack_table, round_exact, split_page
+from nsys_pp.output.colors import color_of, to_hex
+from nsys_pp.output.pages.page import (
+    LEAST_SCALE,
+    Bar,
+    Drawn,
+    Piece,
+    Section,
+    build_step_bar,
+    color_part,
+    draw_rows,
+    format_change,
+    format_finding,
+    format_grid,
+    format_notes,
+    format_share,
+    format_text,
+    name_part,
+    write_page,
+)
+from nsys_pp.units import NS_PER_S, format_bytes, format_count, format_duration
+
+_SCRIPTS = ("page", "heat_data", "heat", "charts", "main")
+_SPECIAL = re.compile(r"([\\.^$*+?()\[\]{}|])")
+_MANY, _FEW = 24, 12  # most bars: of stages or clocks, and of kinds that are each a line of a table
+_PARTS_PER_UNIT = 1_000_000  # of a fraction, in the page's data
+_TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
+_METRICS = (  # column, title, color, meaning
+    (
+        "excess_fraction",
+        "own time against the peers",
+        "send",
+        "own compute per micro-batch, waiting not counted, relative to the median of the other ranks of the stage (of all"
+        " other ranks where a stage has one)",
+    ),
+    ("compute_ns", "compute", "forward", "time of kernels other than communication"),
+    ("bubble_fraction", "bubble", "bubble", "share of the step without compute"),
+    (
+        "wait_ns",
+        "communication",
+        "message_wait",
+        "bubble for messages and collectives: waiting and transfers",
+    ),
+    (
+        "late_ns",
+        "late launches and data",
+        "data",
+        "bubble for late launches of the host, and loading of data",
+    ),
+    ("span_ns", "step length", "step", "length of the rank's step"),
+)
+_METRIC_OF = {  # kind of finding -> value that shows it
+    "straggler": "excess_fraction",
+    "host": "late_ns",
+    "idle": "late_ns",
+    "link": "wait_ns",
+    "communication": "wait_ns",
+    "step": "span_ns",
+}
+_CANVAS = (
+    '<div class="heat"><div class="controls" role="group" aria-label="Heat map"><label>Show <select id="heat-metric"></select></label>'
+    '<label>Order <select id="heat-order"><option value="stage">by stage and rank</option>'
+    '<option value="value">by largest value</option></select></label><span id="heat-scale"></span></div>'
+    '<p id="heat-meaning" class="muted"></p>'
+    '<div id="heat-holder"><canvas id="heat" tabindex="0" role="img" aria-describedby="heat-meaning"></canvas></div>'
+    '<p id="heat-read" role="status" aria-live="polite">Point at a cell, or use the arrow keys; Enter or a click keeps it, Escape leaves'
+    ' it.</p><p id="heat-place"></p></div>'
+)
+
+
+_CONFIDENCE = {
+    "certain": "certain: measured, or twice the excess that noise explains, in three steps and twelve samples or more",
+    "likely": "likely: beyond noise",
+    "guess": "guess: depends on inferred jobs, unknown stages, or an effect that is not recorded",
+}
+_UNPLACED = (
+    "clocks",
+    "missing",
+    "losses",
+    "requests",
+    "none",
+)  # kinds of findings without a place in the trace
+_ROLES = {"typical": "the typical step", "worst": "the longest step"}
+_LEAST_PX, _MOST_PX, _LANE_PX, _AROUND_PX = 300, 760, 40, 190
+_MOST_UNFOLDED = 32
+_LEAST_EXCESS = 0.05  # of a link that is shown although it is not slow
+_PEERS = {"rank": "Ranks", "stage": "Stages", "link": "Links"}
+
+
+class TraceLinks(Struct, frozen=True, kw_only=True):
+    """Texts that open a trace at a time: head, start, middle, end, tail, with times in ns since the start of the run.
+
+    Attributes:
+        is_link: The text is the address of a link; otherwise it is a command.
+        head: Text before the start.
+        middle: Text between the times.
+        tail: Text after the end.
+    """
+
+    is_link: bool
+    head: str
+    middle: str
+    tail: str
+
+    def format(self, start_ns: int, end_ns: int, row: str | None = None) -> str:
+        """Format the text that opens the trace.
+
+        Args:
+            start_ns: Start of the time to show.
+            end_ns: Its end.
+            row: Argument of the command that expands rows (`name_rows`); links expand none.
+        """
+        text = f"{self.head}{max(start_ns, 0)}{self.middle}{max(end_ns, 1)}{self.tail}"
+        return text if self.is_link or row is None else f"{text} --expand {row}"
+
+
+class LackingData(Struct, frozen=True, kw_only=True):
+    """Kinds of data that reports lack.
+
+    Attributes:
+        titles: Names of the kinds, for people.
+        option: Option of `nsys profile` that records them.
+        report_count: Reports that lack any of them.
+    """
+
+    titles: tuple[str, ...]
+    option: str
+    report_count: int
+
+
+class PageSource(Struct, frozen=True, kw_only=True):
+    """Results of an analysis, as the sections of a page use them.
+
+    Attributes:
+        title: Heading of the page.
+        facts: Short phrases about the run.
+        training: The training.
+        verdict: Its findings.
+        tables: Tables of the training by name (`nsys-pp pipeline`), and "clocks" (`nsys-pp align`).
+        sums: Tables of the summary by name (`nsys-pp summary`).
+        rank_steps: `RANK_STEPS`.
+        step_lengths: `STEP_LENGTHS`.
+        steps: Steps whose charts are shown.
+        lacking: Data that reports lack.
+        report_count: Number of reports.
+        notes: Sentences on inferred, refused and doubtful results.
+        trace_links: Texts that open the trace of the run; None: no trace was named.
+        made_by: Version of nsys-pp.
+    """
+
+    title: str
+    facts: Sequence[str]
+    training: Training
+    verdict: Verdict
+    tables: Mapping[str, FilledTable]
+    sums: Mapping[str, FilledTable]
+    rank_steps: pl.DataFrame
+    step_lengths: pl.DataFrame
+    steps: Sequence[ShownStep]
+    lacking: Sequence[LackingData]
+    report_count: int
+    notes: Sequence[str]
+    trace_links: TraceLinks | None
+    made_by: str
+
+
+def name_rows(lanes: pl.DataFrame) -> list[str]:
+    r"""Return the argument of `nsys-pp open --expand` that expands the rows of each lane, quoted for a shell.
+
+    >>> name_rows(pl.DataFrame({"rank": [3, None], "gpu": ["GPU 0", "GPU 1"]}))
+    ["'rank 3\\b'", "'GPU 1'"]
+    """
+    patterns = [
+        _SPECIAL.sub(r"\\\1", gpu or "") if rank is None else rf"rank {rank}\b"
+        for rank, gpu in lanes.select("rank", "gpu").iter_rows()
+    ]
+    return [shlex.quote(pattern) for pattern in patterns]
+
+
+def list_tables() -> tuple[list[str], list[str]]:
+    """List the tables of the training and of the summary that the sections need, by name, each once."""
+    of_training = dict.fromkeys(name for section in SECTIONS.values() for name in section.tables)
+    of_summary = dict.fromkeys(name for section in SECTIONS.values() for name in section.sums)
+    return list(of_training), list(of_summary)
+
+
+def write_report(source: PageSource, output: BinaryIO) -> dict[str, str]:
+    """Write the page of a run.
+
+    Args:
+        source: Results of the analysis.
+        output: A binary stream.
+
+    Returns:
+        The reason why a section is empty, by the name of the section; "" for others.
+    """
+    drawn = {}
+    for name, section in SECTIONS.items():
+        of_training = [source.tables[table] for table in section.tables if table in source.tables]
+        of_summary = [source.sums[table] for table in section.sums if table in source.sums]
+        drawn[name] = section.draw(source), [*of_training, *of_summary]
+    numbers = "the numbers are those of `nsys-pp pipeline`, `nsys-pp summary` and `nsys-pp align`."
+    hint = " `--trace run.pftrace` adds commands that open the trace of `nsys-pp merge` at each place."
+    return write_page(
+        output,
+        [*SECTIONS.values()],
+        drawn,
+        title=source.title,
+        facts=source.facts,
+        foot=f"Written by nsys-pp {source.made_by}; {numbers}{'' if source.trace_links else hint}",
+        scripts=_SCRIPTS,
+    )
+
+
+def _draw_verdict(source: PageSource) -> Drawn:
+    """Draw the findings, each with links to its evidence and to its time in the trace."""
+    if not source.verdict.findings:
+        return Drawn(absent="No finding: the reports have no GPU operations.")
+    items = [
+        format_finding(
+            finding, SECTIONS.values(), _CONFIDENCE, gain="gain ", place=_format_finding_link(source, finding)
+        )
+        for finding in source.verdict.findings
+    ]
+    return Drawn(html=f'<ol class="findings">{"".join(items)}</ol>{format_notes(source.notes)}')
+
+
+def _format_finding_link(source: PageSource, finding: Finding) -> str:
+    """Format the place of a finding in the trace: its step (or the first one, or the longest one), on its rank."""
+    if finding.kind in _UNPLACED:
+        return ""
+    step = finding.step if finding.step is not None else finding.since_step
+    if step is None and source.steps:
+        step = source.steps[-1].step
+    rows = source.rank_steps.filter(pl.col("step") <= step, pl.col("last_step") >= step)
+    row = None
+    if finding.lane is not None:
+        rows = rows.filter(lane=finding.lane)
+        row = name_rows(source.training.lanes.filter(lane=finding.lane))[0]
+    if rows.is_empty():
+        return ""
+    start, end = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return _format_trace_link(source.trace_links, start, end, text=f"step {step} in the trace", row=row)
+
+
+def _format_trace_link(
+    trace_links: TraceLinks | None, start_ns: int, end_ns: int, *, text: str, row: str | None = None
+) -> str:
+    """Format a link into the trace, or the command that opens it; "" without a trace."""
+    if trace_links is None:
+        return ""
+    target = trace_links.format(start_ns, end_ns, row)
+    if trace_links.is_link:
+        return f'<a class="place" href="{escape(target)}" rel="noreferrer">{escape(text)}</a>'
+    return (
+        f'<span class="place">{escape(text)}: <code>{escape(target)}</code>'
+        '<button type="button" class="copy">Copy</button></span>'
+    )
+
+
+def _draw_charts(source: PageSource) -> Drawn:
+    """Draw a typical step and the longest one: pages of `nsys_pp.output.chart`, each in a frame."""
+    if not source.steps:
+        return Drawn(absent="No step was found: no kernel ran in one.")
+    if find_spec("bokeh") is None:
+        return Drawn(
+            absent="No charts: the library that draws them is not installed; `pip install 'nsys-pp[chart]'`,"
+            " and write the page again."
+        )
+    named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
+    figures, packed = [], {}
+    for shown in source.steps:
+        role = f", {_ROLES[shown.role]}" if len(source.steps) > 1 else ""
+        title = escape(f"Step {shown.step}{role}: {format_duration(round(shown.span_ns))}")
+        place = _format_trace_link(
+            source.trace_links, shown.start_ns, shown.end_ns, text=f"step {shown.step} in the trace"
+        )
+        try:
+            training = select_step(source.training, shown.step, named=named)
+            unfolded = _list_unfolded(source.training.lanes, named)
+            page = describe_page(training, title=title, unfolded=unfolded)
+            packed[f"chart-{shown.role}"] = _pack_text(embed_json(page))
+        except (NsysPPError, TooManyBarsError) as refused:
+            figures.append(f'<h3>{title}</h3><p class="absent">{format_text(str(refused))}</p>{place}')
+            continue
+        height = min(max(_LANE_PX * len(training.lanes) + _AROUND_PX, _LEAST_PX), _MOST_PX)
+        figures.append(
+            '<figure class="chart"><div class="holder">'
+            f'<iframe id="chart-{shown.role}" title="{title}" style="height:{height}px"></iframe>'
+            f'<p class="drawing">Drawing {title} …</p></div>{place}</figure>'
+        )
+    data = {"shell": _pack_text(json.dumps(split_page("chart"))), "pages": packed} if packed else {}
+    return Drawn(html="".join(figures), data=data)
+
+
+def _list_unfolded(lanes: pl.DataFrame, named: Sequence[int]) -> list[int]:
+    """List the stages of lanes that the verdict names, if they are small enough to be shown with all ranks."""
+    small = lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
+    return small.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
+
+
+def _draw_steps(source: PageSource) -> Drawn:
+    frame = source.rank_steps
+    if frame.is_empty():
+        return Drawn(absent="No step was found: no kernel ran in one.")
+    if len(frame) == 1:
+        return Drawn(
+            absent="One rank and one step: nothing develops over time. Steps come from ranges, jobs, or launches that"
+            " repeat; `nsys_pp.capture` marks them in a program."
+        )
+    return Drawn(html=_CANVAS, data={"packed": _pack_text(embed_json(describe_heat_map(source)))})
+
+
+def _pack_text(text: str) -> str:
+    """Deflate a text, in base64, for `unpack` of `page.js`."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode("ascii")
+
+
+def describe_heat_map(source: PageSource) -> dict[str, Any]:
+    """Describe the data of the heat map: a dense grid, by lane and step, in which null is an absent step."""
+    frame, lanes = source.rank_steps, source.training.lanes
+    steps = frame.select("step", "last_step").unique().sort("step")
+    grid = (
+        lanes.select("lane")
+        .join(steps.select("step"), how="cross")
+        .join(frame, on=["lane", "step"], how="left", maintain_order="left")
+    )
+    metrics = [metric for metric in _METRICS if _has_values(frame, metric[0])]
+    columns = grid.select(
+        *(round_exact(grid[name]) for name in _TIMES),
+        pl.col("start_ns").cast(pl.Float64),
+        (pl.col("excess_fraction") * _PARTS_PER_UNIT).round().cast(pl.Int64),
+        "is_complete",
+        length_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
+    )
+    return {
+        "lanes": lanes.select("label", "stage", "machine").to_dicts(),
+        "rows": name_rows(lanes),
+        "steps": steps.rows(),
+        "lengths": _list_lengths(source, steps),
+        "grid": pack_table(columns.to_dict()),
+        "metrics": [
+            {"name": name, "title": title, "color": to_hex(color_of(color)), "meaning": meaning}
+            for name, title, color, meaning in metrics
+        ],
+        "first": _choose_metric(source, [name for name, *_ in metrics]),
+        "cool": to_hex(color_of("forward")),
+        "named": [
+            {"lane": finding.lane, "since": finding.since_step, "step": finding.step}
+            for finding in source.verdict.findings
+            if finding.lane is not None
+        ],
+        "shown": {shown.role: shown.step for shown in source.steps},
+        "traceLinks": None
+        if source.trace_links is None
+        else {
+            "isLink": source.trace_links.is_link,
+            "parts": [source.trace_links.head, source.trace_links.middle, source.trace_links.tail],
+        },
+    }
+
+
+def _list_lengths(source: PageSource, steps: pl.DataFrame) -> list[float | None]:
+    """List the length of each step, or the mean of each block of steps; None for steps that the capture cuts."""
+    lengths: list[float | None] = (
+        steps.join_where(
+            source.step_lengths.rename({"step": "number"}),
+            pl.col("number") >= pl.col("step"),
+            pl.col("number") <= pl.col("last_step"),
+        )
+        .group_by("step")
+        .agg(pl.col("span_ns").mean())
+        .join(steps, on="step", how="right")
+        .sort("step")["span_ns"]
+        .to_list()
+    )
+    return lengths
+
+
+def _has_values(frame: pl.DataFrame, name: str) -> bool:
+    """Return whether a value can be shown: it is known, and of parts of the bubble there are any."""
+    if name == "bubble_fraction":
+        return True
+    values = frame[name].drop_nulls()
+    return bool(len(values)) and (
+        name in ("span_ns", "compute_ns", "excess_fraction") or bool((values != 0).any())
+    )
+
+
+def _choose_metric(source: PageSource, names: list[str]) -> str:
+    """Choose the value that is shown first: the one of the first finding."""
+    wanted = [_METRIC_OF[finding.kind] for finding in source.verdict.findings if finding.kind in _METRIC_OF]
+    return next((name for name in wanted if name in names), names[0])
+
+
+def _draw_bubbles(source: PageSource) -> Drawn:
+    stages = source.tables["stages"].frame
+    has_stages = bool(stages["stage"].drop_nulls().len())
+    frame = stages if has_stages else source.tables["lanes"].frame
+    if frame.is_empty():
+        return Drawn(absent="No complete step was found, so there are no bubbles to explain.")
+    shown = frame.head(_MANY)
+    parts = [part for part in ("compute", "pause", *BUBBLE_CAUSES) if (shown[f"{part}_ns"] != 0).any()]
+
+    def build(row: dict[str, Any]) -> Bar:
+        label = row["label"] if not has_stages else f"stage {row['stage']}"
+        text = f"bubble {format_duration(round(row['bubble_ns']))}"
+        if row["bubble_fraction"] is not None:
+            text += f" ({format_share(row['bubble_fraction'])})"
+        if row["ideal_bubble_ns"] is not None:
+            text += f", ideal {format_duration(round(row['ideal_bubble_ns']))}"
+        label = "unknown stage" if label == "stage None" else label
+        return build_step_bar(label, {part: row[f"{part}_ns"] for part in parts}, text)
+
+    caption = (
+        f"A mean step of each {'stage' if has_stages else 'rank'}: compute, and the bubble by cause{{of}}"
+    )
+    legend = {color_part(part): name_part(part) for part in parts if part != "pause"}
+    return Drawn(html=draw_rows(frame, build, caption=caption, most=_MANY, legend=legend))
+
+
+def _draw_stragglers(source: PageSource) -> Drawn:
+    """Draw the ranks, stages and links that take longer than their peers."""
+    frame = source.tables["stragglers"].frame
+    if frame.is_empty():
+        return Drawn(
+            absent="Nothing to compare: there is a single rank and stage, or no range is known to be a forward or a"
+            " backward (`nsys-pp pipeline --explain-jobs`)."
+        )
+    drawn = []
+    least = max(LEAST_SCALE, *frame["excess_fraction"].drop_nulls())  # one scale for all kinds
+    for kind, title in _PEERS.items():
+        rows = frame.filter(what=kind).sort("excess_fraction", descending=True, nulls_last=True)
+        if kind == "link" and not (rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any():
+            continue
+        what = "median transfer of a message," if kind == "link" else "median own compute per micro-batch,"
+        caption = f"{title}: {what} relative to the peers{{of}}"
+        drawn.append(
+            draw_rows(
+                rows,
+                lambda row: _draw_straggler(source, row),
+                caption=caption,
+                most=_FEW,
+                order="slowest",
+                least=least,
+            )
+        )
+    return Drawn(html="".join(drawn))
+
+
+def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
+    """Draw a rank, stage or link; the table compares all steps, the verdict also those since a change."""
+    excess, finding = row["excess_fraction"] or 0.0, _find_straggler(source, row)
+    is_slow = bool(row["is_slow"]) or finding is not None
+    text = format_change(excess, row["noise_fraction"]) + ", slow" * is_slow
+    if finding is not None and finding.since_step is not None:
+        text += f" since step {finding.since_step}"
+    piece = Piece(key="bubble" if is_slow else "compute", value=excess, text=text)
+    return Bar(label=row["label"], pieces=(piece,), text=text, is_marked=is_slow)
+
+
+def _find_straggler(source: PageSource, row: dict[str, Any]) -> Finding | None:
+    """Find the finding on a rank or stage."""
+    for finding in source.verdict.findings:
+        is_same = finding.lane == row["lane"] if row["what"] == "rank" else finding.stage == row["stage"]
+        if finding.kind == "straggler" and finding.subject == row["what"] and is_same:
+            return finding
+    return None
+
+
+def _draw_communication(source: PageSource) -> Drawn:
+    filled = source.sums["communication"]
+    if filled.frame.is_empty():
+        return Drawn(absent=f"No communication between GPUs: {filled.missing or 'no kernel of NCCL ran'}.")
+
+    def build(row: dict[str, Any]) -> Bar:
+        size = "" if row["size_bytes"] is None else f", {format_bytes(row['size_bytes'])}"
+        ranks = "" if row["rank_count"] is None else f", {format_count(row['rank_count'], 'rank')}"
+        text = f"{format_duration(round(row['total_ns']))} in {format_count(row['count'], 'kernel')}"
+        piece = Piece(key="communication", value=row["total_ns"], text=text)
+        return Bar(label=f"{row['call']}{size}{ranks}", pieces=(piece,), text=text)
+
+    caption = "Time of communication kernels, summed over ranks, by call and size{of}; waiting for late ranks included"
+    return Drawn(html=draw_rows(filled.frame, build, caption=caption, most=_FEW))
+
+
+def _draw_kernels(source: PageSource) -> Drawn:
+    filled = source.sums["families"]
+    families = filled.frame.filter(~pl.col("name").str.starts_with(" "))  # indented rows are their kernels
+    if families.is_empty():
+        return Drawn(absent=f"No GPU operations: {filled.missing or filled.table.empty}.")
+
+    def build(row: dict[str, Any]) -> Bar:
+        share = "" if row["fraction"] is None else f" ({format_share(row['fraction'])})"
+        text = f"{format_duration(round(row['total_ns']))}{share}"
+        spoken = f"{text}, {format_count(row['count'], 'operation')}"
+        color = "communication" if row["name"] == "communication" else "forward"
+        return Bar(
+            label=row["name"], pieces=(Piece(key=color, value=row["total_ns"], text=spoken),), text=text
+        )
+
+    caption = "Time of GPU operations by family, summed over ranks{of}"
+    return Drawn(html=draw_rows(families, build, caption=caption, most=_FEW))
+
+
+def _draw_host(source: PageSource) -> Drawn:
+    """Draw the longest times without compute that the host or loading data causes, with the activity in them."""
+    frame = source.tables["gaps"].frame
+    if frame.is_empty():
+        return Drawn(absent="No gap between kernels was found.")
+    rows = frame.filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).head(_FEW)
+    if rows.is_empty():
+        return Drawn(
+            absent="None of the longest gaps is caused by the host or by loading data; the table has all of them."
+        )
+    has_lanes = len(source.training.lanes) > 1
+
+    def build(row: dict[str, Any]) -> Bar:
+        calls = [f"in {row[kind]}" for kind in ("os_call", "call", "range") if row[kind] is not None]
+        length = format_duration(row["length_ns"])
+        where = [f"step {row['step']}", f"at {row['start_ns'] / NS_PER_S:.3f} s"]
+        spoken = ", ".join([f"{name_part(row['cause'])} {length}", *calls])
+        return Bar(
+            label=", ".join([row["lane"], *where] if has_lanes else where),
+            pieces=(Piece(key=row["cause"], value=row["length_ns"], text=spoken),),
+            text=", ".join([length, *calls[:1]]),
+        )
+
+    legend = {cause: name_part(cause) for cause in rows["cause"].unique(maintain_order=True)}
+    caption = "The longest gaps between kernels that the host or loading data causes"
+    return Drawn(html=draw_rows(rows, build, caption=caption, most=_FEW, legend=legend))
+
+
+def _draw_memory(source: PageSource) -> Drawn:
+    filled = source.sums["memory"]
+    if filled.frame.is_empty():
+        return Drawn(absent=f"Use of memory: {filled.missing or filled.table.empty}.")
+    kinds = filled.frame.filter(~pl.col("name").str.starts_with(" "), pl.col("peak_bytes") > 0)
+
+    def build(row: dict[str, Any]) -> Bar:
+        size = format_bytes(row["peak_bytes"])
+        piece = Piece(key="copy", value=row["peak_bytes"], text=size)
+        return Bar(label=row["kind"] or "unknown", pieces=(piece,), text=size)
+
+    caption = "Most memory in use on a single GPU, by kind"
+    return Drawn(html=draw_rows(kinds, build, caption=caption, most=_FEW))
+
+
+def _draw_clocks(source: PageSource) -> Drawn:
+    frame = source.tables["clocks"].frame
+    if len(frame) < 2:
+        return Drawn(absent="There is a single clock: nothing to align.")
+
+    def build(row: dict[str, Any]) -> Bar:
+        bound = row["bound_ns"]
+        text = "unknown" if bound is None else format_duration(bound)
+        pieces = () if bound is None else (Piece(key="step", value=bound, text=f"error at most {text}"),)
+        return Bar(label=f"{row['machine']}, {row['report']}", pieces=pieces, text=text)
+
+    rows = frame.sort("bound_ns", descending=True, nulls_last=False)
+    caption = "Bound of the error of each clock against the others{of}"
+    return Drawn(html=draw_rows(rows, build, caption=caption, most=_MANY, order="largest"))
+
+
+def _draw_missing(source: PageSource) -> Drawn:
+    """Draw the kinds of data that were not recorded, with the options that record them."""
+    if not source.lacking:
+        return Drawn(absent="All known kinds of data were recorded.")
+    of = format_count(source.report_count, "report")
+    rows = [
+        (
+            escape(", ".join(lacking.titles)),
+            f"<code>{escape(lacking.option)}</code>",
+            "all" if lacking.report_count == source.report_count else f"{lacking.report_count:,} of {of}",
+        )
+        for lacking in source.lacking
+    ]
+    return Drawn(html=format_grid(("Not recorded", "Option of <code>nsys profile</code>", "Reports"), rows))
+
+
+SECTIONS: Mapping[str, Section] = {
+    section.name: section
+    for section in (
+        Section(
+            name="verdict",
+            title="Verdict",
+            lead="Findings by the time of a step that could be gained; nothing within noise is named.",
+            draw=_draw_verdict,
+        ),
+        Section(
+            name="charts",
+            title="A typical step, and the longest one",
+            lead="Jobs, messages and bubbles of each rank, in the step of median length and in the longest one of the complete steps. "
+            "Drag to move, Ctrl + wheel to zoom.",
+            kinds=("step",),
+            draw=_draw_charts,
+        ),
+        Section(
+            name="steps",
+            title="Steps over time, by rank",
+            lead="Which rank, and since when: a row per rank, a column per step. The bars on top are the lengths of the steps.",
+            kinds=("straggler", "host", "profiler", "gpu_clock", "step", "none"),
+            tables=("steps", "lanes", "kinds", "iterations"),
+            draw=_draw_steps,
+        ),
+        Section(
+            name="bubbles",
+            title="Bubbles, by cause and stage",
+            lead="Where the time without compute goes: waiting for other ranks, transfers, late launches, or nothing left to do.",
+            kinds=("bubble", "idle", "profiler", "requests"),
+            tables=("stages", "schedule", "critical"),
+            draw=_draw_bubbles,
+        ),
+        Section(
+            name="stragglers",
+            title="Stragglers",
+            lead="Ranks, stages and links compared with the median of their peers; waiting for others is not counted.",
+            kinds=("straggler",),
+            tables=("stragglers",),
+            draw=_draw_stragglers,
+        ),
+        Section(
+            name="communication",
+            title="Communication",
+            lead="Kernels of NCCL by call and size, and the waits and transfers of messages on each link.",
+            kinds=("link", "communication", "missing", "losses"),
+            tables=("links",),
+            sums=("communication",),
+            draw=_draw_communication,
+        ),
+        Section(
+            name="kernels",
+            title="Kernels, by family",
+            lead="What the GPUs run, by families that the names of kernels show; below, by kind of job and by name.",
+            tables=("families", "stage_families", "iteration_families"),
+            sums=("families", "kernels"),
+            draw=_draw_kernels,
+        ),
+        Section(
+            name="host",
+            title="Host gaps",
+            lead="What the host did while GPUs waited: calls and ranges of the thread that launched the next kernel.",
+            kinds=("host", "idle"),
+            tables=("gaps",),
+            sums=("idle", "launches", "sync"),
+            draw=_draw_host,
+        ),
+        Section(
+            name="memory",
+            title="Memory",
+            lead="Allocations by CUDA itself, which frameworks keep and reuse: memory that is reserved, not used.",
+            sums=("memory",),
+            draw=_draw_memory,
+        ),
+        Section(
+            name="clocks",
+            title="Clocks and their bounds",
+            lead="Corrections of recorded UTC by operations that ranks share, and the largest errors that they leave.",
+            kinds=("clocks",),
+            tables=("clocks",),
+            draw=_draw_clocks,
+        ),
+        Section(
+            name="missing",
+            title="What was not recorded",
+            lead="Data that would explain more, and the option that records it; tracing may also have been on without any event.",
+            draw=_draw_missing,
+        ),
+    )
+}
+"""Sections by name, in order."""

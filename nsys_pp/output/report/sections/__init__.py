@@ -1,1 +1,0 @@
-"""Sections of a report page, a module each."""
