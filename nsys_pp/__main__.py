@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsys_pp.cli.program import run
+from nsys_pp.cli import main
 
 if __name__ == "__main__":
-    run()
+    main(prog_name="nsys-pp")

@@ -1,13 +1,12 @@
-"""The command line: a module per command; their options are data (`nsys_pp.options`).
+"""The command line: commands (`commands.py`) whose options are data (`nsys_pp.options`).
 
-A command's module is imported when the command is called, and the library when the command's function runs,
-so that `--help` and `--version` import click alone.
+The commands are imported when one is called, and the library when the command's function runs, so that `--help`
+and `--version` import click alone.
 """
 
 from __future__ import annotations
 
 import atexit
-import errno
 import gc
 import os
 import sys
@@ -18,16 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from nsys_pp.cli.command import OrderedGroup
-from nsys_pp.cli.interrupts import (
-    describe_end,
-    end_at_once,
-    end_on_interrupt,
-    has_unheard_thread,
-    is_interrupt,
-)
+from nsys_pp.cli.interrupts import end_on_interrupt, is_interrupt
 from nsys_pp.cli.log import escape_line, print_error
-from nsys_pp.cli.result import explain_unforeseen, is_unforeseen
-from nsys_pp.errors import NsysPPError
+from nsys_pp.cli.result import FULL, explain_ending
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:
@@ -50,29 +42,27 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
     "scrub": "Write a copy of a report that is safe to share.",
     "recipe": "Run nsys-pp as a recipe of nsys.",
 }
-_COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.{name}:{name}" for name in _DESCRIPTIONS})
+_COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.commands:{name}" for name in _DESCRIPTIONS})
 
-# The allocator of polars reads this when it is loaded. By default, it never returns the pages that it freed
-# to the system while there is memory: up to a fifth of the peak.
-_ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:500,muzzy_decay_ms:0")
-
-# The threads of numpy's OpenBLAS, which few commands use, wait for work in a loop of 2^n cycles before they
-# sleep. The default (26) takes 60 ms of a processor at every start, from the threads that read reports.
-_WAITING = ("OPENBLAS_THREAD_TIMEOUT", "4")
+# Libraries read these when they are loaded. By default, the allocator of polars never returns the pages that it
+# freed to the system while there is memory: up to a fifth of the peak. The threads of numpy's OpenBLAS, which few
+# commands use, wait for work in a loop that takes 60 ms of a processor at every start.
+_VARIABLES = {
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:500,muzzy_decay_ms:0",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 # Python looks for unreachable cycles after so many new objects (700 by default): modules are tens of
 # thousands of objects that stay, and rows of reports are none.
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-
-_FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
 class _MainGroup(OrderedGroup):
     """The group of all commands; reports errors as a sentence with a hint, and warnings as notes."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        os.environ.setdefault(*_ALLOCATOR)
-        os.environ.setdefault(*_WAITING)
+        for name, value in _VARIABLES.items():
+            os.environ.setdefault(name, value)
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         atexit.register(gc.freeze)  # the end of the process frees all objects without a search among them
         with end_on_interrupt(), warnings.catch_warnings():
@@ -80,48 +70,23 @@ class _MainGroup(OrderedGroup):
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
-            except (SystemExit, GeneratorExit):
-                raise
             except BaseException as error:  # panics of polars derive from it
-                if is_interrupt(error):
-                    status = _report_interrupt(error)
-                    if has_unheard_thread():
-                        end_at_once(status)
-                    ctx.exit(status)
-                if not _report_error(error):
+                ending = explain_ending(error)
+                is_logged = isinstance(error, click.exceptions.Exit) and error.exit_code == ending.status
+                if not ending.is_ours or is_logged:
                     raise
-                ctx.exit(1)
+                if is_interrupt(error):
+                    click.echo(ending.message, err=True)
+                else:
+                    if isinstance(error, OSError) and error.errno in FULL:
+                        _discard_buffer(sys.stdout)
+                    print_error(ending.message or "", ending.hint)
+                ctx.exit(ending.status)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([*_DESCRIPTIONS.items()])
-
-
-def _report_interrupt(error: BaseException) -> int:
-    """Print the end of an interrupted program, unless its log of JSON has it; return its exit status."""
-    status, message = describe_end()
-    if not (isinstance(error, click.exceptions.Exit) and error.exit_code == status):
-        click.echo(message, err=True)
-    return status
-
-
-def _report_error(error: BaseException) -> bool:
-    """Report an error that the user can fix; False for any other."""
-    if isinstance(error, NsysPPError):
-        print_error(error.message, error.hint)
-        return True
-    # Errors of files have a file name; click handles a closed pipe (`| head`) itself.
-    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
-        _discard_buffer(sys.stdout)
-        print_error(
-            f"cannot write to standard output: {_FULL[error.errno]}", "free some space, or write elsewhere"
-        )
-        return True
-    if is_unforeseen(error):
-        print_error(*explain_unforeseen(error))
-        return True
-    return False
 
 
 def _discard_buffer(stream: TextIO) -> None:

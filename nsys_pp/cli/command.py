@@ -14,7 +14,6 @@ import click
 from nsys_pp.cli.log import log_skipped, record_rows
 from nsys_pp.cli.progress import show_progress
 from nsys_pp.cli.result import run_recorded
-from nsys_pp.cli.threads import limit_threads
 from nsys_pp.options import LOGGING, OPTIONS, SECTIONS, Option
 
 STANDARD_OUTPUT = Path("-")
@@ -118,7 +117,6 @@ class SectionCommand(click.Command):
             options["format"] = "json"
         if "offsets" in options:
             options["offsets"] = _collect_offsets(options["offsets"])
-        limit_threads(options.get("reports", ()))
         assert self.callback is not None
         run_recorded(ctx, self.callback, options)
 
@@ -173,6 +171,15 @@ def run_with_progress(function: Callable[..., Any], *inputs: Any, **options: Any
     """Call a function of the library, and show its progress."""
     with show_progress() as progress:
         return function(*inputs, progress=progress, **options)
+
+
+def refuse_given(names: str, reason: str) -> None:
+    """Refuse options on the command line, by their names in the table, that have no effect."""
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        is_given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        if param.name in names.split() and is_given:
+            raise click.UsageError(f"{reason}; omit `{param.opts[0]}`")
 
 
 def end_with(result: Any, status: int = 0) -> None:

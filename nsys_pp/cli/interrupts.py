@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import NoReturn
+from contextlib import contextmanager
 
 INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
 
-_UNHEARD_THREAD = "nsys-pp query"
 _PATIENCE_S = 10.0
 _SOON_S = 0.02
 _received = threading.Event()
@@ -66,24 +62,6 @@ def describe_end() -> tuple[int, str]:
     if not _cause or _cause[0] == signal.SIGINT:
         return INTERRUPTED, "Interrupted"
     return 128 + _cause[0], "Terminated"
-
-
-def has_unheard_thread() -> bool:
-    """Return whether a query that an interrupt did not wait for still runs (`nsys_pp.read.interruptible`)."""
-    return any(thread.daemon and thread.name == _UNHEARD_THREAD for thread in threading.enumerate())
-
-
-def end_at_once(status: int) -> NoReturn:
-    """End the process with its cleanup, but without its threads.
-
-    At a usual end, a running library could crash.
-    """
-    _set_alarm(_PATIENCE_S)
-    with suppress(Exception):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)
 
 
 def _unwind(number: int, _: object) -> None:

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,7 +24,41 @@ if TYPE_CHECKING:
     import polars as pl
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
-_CONTROL = (KeyboardInterrupt, SystemExit, GeneratorExit)
+FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
+"""Errors of a standard output that cannot be written."""
+
+
+class Ending(NamedTuple):
+    """What an error means for a command: its exit status, and a sentence for the user."""
+
+    status: int
+    message: str | None = None
+    hint: str | None = None
+    is_ours: bool = True  # printed by nsys-pp; otherwise by click, or not at all
+    is_unforeseen: bool = False
+
+
+def explain_ending(error: BaseException) -> Ending:
+    """Explain how an error ends a command."""
+    if is_interrupt(error):
+        return Ending(*describe_end())
+    if isinstance(error, NsysPPError):
+        return Ending(1, error.message, error.hint)
+    if isinstance(error, click.exceptions.Exit):
+        return Ending(error.exit_code, is_ours=False)
+    if isinstance(error, click.ClickException):
+        return Ending(error.exit_code, error.format_message(), is_ours=False)
+    # errors of files have a file name
+    if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
+        message = f"cannot write to standard output: {FULL[error.errno]}"
+        return Ending(1, message, "free some space, or write elsewhere")
+    if isinstance(error, MemoryError):
+        hint = "raise the memory limit of the job, or process fewer reports at once"
+        return Ending(1, "there is not enough memory", hint, is_unforeseen=True)
+    is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE  # `| head`: click ends it
+    is_defect = not is_closed_pipe and not isinstance(error, (click.Abort, SystemExit, GeneratorExit))
+    message = f"unforeseen {describe_unforeseen(error)}"
+    return Ending(1, message, REPORT_IT, is_ours=is_defect, is_unforeseen=is_defect)
 
 
 def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -38,62 +72,37 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     if result is not None:
         _check_result_path(result, options.get("output"))
     warnings.showwarning = lambda message, *_, **__: log_notes([str(message)])  # the group restores it
+    raised: BaseException | None = None
     try:
         ctx.invoke(function, **options)
     except BaseException as error:
-        raised = _blame_option(ctx, error)
-        if explains_rows:
-            _log_rows(record)
-        log_traceback(trace_unforeseen(raised))
-        status, description = _describe_error(raised)
-        _save_result(ctx, record, result, status, description, warns_only=True)
-        is_reported = isinstance(raised, NsysPPError) or is_interrupt(raised) or is_unforeseen(raised)
-        if in_json and description and is_reported:
-            facts = {"hint": description["hint"]}
-            log(description["message"] or "", event="error", level="error", facts=facts)
-            ctx.exit(status)
-        if raised is error:
-            raise
-        raise raised from None
+        raised = _name_options(ctx, error)
+    ending = Ending(0) if raised is None else explain_ending(raised)
     if explains_rows:
         _log_rows(record)
-    _save_result(ctx, record, result, 0, None, warns_only=False)
+    if isinstance(raised, UnforeseenError):
+        log_traceback(raised.details)
+    elif raised is not None and ending.is_unforeseen:
+        log_traceback("".join(traceback.format_exception(raised)))
+    _save_result(ctx, record, result, ending, warns_only=raised is not None)
+    if raised is None:
+        return
+    if in_json and ending.is_ours:
+        log(ending.message or "", event="error", level="error", facts={"hint": ending.hint})
+        ctx.exit(ending.status)
+    raise raised
 
 
-def _blame_option(ctx: click.Context, error: BaseException) -> BaseException:
-    """Return an invalid value that the library reports as wrong usage of its option."""
+def _name_options(ctx: click.Context, error: BaseException) -> BaseException:
+    """Return an invalid keyword of the library as wrong usage of its option, with the names of options."""
     if not isinstance(error, OptionError):
         return error
-    param = next((param for param in ctx.command.params if param.name == error.option), None)
-    return click.UsageError(error.message) if param is None else click.BadParameter(error.message, ctx, param)
-
-
-def is_unforeseen(error: BaseException) -> bool:
-    """Return whether an error is a defect.
-
-    Neither a sentence for the user, nor an interrupt, nor a closed pipe.
-    """
-    if isinstance(error, (NsysPPError, click.ClickException, click.exceptions.Exit, click.Abort, *_CONTROL)):
-        return False
-    is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-    return not is_closed_pipe and not is_interrupt(error)
-
-
-def explain_unforeseen(error: BaseException) -> tuple[str, str]:
-    """Return the message and the hint of an unforeseen error."""
-    if isinstance(error, MemoryError):
-        return (
-            "there is not enough memory",
-            "raise the memory limit of the job, or process fewer reports at once",
-        )
-    return f"unforeseen {describe_unforeseen(error)}", REPORT_IT
-
-
-def trace_unforeseen(error: BaseException) -> str:
-    """Return the traceback of an unforeseen error; empty for any other."""
-    if isinstance(error, UnforeseenError):
-        return error.details
-    return "".join(traceback.format_exception(error)) if is_unforeseen(error) else ""
+    message = error.message
+    for param in ctx.command.params:
+        if isinstance(param, click.Option):
+            message = message.replace(f"`{param.name}`", f"`{param.opts[-1]}`")
+    blamed = next((param for param in ctx.command.params if param.name == error.option), None)
+    return click.UsageError(message) if blamed is None else click.BadParameter(message, ctx, blamed)
 
 
 def list_rows(row_counts: pl.DataFrame) -> list[dict[str, Any]]:
@@ -157,27 +166,11 @@ def _check_result_path(path: Path, output: Path | None) -> None:
     check_output(path, force=True)
 
 
-def _describe_error(error: BaseException) -> tuple[int, dict[str, str | None] | None]:
-    """Return the exit status of an error, and its message and hint; None for a plain exit."""
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code, None
-    if isinstance(error, NsysPPError):
-        return 1, {"message": error.message, "hint": error.hint}
-    if isinstance(error, click.ClickException):
-        return error.exit_code, {"message": error.format_message(), "hint": None}
-    if is_interrupt(error):
-        status, message = describe_end()
-        return status, {"message": message, "hint": None}
-    message, hint = explain_unforeseen(error)
-    return 1, {"message": message, "hint": hint}
-
-
 def _save_result(
     ctx: click.Context,
     record: Record,
     path: Path | None,
-    status: int,
-    error: dict[str, str | None] | None,
+    ending: Ending,
     *,
     warns_only: bool,
 ) -> None:
@@ -187,16 +180,14 @@ def _save_result(
     from nsys_pp.output.files import write_result
 
     try:
-        write_result(path, _describe(ctx, record, status, error))
+        write_result(path, _describe(ctx, record, ending))
     except NsysPPError as refused:
         if not warns_only:
             raise
         log_notes([refused.message])
 
 
-def _describe(
-    ctx: click.Context, record: Record, status: int, error: dict[str, str | None] | None
-) -> dict[str, Any]:
+def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, Any]:
     """Return the content of the result file; its keys are stable."""
     from importlib.metadata import version
 
@@ -204,12 +195,12 @@ def _describe(
     named = [*ctx.params.get("reports", ()), ctx.params.get("a"), ctx.params.get("b")]
     named = [str(name) for name in named if name]
     output = ctx.params.get("output")
-    is_written = status in (0, 3) and output is not None and str(output) != "-" and output.exists()
+    is_written = ending.status in (0, 3) and output is not None and str(output) != "-" and output.exists()
     return {
         "command": ctx.info_name,
         "version": version("nsys-pp"),
-        "exit_status": status,
-        "error": error,
+        "exit_status": ending.status,
+        "error": None if ending.message is None else {"message": ending.message, "hint": ending.hint},
         "outputs": describe_outputs(record.outputs or ([output] if is_written and output else [])),
         "named": named,
         "inputs": _find_inputs(ctx, named),

@@ -18,14 +18,6 @@ if TYPE_CHECKING:
 
     from nsys_pp.frames.table import FilledTable, Table
 
-TABLE_FORMATS = {
-    "choices": ("table", "markdown", "csv", "json", "parquet", "sqlite"),
-    "default_text": "inferred from the file extension; table on standard output",
-}
-"""Fields of `--format` of commands that write tables."""
-SCREEN_FORMATS = {"choices": ("table", "json"), "default": "table"}
-"""Fields of `--format` of commands that print only."""
-
 
 @contextmanager
 def open_screen() -> Iterator[Console]:
@@ -42,27 +34,27 @@ def open_screen() -> Iterator[Console]:
     click.echo(escape_screen("\n".join(line.rstrip() for line in screen.get().rstrip("\n").split("\n"))))
 
 
-def settle_format(output: Path, format: str | None, names: Sequence[str] | None, *, option: str) -> str:
+def settle_format(
+    output: Path, format: str | None, names: Sequence[str] | None = (), *, option: str | None = None
+) -> str:
     """Choose the format of tables; refuse formats that contradict the output.
 
     Args:
         output: A file, a folder, or `STANDARD_OUTPUT`.
         format: The requested format; None: inferred from the output.
         names: Names of the requested tables; None: the default ones.
-        option: The option that selects tables.
+        option: The option that selects tables; None: the command has one table, and writes no folder.
     """
     is_printed = output == STANDARD_OUTPUT
     if is_printed:
         format = format or "table"
         if format != "table" and FORMATS[format].text is None:
-            raise click.UsageError(f"{format} cannot be printed; choose a file or a folder with `-o`")
-    elif is_one_file(output):
-        format = format or SUFFIXES[output.suffix]
-    elif format is None:
-        extensions = ", ".join(SUFFIXES)
-        raise click.UsageError(
-            f"unknown extension of `{output}`; expected {extensions}, or a folder with a `--format`"
-        )
+            place = "a file or a folder" if option else "a file"
+            raise click.UsageError(f"{format} cannot be printed; choose {place} with `-o`")
+    elif format is None and not (is_one_file(output) or (option is None and output.suffix in SUFFIXES)):
+        way = ", or a folder with a `--format`" if option else ", or choose a `--format`"
+        raise click.UsageError(f"unknown extension of `{output}`; expected {', '.join(SUFFIXES)}{way}")
+    format = format or SUFFIXES[output.suffix]
     if format == "table" and not is_printed:
         raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
     holds_many = format == "table" or FORMATS[format].holds_many
