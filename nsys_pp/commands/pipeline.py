@@ -99,7 +99,7 @@ class PipelineResult(ShortRepr):
         return explain_no_rows(self.run, self.training, name)
 
     def _repr_html_(self) -> str:
-        """Return the chart, if it is small and matplotlib is installed, and the first tables, for notebooks."""
+        """Return the chart, if it is small, and the first tables, for notebooks."""
         from nsys_pp.output.chart.picture import draw_small_chart
         from nsys_pp.output.tables.formats import format_html
 

@@ -31,13 +31,6 @@ def test_large_runs_have_no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "<svg" not in nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
 
 
-def test_without_matplotlib_there_are_tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "find_spec", lambda name: None)
-    shown = nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
-    assert "<svg" not in shown
-    assert "<table>" in shown
-
-
 def test_a_summary_shows_its_tables() -> None:
     shown = nsys_pp.summarise(FIXTURES / "pipeline")._repr_html_()
     assert "ncclDevKernel_SendRecv" in shown

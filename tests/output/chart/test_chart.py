@@ -25,7 +25,7 @@ from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
 from nsys_pp.output.chart import page as chart_page
 from nsys_pp.output.chart.content import build_bars, plural
 from nsys_pp.output.chart.page import pack_column, pack_strings
-from nsys_pp.output.chart.picture import LEFT, RIGHT, Canvas, format_time
+from nsys_pp.output.chart.picture import LEFT, RIGHT, format_time
 from nsys_pp.output.colors import SHADES, contrast, kind_looks
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
@@ -188,28 +188,22 @@ def test_a_title_that_is_no_unicode_is_written(known: Training) -> None:
     assert b"<title>a?b</title>" in as_bytes(write_html, known, title="a\udcffb")
 
 
-def subpaths(picture: bytes, group: str) -> list[list[tuple[float, float]]]:
+def list_boxes(picture: bytes, group: str) -> list[tuple[float, float]]:
+    """List the left and right sides of the boxes in a group."""
     root = ElementTree.fromstring(picture)
-    found = []
-    for element in root.iter(f"{SVG}g"):
-        if element.get("id") == group:
-            for path in element.iter(f"{SVG}path"):
-                shapes = re.findall(r"M ([^z]*)z", (path.get("d") or "").replace("\n", " "))
-                found += [
-                    [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", shape)]
-                    for shape in shapes
-                ]
-    return found
+    return [
+        (float(x), float(x) + float(width))
+        for element in root.iter(f"{SVG}g")
+        if element.get("id") == group
+        for path in element.iter(f"{SVG}path")
+        for x, width in re.findall(r"M([-\d.]+) [-\d.]+h([-\d.]+)", path.get("d") or "")
+    ]
 
 
 @pytest.mark.parametrize("kind", ["forward", "backward"])
 def test_an_svg_has_every_job_where_it_ran(known: Training, kind: str) -> None:
     picture = as_bytes(write_svg, known, width_px=1500)
-    scale = 72 / 96  # matplotlib writes points
-    drawn = sorted(
-        (min(x for x, _ in shape) / scale, max(x for x, _ in shape) / scale)
-        for shape in subpaths(picture, f"jobs-{kind}")
-    )
+    drawn = sorted(list_boxes(picture, f"jobs-{kind}"))
     jobs = known.jobs.filter(pl.col("kind") == kind)
     first, last = known.steps["start_ns"].min(), known.steps["end_ns"].max()
     assert isinstance(first, int)
@@ -221,16 +215,16 @@ def test_an_svg_has_every_job_where_it_ran(known: Training, kind: str) -> None:
         for start, end in jobs.select("start_ns", "end_ns").iter_rows()
     )
     assert len(drawn) == len(wanted) > 50
-    np.testing.assert_allclose(drawn, wanted, atol=0.01)
+    np.testing.assert_allclose(drawn, wanted, atol=0.02)
 
 
 def test_an_svg_has_bubbles_steps_and_arrows(known: Training) -> None:
     picture = as_bytes(write_svg, known)
     for cause in set(known.lane_states["cause"]) - {"compute", "pause"}:
         count = known.lane_states.filter(pl.col("cause") == cause).height
-        assert len(subpaths(picture, f"bubbles-{cause}")) == count
-    assert len(subpaths(picture, "steps")) == known.steps["step"].n_unique()
-    assert picture.count(b"\nC ") >= known.transfers.height
+        assert len(list_boxes(picture, f"bubbles-{cause}")) == count
+    assert len(list_boxes(picture, "steps")) == known.steps["step"].n_unique()
+    assert len(re.findall(rb"C[\d.]+ ", picture)) == known.transfers["transfer_ns"].is_not_null().sum()
 
 
 def test_many_arrows_are_faint(known: Training) -> None:
@@ -239,10 +233,10 @@ def test_many_arrows_are_faint(known: Training) -> None:
         for copies in (1, 6)
     )
     opacities = [
-        {float(found) for found in re.findall(rb'id="arrows">.*?opacity: ([0-9.]+)', picture, re.DOTALL)}
+        {float(found) for found in re.findall(rb'id="arrows" opacity="([0-9.]+)"', picture)}
         for picture in (few, many)
     ]
-    assert opacities == [{0.6}, {round(0.6 * 500 / (6 * len(known.transfers)), 6)}]
+    assert opacities == [{0.6}, {round(0.6 * 500 / (6 * len(known.transfers)), 4)}]
 
 
 @pytest.mark.parametrize("format", CHARTS)
@@ -282,9 +276,14 @@ def test_pictures_survive_any_name(known: Training, format: str) -> None:
         assert not [one for one in ElementTree.fromstring(content).iter() if one.tag.endswith("script")]
 
 
-def test_labels_fit() -> None:
-    assert Canvas.width_of("12F+13B", 11.0) > Canvas.width_of("12", 11.0) > 0
-    assert Canvas.width_of("12", 11.0) == pytest.approx(11 * Canvas.width_of("12", 1.0), rel=0.02)
+def test_labels_fit(known: Training) -> None:
+    label = "a label that is wider than any of the bars of this run"
+    assert label.encode() not in as_bytes(
+        write_svg, replace(known, jobs=known.jobs.with_columns(label=pl.lit(label)))
+    )
+    picture = as_bytes(write_svg, known, title="x" * 900)
+    assert f">{'x' * 80}".encode() in picture
+    assert b"x" * 200 + "…".encode() not in picture
 
 
 @pytest.mark.parametrize("lanes", [1, 128])
@@ -300,9 +299,7 @@ def test_100_000_jobs_stay_small() -> None:
     assert len(as_bytes(write_html, training)) < 15_000_000
 
 
-@pytest.mark.parametrize(
-    ("format", "package"), [("html", "bokeh"), ("svg", "matplotlib"), ("png", "matplotlib")]
-)
+@pytest.mark.parametrize(("format", "package"), [("html", "bokeh"), ("png", "resvg_py")])
 def test_a_missing_extra_is_named(
     known: Training, format: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,9 +312,9 @@ def test_a_missing_extra_is_named(
 
     chart_page._library.cache_clear()
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(NsysPPError, match=f"charts need `{package}`") as caught:
+    with pytest.raises(NsysPPError, match=f"need `{package.replace('_', '-')}`") as caught:
         as_bytes(CHARTS[format], known)
-    assert caught.value.hint == "pip install 'nsys-pp[chart]'"
+    assert "pip install 'nsys-pp[chart]'" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
