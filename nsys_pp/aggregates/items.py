@@ -44,8 +44,7 @@ from nsys_pp.frames.aggregates import (
     MEMORY_PEAKS,
     OP_AGGREGATES,
 )
-from nsys_pp.frames.conform import conform, conform_part
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, conform, conform_part
 from nsys_pp.frames.report import COUNTERS, KERNEL_KINDS, OpDetails
 from nsys_pp.frames.training import JOB_KINDS
 

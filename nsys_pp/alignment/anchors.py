@@ -28,8 +28,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import ANCHORS
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import OP_KIND
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"

@@ -15,7 +15,6 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import select_columns
 
 NEVER = np.int64(-(1 << 62))
 """Null in arrays; no time and no id is as small."""
@@ -118,8 +117,8 @@ def gather_rows(
 ) -> pl.DataFrame:
     """Gather rows of some columns; all null where the row is -1."""
     if frame.is_empty():  # no row can be gathered
-        return select_columns(frame, columns).clear(len(row))
-    return select_columns(frame, columns)[_build_indices(row)]
+        return frame[[*columns]].clear(len(row))
+    return frame[[*columns]][_build_indices(row)]
 
 
 def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from nsys_pp.arrays.columns import has_value, index_rows, keep_rows, numbers
 from nsys_pp.arrays.search import number_rows, order_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME
 
 _KEPT_BITS = 10  # the leading one and nine more
 _ROW = "_row"

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, gather, index_column, numbers
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME
 
 
 def as_texts(names: pl.Series) -> pl.Series:

@@ -21,7 +21,7 @@ from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_o
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
-from nsys_pp.read.sqlite_file import Integrity, check_integrity
+from nsys_pp.read.files import Integrity, check_integrity
 from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
 from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_least

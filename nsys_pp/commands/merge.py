@@ -20,7 +20,6 @@ from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_f
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.division import Division, divide_by_steps, divide_trace, write_division
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
     Inputs,
@@ -32,7 +31,14 @@ from nsys_pp.run.options import (
     parse_steps,
 )
 from nsys_pp.run.run import Run
-from nsys_pp.run.trace import TraceBuilder, TraceContent
+from nsys_pp.run.trace import (
+    Division,
+    TraceBuilder,
+    TraceContent,
+    divide_by_steps,
+    divide_trace,
+    write_division,
+)
 from nsys_pp.units import format_count
 
 if TYPE_CHECKING:

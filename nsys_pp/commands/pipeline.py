@@ -24,7 +24,6 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, read_report
 from nsys_pp.run.batch import Batch, Skipped
 from nsys_pp.run.inputs import Input, collect_row_counts, count_report_rows, read_inputs
-from nsys_pp.run.metrics import read_metric_sums
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,
@@ -34,7 +33,7 @@ from nsys_pp.run.options import (
     parse_job_options,
 )
 from nsys_pp.run.report_training import PresetHint, find_preset_hint, project_report
-from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows
+from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows, read_metric_sums
 from nsys_pp.run.run import Run
 from nsys_pp.tables.listings import NAME_TABLE as NAME_TABLE
 from nsys_pp.tables.registry import REQUESTED_TABLES, TABLES

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema
 from nsys_pp.frames.report import OP_KIND, RANGE_KIND
 from nsys_pp.frames.training import JOB_KIND
 

@@ -7,8 +7,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema
 
 SKEW_NS = 60_000
 """Greatest distance of the ends of one operation on its ranks, on one clock, but for exceptions.

@@ -1,16 +1,14 @@
-"""Schemas of frames, `conform`, and the `repr` of dataclasses that hold frames."""
+"""Schemas of frames, the type of names, `conform`, and the `repr` of dataclasses that hold frames."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields
 from functools import cache, cached_property
 from typing import Any
 
 import polars as pl
-
-from nsys_pp.frames.columns import build_nulls, select_columns
 
 _MOST_NAMES = 6
 _MOST_CHARACTERS = 60
@@ -52,7 +50,6 @@ def describe_value(value: Any) -> str:
 
 
 _FEW_ROWS = 50_000
-
 DataTypes = Mapping[str, pl.DataType | type[pl.DataType]]
 
 
@@ -140,7 +137,7 @@ def conform(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     if not schema.keys() <= {*frame.columns}:
         raise ValueError(_describe_mismatch(frame, schema))
     names = schema.names()
-    fitted = frame.clone() if frame.columns == names else select_columns(frame, names)
+    fitted = frame.clone() if frame.columns == names else frame[names]
     try:
         if frame.height < _FEW_ROWS:  # most frames: polars compares types much faster than Python
             with suppress(pl.exceptions.SchemaError):
@@ -184,3 +181,30 @@ def _is_castable(column: pl.Series, dtype: pl.DataType) -> bool:
     except pl.exceptions.PolarsError:
         return False
     return True
+
+
+def build_frame(columns: Iterable[pl.Series]) -> pl.DataFrame:
+    """Build a frame of columns with names, at least one: equal to `pl.DataFrame(columns)`, which is slower.
+
+    >>> build_frame([pl.Series("rows", [2, 0])]).rows()
+    [(2,), (0,)]
+    """
+    first, *others = columns
+    return first.to_frame().hstack(others)
+
+
+def build_nulls(name: str, dtype: pl.DataType | type[pl.DataType], count: int) -> pl.Series:
+    """Build a column of nulls, which needs no memory.
+
+    >>> build_nulls("step", pl.Int64, 2).to_list()
+    [None, None]
+    """
+    return pl.Series(name, [None], dtype=dtype).new_from_index(0, count)
+
+
+NAME = pl.Categorical()
+"""Each string is stored once, and writers use its code."""
+
+
+NO_NAME = "(no name)"
+"""Name of events without a name, where they are drawn."""

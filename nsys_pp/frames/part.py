@@ -18,9 +18,8 @@ from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.raw import ROW_COUNTS
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, Session
-from nsys_pp.frames.requested import HOST_ACTIVITY
 from nsys_pp.frames.roster import COORDINATES
-from nsys_pp.frames.training import CAUSE, PART_MPI_MESSAGES, REPORT_FRAMES
+from nsys_pp.frames.training import CAUSE, HOST_ACTIVITY, PART_MPI_MESSAGES, REPORT_FRAMES
 
 REPORT = "{report}"
 """Place of the name of the report in a sentence."""

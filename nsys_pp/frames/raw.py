@@ -9,8 +9,7 @@ from typing import Literal, get_args
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.columns import build_frame, filter_rows
-from nsys_pp.frames.conform import Schema, build_schema, extend_schema
+from nsys_pp.frames.conform import Schema, build_frame, build_schema, extend_schema
 
 Group = Literal[
     "ranges",
@@ -561,7 +560,7 @@ class RawReport(Struct, frozen=True, kw_only=True):
         count = len(passes) - int(passes.sum() or 0)
         if count:
             frame = self.frames[table]
-            self.frames[table] = filter_rows(frame, passes)
+            self.frames[table] = frame.filter(passes)
             if "table" in frame.columns:
                 for name, rows in frame["table"].filter(~passes.fill_null(value=False)).value_counts().rows():
                     self.tally.leave_out(name, reason, rows)

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct, field
 
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema
 from nsys_pp.frames.raw import ROW_COUNTS
 
 ACTIVITIES = build_schema(

@@ -30,20 +30,21 @@ explains why it does not start | | `idle` | all operations of the step have ende
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.clock import ANCHORS
-from nsys_pp.frames.conform import Schema, ShortRepr, build_schema, conform, extend_schema
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, Schema, ShortRepr, build_schema, conform, extend_schema
 from nsys_pp.frames.report import MPI_MESSAGES, OP_KIND, OVERHEAD_SUMS
 from nsys_pp.frames.roster import ROSTER
 
 NEED = pl.Enum(["message", "collective"])
 """Kinds of operations that hold a gap with a cause that depends on other ranks."""
+
+
 MEANINGS = {  # of causes, as tables explain them
     "compute": "kernels other than communication",
     "pause": "gaps between two kernels that are too short for a bubble",  # in `LANE_STATES` part of "compute"
@@ -64,11 +65,14 @@ MEANINGS = {  # of causes, as tables explain them
 
 In `nsys_pp.training.waits`, or in
 `nsys_pp.training.causes` where other ranks decide."""
+
+
 CAUSES = tuple(MEANINGS)
 CAUSE = pl.Enum(CAUSES)
 BUBBLE_CAUSES = tuple(cause for cause in CAUSES if cause not in ("compute", "pause"))
 HOST_CAUSES = ("host", "data")
 """Causes of bubbles in which the program on the host kept the device waiting."""
+
 
 WAITS = build_schema(
     # one row per piece of a gap between the compute segments of a step; by process_key, device_id, start_ns.
@@ -108,11 +112,14 @@ GAPS = build_schema(
     name="GAPS",
 )
 
-
 BATCH_KIND = pl.Enum(["prefill", "decode", "mixed"])
 """Kind of a batch of inference: new requests, tokens of running requests, or both."""
+
+
 BATCH_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens")
 """Counts of a batch: requests and tokens of prefills (context), and of running requests (generation)."""
+
+
 HOST_ACTIVITIES = (
     "scheduling",
     "preparing",
@@ -129,6 +136,8 @@ Scheduling, preparing inputs, launching (and the rest of the forward), sampling 
 tokenising (with the output of responses), copying, waiting (synchronising calls, locks), and time without any
 of these.
 """
+
+
 HOST_ACTIVITY_COLUMNS = tuple(f"{activity}_ns" for activity in HOST_ACTIVITIES)
 
 BATCHES = build_schema(
@@ -157,7 +166,6 @@ BATCHES = build_schema(
     name="BATCHES",
 )
 
-
 JOB_KINDS = (
     "forward",
     "backward",  # whole, or the input gradients of a split one
@@ -171,26 +179,34 @@ JOB_KINDS = (
     "data",
     "other",
 )
+
 JOB_KIND = pl.Enum(JOB_KINDS)
+
 SCHEDULED_KINDS = (
     "forward",
     "backward",
     "weight_gradient",
     "forward_backward",
 )  # jobs that a schedule orders
+
 MICRO_BATCH_KINDS = ("forward", "backward", "weight_gradient", "recompute", "forward_backward")
 COMPUTE_KINDS = (*MICRO_BATCH_KINDS, "optimizer")
 MESSAGE_KINDS = ("send", "receive", "send_receive")
 DIRECTION = pl.Enum(["forward", "backward"])
 """Direction of a message: activations are sent forward, gradients backward."""
+
+
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
 STEP_SOURCE = pl.Enum(["range", "jobs", "repetition", "capture"])
 """Source of steps: ranges, the order of jobs, repetition of operations, or one step for the whole capture."""
+
+
 PAUSE_NS = 2_000
 """Longest gap between kernels that does not count as a bubble.
 
 Back-to-back kernels of one stream have such gaps.
 """
+
 
 JOBS = build_schema(
     {  # one row per job and device; by host_start_ns, range_id, device_id
@@ -329,6 +345,7 @@ FIRST_FORWARDS, MESSAGE_PEERS = "first forwards", "message peers"
 
 The ranks that NCCL recorded as peers of messages.
 """
+
 
 LANES = build_schema(
     {  # one row per GPU process, in display order: stage, replica, tensor, rank
@@ -548,7 +565,6 @@ JOB_RANGES = build_schema(
     name="JOB_RANGES",
 )
 
-
 LANE_KEYS = ("report", "process_key", "device_id")
 
 
@@ -557,9 +573,11 @@ def _by_lane(schema: pl.Schema, name: str) -> Schema:
 
 
 LANE_JOBS = _by_lane(JOBS, "LANE_JOBS")
+
 LANE_STEPS = _by_lane(
     STEPS, "LANE_STEPS"
 )  # `step` is that of its report: `STEP_NUMBERS` has those of the run
+
 LANE_BATCHES = _by_lane(BATCHES, "LANE_BATCHES")
 LANE_COMPUTE_SEGMENTS = _by_lane(COMPUTE_SEGMENTS, "LANE_COMPUTE_SEGMENTS")
 LANE_WAITS = _by_lane(WAITS, "LANE_WAITS")
@@ -609,16 +627,18 @@ REPORT_JOBS = extend_schema(
     name="REPORT_JOBS",
 )
 
-
 DOUBTFUL = pl.Enum(["clocks"])
 """Reasons why a pair of a send and a receive may be wrong.
 
 It is right only if clocks are wrong by more than their bounds.
 """
+
+
 DOUBTFUL_TEXTS = {
     "clocks": "messages arrive before they are sent, so clocks are wrong by more than their bounds",
 }
 """Reasons, for people."""
+
 
 TRANSFERS = build_schema(
     {  # one row per pair of a send and its receive; by send_start_ns
@@ -645,7 +665,6 @@ TRANSFERS = build_schema(
     name="TRANSFERS",
 )
 
-
 UNPAIRED = pl.Enum(
     [
         "unknown communicator",
@@ -659,6 +678,7 @@ UNPAIRED = pl.Enum(
     ]
 )
 """Reasons that a send or receive has no counterpart."""
+
 
 PART_MPI_MESSAGES = build_schema(
     {**MPI_MESSAGES, "process_row": pl.String},  # name of the row of the process in the drawing of the report
@@ -684,3 +704,97 @@ MPI_PAIRS = build_schema(
     },
     name="MPI_PAIRS",
 )
+
+METRIC_GROUPS = ("steps", "compute", "jobs", "families", "bubbles")
+"""Groups of time in which metrics are measured."""
+
+
+MEASURED_TIMES = build_schema(
+    {  # intervals of lanes in which metrics are measured; any order
+        "lane": pl.UInt32,
+        "group": pl.String,  # of `METRIC_GROUPS`
+        # kind of jobs, family of kernels, or cause of bubbles; null: steps, compute
+        "item": pl.String,
+        # of `RUN_STEPS`, in groups "steps", "compute" and "families", in which the intervals of an item do
+        # not overlap; else null
+        "step": pl.Int64,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    },
+    name="MEASURED_TIMES",
+)
+
+FAMILY_TIMES = build_schema(
+    {"family": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64},  # one row per kernel, any order
+    name="FAMILY_TIMES",
+)
+
+METRIC_SUMS = build_schema(
+    {  # one row per lane, metric, group, item and step; any order
+        "lane": pl.UInt32,
+        "metric": pl.String,
+        "group": pl.String,
+        "item": pl.String,
+        "step": pl.Int64,
+        "integral": pl.Float64,  # of the metric over the time with samples, in nanoseconds times its unit
+        "time_ns": pl.Int64,  # with samples, more than 0
+        "peak": pl.Float64,  # largest sample
+    },
+    name="METRIC_SUMS",
+)
+
+HOST_ACTIVITY = pl.Enum(
+    ["range", "call", "OS call", "state", "stack", "sample", "sample stack", "other thread"]
+)
+"""Activities of a thread.
+
+NVTX ranges, CUDA calls, calls of the operating system, states, stacks of these calls, functions and stacks
+of CPU samples; and what other threads of the program did meanwhile."""
+
+
+HOST_TIMES = build_schema(
+    {  # activities of hosts in bubbles of causes "host" and "data"; by lane, step, cause, activity, name
+        "lane": pl.UInt32,
+        "step": pl.Int64,  # of `RUN_STEPS`
+        "cause": CAUSE,
+        "activity": HOST_ACTIVITY,  # null: the row of the bubbles themselves
+        "name": pl.String,
+        # In the bubbles, without the time of activities inside it; null for samples. Of other threads with
+        # one name: the mean.
+        "time_ns": pl.Int64,
+        "count": pl.Int64,  # bubbles with it; samples; other threads with it
+    },
+    name="HOST_TIMES",
+)
+
+NETWORK_SUMS = build_schema(
+    {  # one row per step, machine and source; by these
+        "step": pl.Int64,
+        "machine": pl.String,
+        "source": pl.String,  # "network cards", or the name of a switch
+        "sent_bytes": pl.Float64,  # null where the metric was not recorded
+        "received_bytes": pl.Float64,
+        "sent_peak_bytes_per_s": pl.Float64,  # largest sample of any card or switch
+        "received_peak_bytes_per_s": pl.Float64,
+        # data of collectives of the machine's ranks, by NCCL's payloads; null: unknown
+        "collective_bytes": pl.Int64,
+    },
+    name="NETWORK_SUMS",
+)
+
+
+class Explanations(Struct, frozen=True, kw_only=True):
+    """Functions that read the data.
+
+    Attributes:
+        read_clocks: Clocks of the SMs during the kernels of each step (`METRIC_SUMS`, group "compute").
+        read_hosts: Activities of the hosts of some lanes in bubbles of causes "host" and "data"
+            (`HOST_TIMES`).
+    """
+
+    read_clocks: Callable[[], pl.DataFrame] = METRIC_SUMS.to_frame
+    read_hosts: Callable[[Collection[int]], pl.DataFrame] = lambda lanes: HOST_TIMES.to_frame()
+
+
+NONE = Explanations()
+"""Nothing is recorded, or reports are not to be read once more."""

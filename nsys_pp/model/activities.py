@@ -9,9 +9,8 @@ import json
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import NAME, NO_NAME, conform
 from nsys_pp.frames.ids import pid, process_key
-from nsys_pp.frames.names import NAME, NO_NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import ACTIVITIES, OS_CALLS, THREAD_RUNS
 from nsys_pp.model.gpu_ops import find_event_calls

@@ -34,10 +34,8 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import is_matched
 from nsys_pp.arrays.search import find_last, find_pairs, number_rows
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.conform import build_schema, conform, conform_part
+from nsys_pp.frames.conform import NAME, build_frame, build_schema, conform, conform_part
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import (
     API_CALLS,
@@ -129,7 +127,7 @@ def build_op_details(raw: RawReport) -> OpDetails:
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
         first, number = _number_distinct(ops, columns)
         details = (
-            _kernel_details(index_rows(select_columns(ops, columns), first), raw)
+            _kernel_details(index_rows(ops[[*columns]], first), raw)
             if table == "kernels"
             else _size_details(ops, first)
         )

@@ -25,8 +25,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.columns import NEVER, index_column, list_distinct, numbers, pack
 from nsys_pp.arrays.search import find_first_rows, number_keys
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
     find_machine_folder,
     find_rank,

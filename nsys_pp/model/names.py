@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from nsys_pp.arrays.columns import clear_values, index_column, numbers
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_nulls
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_nulls
 from nsys_pp.frames.raw import RawReport
 
 _BLOCK_ROWS = 32_768

@@ -23,10 +23,8 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import number_keys
-from nsys_pp.frames.columns import build_frame, build_nulls
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import NAME, build_frame, build_nulls, conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.names import NAME
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MARKS, RANGE_KIND, RANGES
 from nsys_pp.model.names import Structures, format_payloads, resolve

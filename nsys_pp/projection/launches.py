@@ -19,7 +19,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import is_matched, list_names
 from nsys_pp.arrays.search import expand_windows, find_first, find_first_rows, find_last
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame, build_nulls
+from nsys_pp.frames.conform import build_frame, build_nulls
 from nsys_pp.frames.report import LAUNCHES, NCCL_CALLS, REQUESTS
 
 _CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index is above them

@@ -32,7 +32,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import add_constants, index_column, index_rows
 from nsys_pp.arrays.search import expand_windows, is_every_row, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame, build_nulls, select_columns
+from nsys_pp.frames.conform import build_frame, build_nulls
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.windows import CallsInside
 
@@ -393,7 +393,7 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
     op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
     start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
-    ops = select_columns(gpu_ops, keys)
+    ops = gpu_ops[[*keys]]
     if not is_every_row(op_row, len(ops)):
         ops, start, end = index_rows(ops, op_row), start[op_row], end[op_row]
     targets = _list_targets(ops)
@@ -498,7 +498,7 @@ def project_onto_targets(
             for name, value in target.items()
         ]
         projected = add_constants(build_frame(columns), constants)
-        parts.append(select_columns(projected, (name for name in PROJECTED if name in projected.columns)))
+        parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
 
 

@@ -25,8 +25,7 @@ from nsys_pp.arrays.columns import clear_values, has_value, index_rows, is_among
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.search import is_every_row
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.raw import build_row_counts, list_counts
 from nsys_pp.frames.report import KERNEL_KINDS, PROJECTIONS
 from nsys_pp.projection.launches import find_launch_devices, match_launches
@@ -254,9 +253,9 @@ def project_ranges(
     projected = _project_launches(ranges, api_calls, gpu_ops, launches, scope, waited, per_stream=per_stream)
     parent_id, depth = _nest(ranges)
 
-    columns = select_columns(
-        ranges, ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
-    ).hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
+    columns = ranges[
+        ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
+    ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
     row = projected["row"].to_numpy()
     if not is_every_row(row, len(columns)):
         columns = index_rows(columns, row)
@@ -296,7 +295,7 @@ def project_compute(
         ranges, api_calls, gpu_ops, launches, scope, waited, per_stream=False, with_names=False
     )
     range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
-    return select_columns(projected.hstack([pl.Series("range_id", range_id)]), COMPUTED)
+    return projected.hstack([pl.Series("range_id", range_id)])[[*COMPUTED]]
 
 
 def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
@@ -388,7 +387,7 @@ def _add_waited_calls(
     api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
 ) -> tuple[pl.DataFrame, Launched]:
     """Add the calls that threads waited for, as calls of these threads (of `API_CALLS`, the columns of threads), and their launches."""
-    calls = select_columns(api_calls, ["thread_key", "start_ns", "end_ns"])
+    calls = api_calls[["thread_key", "start_ns", "end_ns"]]
     if not len(waited.thread):
         return calls, launched
     own = [column.to_numpy() for column in calls]

@@ -18,6 +18,7 @@ import polars as pl
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ExportedTable, Group, RawReport
+from nsys_pp.read.files import check_regular
 from nsys_pp.read.names import STRINGS_TABLE, TABLES, Source
 from nsys_pp.read.plan import (
     assemble,
@@ -29,7 +30,6 @@ from nsys_pp.read.plan import (
     tally_rows,
 )
 from nsys_pp.read.sqlite import decode_text
-from nsys_pp.read.unreadable import check_regular
 
 # A column in the footer of Parquet (Thrift compact protocol): its name, converted type UTF8, and logical
 # type STRING. The replacement, BSON (bytes), has the same length.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
 from nsys_pp.leftovers import make_temporary_folder
-from nsys_pp.read.unreadable import check_regular, unreadable_error
+from nsys_pp.read.files import check_regular, unreadable_error
 
 VARIABLE = "NSYS_PP_CACHE"
 _MOST_BYTES = 50_000_000_000
@@ -75,7 +75,7 @@ def _clean_cache(folder: Path) -> None:
 def _mark_used(export: Path) -> None:
     """Note the time of a use as that of the last access, which not every file system does itself."""
     with suppress(OSError):  # of another user
-        os.utime(export, (time.time(), export.stat().st_mtime))
+        os.utime(export, ns=(time.time_ns(), export.stat().st_mtime_ns))
 
 
 def list_exports(folder: Path) -> list[Path]:

@@ -13,9 +13,9 @@ from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory
 from nsys_pp.read.export import is_unexported
+from nsys_pp.read.files import unreadable_error
 from nsys_pp.read.parts import is_part
 from nsys_pp.read.readers import REPORT_SUFFIXES
-from nsys_pp.read.unreadable import unreadable_error
 
 _Unreadable: TypeAlias = dict[str, ReportError] | None  # by the folder; None: the first one is raised
 # Host, process, counter, variable; adjacent stars are included, since two of them would match folders.

@@ -34,7 +34,7 @@ from nsys_pp.frames.part import (
     PartRecord,
     read_subtracks,
 )
-from nsys_pp.read.unreadable import check_regular, unreadable_error
+from nsys_pp.read.files import check_regular, unreadable_error
 
 DAMAGES = (
     BadZipFile,

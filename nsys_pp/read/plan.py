@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.columns import select_columns
+from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.raw import ON_REQUEST, SCHEMAS, ExportedTable, Group, RowTally
 from nsys_pp.read.names import (
     COUNTED,
@@ -26,7 +26,6 @@ from nsys_pp.read.names import (
 )
 
 _EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
-_FEW_ROWS = 50_000
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
@@ -151,7 +150,7 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     for name, rows in parts:
         by_frame.setdefault(name, []).append(rows)
     return {
-        name: _complete(_concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
+        name: conform_part(_concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
         for name, empty in _EMPTY.items()
     }
 
@@ -207,28 +206,6 @@ def _present_name(table: Table, catalog: Catalog) -> str | None:
         if name in catalog and required <= set(catalog[name]):
             return name
     return None
-
-
-def _complete(rows: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Add the columns that the export lacks, as nulls that need no memory."""
-    if rows.width == len(schema):
-        return rows
-    columns = {*rows.columns}
-    if rows.height < _FEW_ROWS:  # a query takes longer than to write the nulls
-        nulls = [
-            _null_column(name, dtype).new_from_index(0, rows.height)
-            for name, dtype in schema.items()
-            if name not in columns
-        ]
-        return select_columns(rows.hstack(nulls), schema)
-    return rows.select(
-        name if name in columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in schema.items()
-    )
-
-
-@cache
-def _null_column(name: str, dtype: pl.DataType) -> pl.Series:
-    return pl.Series(name, [None], dtype=dtype)
 
 
 def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Series:

@@ -17,14 +17,13 @@ from nsys_pp.frames.part import FORMAT
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
 from nsys_pp.read.arrow import is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
+from nsys_pp.read.files import check_database, unreadable_error
 from nsys_pp.read.parts import is_part, read_part
-from nsys_pp.read.sqlite_file import check_database
-from nsys_pp.read.unreadable import unreadable_error
 from nsys_pp.registry import import_on_call
 
 # with its driver, which parts need not
-_read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite_export:read_sqlite")
-_check_sqlite: Callable[[Path], None] = import_on_call("nsys_pp.read.sqlite_export:check_sqlite")
+_read_sqlite: Callable[..., RawReport] = import_on_call("nsys_pp.read.sqlite:read_sqlite")
+_check_sqlite: Callable[[Path], None] = import_on_call("nsys_pp.read.sqlite:check_sqlite")
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):

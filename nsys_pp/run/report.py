@@ -30,10 +30,9 @@ from nsys_pp.progress import enter_stage
 from nsys_pp.projection.ranges import OPS
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
-from nsys_pp.run.hosts import list_bubble_hosts
 from nsys_pp.run.inputs import IDENTITY_FRAMES, count_report_rows
-from nsys_pp.run.metrics import summarise_for_part, summarise_network
 from nsys_pp.run.report_training import Links, ReportTraining, describe_training, find_links, project_report
+from nsys_pp.run.requested import list_bubble_hosts, summarise_for_part, summarise_network
 from nsys_pp.run.view import FRAME, Window, count_rows_by_time, list_mpi_messages, view_report
 from nsys_pp.training.names import name_operators
 

@@ -23,8 +23,8 @@ from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
 from nsys_pp.output.files import replace_file
 from nsys_pp.read import read_report
 from nsys_pp.read.arrow import is_table_directory, list_table_files
+from nsys_pp.read.files import check_database
 from nsys_pp.read.names import COUNTED, ENVIRONMENT_ROWS, METRIC_TABLES, ROW_ID, TABLES, Column, Table
-from nsys_pp.read.sqlite_file import check_database
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms
 from nsys_pp.scrubbing.texts import (
     copy_folder_tables,

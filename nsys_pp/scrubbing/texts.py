@@ -20,8 +20,8 @@ from nsys_pp.model import build_report
 from nsys_pp.model.contents import list_losses
 from nsys_pp.model.identity import RANK_THREAD
 from nsys_pp.read.arrow import is_table_directory, list_table_files, read_whole_table
+from nsys_pp.read.files import check_database, damaged_error
 from nsys_pp.read.names import ENVIRONMENT_ROWS, FACT_TABLES, USER_ROWS
-from nsys_pp.read.sqlite_file import check_database, damaged_error
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Identities, Pseudonyms
 
 LEAST_BYTES = 8

@@ -11,9 +11,8 @@ from typing import Any
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.frames.requested import NONE, Explanations
 from nsys_pp.frames.roster import list_missing_ranks
-from nsys_pp.frames.training import MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
+from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, SCHEDULED_KINDS, Explanations, Training
 from nsys_pp.tables.analysis import has_all_jobs, select_outermost, sum_lane_steps
 from nsys_pp.tables.noise import median_of_others
 from nsys_pp.tables.training import classify_training

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform
-from nsys_pp.frames.names import NAME, NO_NAME
+from nsys_pp.frames.conform import NAME, NO_NAME, conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 
 _COLUMNS = (

@@ -48,7 +48,7 @@ REQUESTED_TABLES: Registry[Table[[Training, pl.DataFrame]]] = Registry(
 )
 """Tables that are built only if they are named.
 
-Reports are read once more for them (`nsys_pp.frames.requested`).
+Reports are read once more for them (`nsys_pp.frames.training`).
 """
 
 WORK_TABLES: Registry[Table[[Training, Work]]] = Registry(

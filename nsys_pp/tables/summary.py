@@ -11,8 +11,7 @@ from nsys_pp.arrays.distributions import describe_distributions, merge_distribut
 from nsys_pp.arrays.natural_sort import natural_key
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import ALL_JOBS, KERNEL_WAIT_NS, LATE_NS, SLOW_CALL_NS, Summary
-from nsys_pp.frames.conform import conform
-from nsys_pp.frames.names import NO_NAME
+from nsys_pp.frames.conform import NO_NAME, conform
 from nsys_pp.frames.report import KERNEL_KINDS, WAITING_CALL
 from nsys_pp.frames.table import Column, Table, build_table_schema
 from nsys_pp.frames.training import JOB_KINDS

@@ -20,7 +20,6 @@ from nsys_pp.frames.aggregates import FAMILIES, FAMILY, MATRIX_FAMILIES
 from nsys_pp.frames.clock import list_comparable_steps
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS, is_clock, rank_metric
-from nsys_pp.frames.requested import HOST_ACTIVITY, METRIC_GROUPS
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import (
     BATCH_COUNTS,
@@ -29,9 +28,11 @@ from nsys_pp.frames.training import (
     CAUSE,
     GAPS,
     HOST_ACTIVITIES,
+    HOST_ACTIVITY,
     JOB_KIND,
     JOB_KINDS,
     MEANINGS,
+    METRIC_GROUPS,
     Schedule,
     Training,
 )

@@ -11,9 +11,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.requested import NONE, Explanations
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import MICRO_BATCH_KINDS, Training
+from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, Explanations, Training
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
 from nsys_pp.registry import Registry
 from nsys_pp.tables.critical_path import find_critical_path

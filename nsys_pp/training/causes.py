@@ -20,7 +20,6 @@ from nsys_pp.arrays.intervals import Overlaps, intersect, subtract, unite
 from nsys_pp.arrays.search import find_equal_rows, find_last, find_pairs, number_rows, order_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import keep_comparable
-from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, NEED, POSITION
 from nsys_pp.training.collectives import find_last_members
@@ -209,7 +208,7 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame, messages: 
 
 def _list_needs(waits: pl.DataFrame) -> pl.DataFrame:
     """List the operations that are waited for: lane, need_start_ns, need_end_ns."""
-    needed = keep_rows(select_columns(waits, _OPERATION), has_value(waits["need"]))
+    needed = keep_rows(waits[[*_OPERATION]], has_value(waits["need"]))
     return index_rows(needed, number_rows(needed.get_columns())[0])
 
 

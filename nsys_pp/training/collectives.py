@@ -9,8 +9,7 @@ from nsys_pp.arrays.columns import find_distinct, index_rows, numbers
 from nsys_pp.arrays.search import divide_groups, expand_windows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS, number_comparable, relative_bound
-from nsys_pp.frames.columns import build_frame, select_columns
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import build_frame, build_schema, conform
 
 MAX_BOUND_NS = 250_000
 """Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
@@ -75,7 +74,7 @@ def list_hidden(events: pl.DataFrame) -> pl.DataFrame:
 def _list_streams(events: pl.DataFrame) -> pl.DataFrame:
     """List the streams of events: stream, lane, name, communicator, clock, bound_ns, clock_set."""
     first, _ = find_distinct(numbers(events["stream"]))
-    return index_rows(select_columns(events, ("stream", "lane", "name", "communicator", *_CLOCKS)), first)
+    return index_rows(events[["stream", "lane", "name", "communicator", *_CLOCKS]], first)
 
 
 def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:

@@ -25,8 +25,7 @@ from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import expand_windows, find_last, find_pairs, number_keys, sort_rows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema, conform
 from nsys_pp.frames.training import GAPS
 from nsys_pp.training.kernels import Segments
 from nsys_pp.training.launched import LaunchedOps

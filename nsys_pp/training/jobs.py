@@ -25,8 +25,7 @@ from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import expand_windows, find_last, find_rows, number_rows
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame, build_nulls
-from nsys_pp.frames.conform import conform, conform_part
+from nsys_pp.frames.conform import build_frame, build_nulls, conform, conform_part
 from nsys_pp.frames.report import MOST_EARLY_NS
 from nsys_pp.frames.training import JOB_KIND, JOB_RANGES, JOBS, MESSAGE_KINDS, SCHEDULED_KINDS
 from nsys_pp.training.launched import LaunchedOps, list_devices, number_devices

@@ -22,8 +22,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.names import as_texts
 from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum, sort_rows
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
 from nsys_pp.frames.training import COMPUTE_SEGMENTS, JOB_KIND, KERNEL_AGGREGATES, PAUSE_NS
 from nsys_pp.training.jobs import find_step_rows

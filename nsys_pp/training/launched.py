@@ -12,7 +12,6 @@ from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, mark_ca
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import Names, list_names
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import select_columns
 from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
 
 _DEVICE = ["process_key", "device_id"]
@@ -20,7 +19,7 @@ _DEVICE = ["process_key", "device_id"]
 
 def list_devices(frame: pl.DataFrame) -> pl.DataFrame:
     """List the devices in a frame: process_key, device_id; by both."""
-    devices = select_columns(frame, _DEVICE)
+    devices = frame[[*_DEVICE]]
     process, device = (devices[name].to_numpy() for name in _DEVICE)
     if len(frame) and (process == process[0]).all() and (device == device[0]).all():
         return devices.head(1)

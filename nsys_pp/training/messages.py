@@ -21,8 +21,7 @@ from nsys_pp.arrays.columns import (
 from nsys_pp.arrays.intervals import check_forest, find_unmarked
 from nsys_pp.arrays.search import expand_windows, find_last, find_rows
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_nulls
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_nulls, conform
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import LaunchedOps

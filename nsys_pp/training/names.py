@@ -36,8 +36,7 @@ from nsys_pp.arrays.names import as_texts, list_names
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.aggregates import NAMED_OPERATORS
-from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema, conform
 from nsys_pp.frames.report import RANGES
 from nsys_pp.frames.training import BATCH_COUNTS, DIRECTION, JOB_KIND, JOB_KINDS, MESSAGE_KINDS
 from nsys_pp.training.rules import (

@@ -25,8 +25,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.search import find_first, find_last, find_rows, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import LaunchedOps, find_device_numbers, number_devices, repeat_devices

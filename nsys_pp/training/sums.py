@@ -14,8 +14,7 @@ from nsys_pp.arrays.intervals import find_peaks, integrate
 from nsys_pp.arrays.search import running_maximum
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.requested import MEASURED_TIMES, METRIC_SUMS
-from nsys_pp.frames.training import BUBBLE_CAUSES, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, MEASURED_TIMES, METRIC_SUMS, Training
 
 
 def list_measured(training: Training) -> pl.DataFrame:

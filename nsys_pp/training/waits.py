@@ -23,8 +23,7 @@ from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.search import find_first, find_last, find_pairs, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.report import OVERHEAD_SUMS, WAITING_CALL
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS

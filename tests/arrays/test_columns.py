@@ -21,8 +21,7 @@ from nsys_pp.arrays.columns import (
     whole_numbers,
 )
 from nsys_pp.arrays.names import is_matched, is_named
-from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
 
 values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))

@@ -13,7 +13,7 @@ import pytest
 
 import nsys_pp
 from nsys_pp.frames.report import FINDINGS
-from nsys_pp.read.sqlite_file import check_integrity
+from nsys_pp.read.files import check_integrity
 from tests.breaks import BREAKS
 from tests.cli.calls import call as run_command
 from tests.conftest import find_shared_reports

@@ -20,7 +20,7 @@ from fixtures.recording.export import Session, write_report
 from nsys_pp.errors import OptionError, OutputError, ReportError
 from nsys_pp.output import files
 from nsys_pp.output.split_index import is_split_folder, name_files
-from nsys_pp.run import division as trace_files
+from nsys_pp.run import trace as trace_files
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, slices_by_machine
@@ -283,7 +283,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nsys_pp.run.division.write_index", fail)
+    monkeypatch.setattr("nsys_pp.run.trace.write_index", fail)
     with pytest.raises(OutputError, match="the disk is full"):
         nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from nsys_pp.families.classify import classify_kernels, classify_operations
 from nsys_pp.families.names import extract_functions, fold_names
 from nsys_pp.families.rules import read_rules
 from nsys_pp.frames.aggregates import FAMILIES, KERNEL_FAMILIES
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME
 from nsys_pp.frames.report import OP_KIND
 
 TABLES = sorted(Path(__file__).parent.glob("*.tsv"))

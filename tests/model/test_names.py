@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME
 from nsys_pp.frames.raw import SCHEMAS
 from nsys_pp.model.names import resolve
 

@@ -13,7 +13,7 @@ import pytest
 from nsys_pp.errors import NsysPPError
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.read.sqlite_file import check_integrity
+from nsys_pp.read.files import check_integrity
 from tests.read.tables import call, kernel, push_pop, strings, write_export
 from tests.row_sums import check_row_sums
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import METRIC_VALUES
-from nsys_pp.frames.requested import FAMILY_TIMES, MEASURED_TIMES
-from nsys_pp.frames.training import RUN_STEPS
+from nsys_pp.frames.training import FAMILY_TIMES, MEASURED_TIMES, RUN_STEPS
 from nsys_pp.training.sums import (
     MACHINE_STEPS,
     NETWORK_RATES,

@@ -12,8 +12,7 @@ import polars as pl
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import describe_groups
-from nsys_pp.frames.conform import build_schema, conform, conform_part
-from nsys_pp.frames.names import NAME
+from nsys_pp.frames.conform import NAME, build_schema, conform, conform_part
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,

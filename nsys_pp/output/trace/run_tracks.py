@@ -26,9 +26,7 @@ from nsys_pp.arrays.columns import find_distinct, is_among, list_distinct, numbe
 from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import describe_groups
-from nsys_pp.frames.columns import build_frame
-from nsys_pp.frames.conform import conform
-from nsys_pp.frames.names import NO_NAME
+from nsys_pp.frames.conform import NO_NAME, build_frame, conform
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.output.trace.drawing import (

@@ -41,9 +41,7 @@ from nsys_pp.arrays.intervals import average_windows
 from nsys_pp.arrays.search import find_rows, list_groups, sort_rows
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.columns import build_frame, build_nulls
-from nsys_pp.frames.conform import conform
-from nsys_pp.frames.names import NO_NAME
+from nsys_pp.frames.conform import NO_NAME, build_frame, build_nulls, conform
 from nsys_pp.frames.part import Track
 from nsys_pp.frames.report import (
     METRIC_VALUES,

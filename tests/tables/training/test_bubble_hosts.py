@@ -15,8 +15,8 @@ from fixtures.simulate import main as simulate
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.run import hosts as bubble_hosts
-from nsys_pp.run.hosts import OTHERS, sum_host_times
+from nsys_pp.run import requested as bubble_hosts
+from nsys_pp.run.requested import OTHERS, sum_host_times
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, write_export
 
 _RUN = "--steps 4 --micro-batches 4 --layers 1 --dp 2 --no-truth"

@@ -15,7 +15,7 @@ import nsys_pp
 from nsys_pp.frames.part import METRIC_FRAMES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_part, read_report
-from nsys_pp.run import metrics as part_network
+from nsys_pp.run import requested as part_network
 from tests.cli.calls import call as run_command
 
 PIPELINE = Path(__file__).parents[3] / "fixtures" / "pipeline"

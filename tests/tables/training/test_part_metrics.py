@@ -14,7 +14,7 @@ from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.metrics import METRICS, add_metrics
 from nsys_pp.frames.part import METRIC_FRAMES
 from nsys_pp.read import read_part
-from nsys_pp.run.metrics import MOST_WINDOWS
+from nsys_pp.run.requested import MOST_WINDOWS
 
 ROWS = 2 * MOST_WINDOWS
 

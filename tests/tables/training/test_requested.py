@@ -20,7 +20,7 @@ from nsys_pp.frames.report import METRIC_VALUES
 from nsys_pp.frames.training import LANE_STATES
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.run.hosts import sum_host_times
+from nsys_pp.run.requested import sum_host_times
 from nsys_pp.tables.registry import REQUESTED_TABLES
 from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import build_metric_table

@@ -1,13 +1,14 @@
-"""Checks of a SQLite file before SQLite opens it: each defect is one clear sentence.
+"""Checks of files before they are read: each defect is one clear sentence.
 
-SQLite itself would report "malformed", or wait, or write: it rolls back a journal that it finds, and
-creates shared memory next to a database in write-ahead mode.
+SQLite itself would report "malformed", or wait, or write: it rolls back a journal that it finds, and creates
+shared memory next to a database in write-ahead mode.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from contextlib import closing
 from pathlib import Path
 from threading import Timer
@@ -16,12 +17,39 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from nsys_pp.errors import ReportError
-from nsys_pp.read.unreadable import check_regular, unreadable_error
+
+
+def unreadable_error(path: str | Path, error: OSError) -> ReportError:
+    """Return the error of a file or folder that cannot be read."""
+    if isinstance(error, PermissionError):
+        return ReportError(
+            f"`{path}` may not be read: permission denied", "ask its owner, or copy it where you may read it"
+        )
+    return ReportError(
+        f"`{path}` cannot be read: {error.strerror or error}", "check its name and its disk, or copy it again"
+    )
+
+
+def check_regular(path: Path) -> None:
+    """Check that a path is no pipe, socket or device: to open one may wait for ever. Absent files pass.
+
+    Raises:
+        ReportError: It is one.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise ReportError(f"`{path}` is {kind}, not a file", "write its contents to a file first")
+
 
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _WRITE_AHEAD = 2
+
 _OTHER_KINDS = {
     b"PK\x03\x04": ("a zip archive", "unpack it first"),
     b"\x1f\x8b": ("compressed with gzip", "unpack it first with `gunzip`"),
@@ -31,6 +59,7 @@ _OTHER_KINDS = {
     b"\x89HDF": ("a HDF5 file", "export again with `nsys export --type sqlite`"),
     b"PAR1": ("a Parquet file", "pass the folder of `nsys export --type parquetdir`"),
 }
+
 _EXPORT_HINT = "make one with `nsys export --type sqlite`"
 _BUSY_HINT = "wait until that program has finished, or close it, and try again"
 
