@@ -107,7 +107,7 @@ def test_other_threads_are_those_of_the_definition(
     }
     with TemporaryDirectory() as folder:
         path = write_export(Path(folder) / "report.sqlite", tables)
-        report = build_report(read_report(path, need=bubble_hosts._GROUPS))
+        report = build_report(read_report(path, need=bubble_hosts._HOST_GROUPS))
     frame = pl.DataFrame(
         [(PROCESS, 0, 7, "host", start, end) for start, end in bubbles],
         schema={
