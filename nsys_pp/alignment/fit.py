@@ -1,26 +1,17 @@
-"""Symmetric, positive definite, sparse matrices in dense blocks.
+"""Fit of all clocks of a group: an offset for each clock and a drift for each machine, by the ends of shared operations.
 
-Cholesky factors, solutions, and blocks of the inverse.
-
-A matrix is cut into blocks of some hundred unknowns; only blocks with entries are stored, in one panel per
-column of blocks, so that all arithmetic is products of dense matrices. A chain of unknowns costs as much as
-its length; where each is related to many others at random, all blocks fill, and it costs as much as a dense
-factor.
+Each operation has a true end, which its members saw late by noise with many outliers (Cauchy weights). The true ends
+are eliminated, so that the unknowns are the offsets and drifts alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from nsys_pp.alignment.lines import mad_sigma
+from nsys_pp.alignment.lines import DRIFT_SIGMA, mad_sigma
 from nsys_pp.arrays.columns import find_distinct, list_distinct
-from nsys_pp.arrays.search import expand_windows
-from nsys_pp.arrays.types import Bools, Floats, Int64s
+from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
 
@@ -55,139 +46,8 @@ def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
     return rank[group]
 
 
-class Factor(Struct, frozen=True, kw_only=True):
-    """A Cholesky factor.
-
-    Attributes:
-        bounds: First unknown of each block, and the number of unknowns.
-        rows: Of each column of blocks, the unknowns of its blocks below the diagonal, ascending.
-        panels: Of each column of blocks, its rows of the factor at these unknowns.
-        inverse: Of each column of blocks, the inverse of its diagonal block of the factor.
-    """
-
-    bounds: Int64s
-    rows: list[Int64s]
-    panels: list[Floats]
-    inverse: list[Floats]
-
-    def solve(self, right: Floats) -> Floats:
-        """Return the solution for a right side, or for each column of a matrix."""
-        x = np.array(right, dtype=np.float64)
-        spans = [slice(*self.bounds[block : block + 2]) for block in range(len(self.rows))]
-        for span, rows, panel, inverse in zip(spans, self.rows, self.panels, self.inverse, strict=True):
-            x[span] = inverse @ x[span]
-            x[rows] -= panel @ x[span]
-        for block in reversed(range(len(spans))):
-            span = spans[block]
-            x[span] = self.inverse[block].T @ (x[span] - self.panels[block].T @ x[self.rows[block]])
-        return x
-
-    def invert_diagonal(self) -> Iterator[Floats]:
-        """Compute the diagonal blocks of the inverse, one after the other.
-
-        No more of the inverse is held than some columns.
-        """
-        for block in range(len(self.rows)):
-            first, stop = self.bounds[block : block + 2].tolist()
-            columns = np.zeros((int(self.bounds[-1]) - first, stop - first))
-            columns[: stop - first] = np.eye(stop - first)
-            reached = np.zeros(len(self.rows), dtype=bool)
-            reached[block] = True
-            for other in range(block, len(self.rows)):
-                if not reached[other]:
-                    continue
-                span = slice(int(self.bounds[other]) - first, int(self.bounds[other + 1]) - first)
-                columns[span] = self.inverse[other] @ columns[span]
-                rows = self.rows[other]
-                if len(rows):
-                    _subtract(columns, rows - first, self.panels[other] @ columns[span])
-                    reached[np.searchsorted(self.bounds, rows, side="right") - 1] = True
-            yield columns.T @ columns
-
-
-def cut_blocks(sizes: Int64s, target: int) -> Int64s:
-    """Cut groups of neighbouring unknowns into blocks.
-
-    Groups stay whole, and a block has the ends of those in the same multiple of `target`.
-
-    Returns:
-        First unknown of each block, and the number of unknowns.
-
-    >>> cut_blocks(np.array([2, 2, 2, 5]), 4).tolist()
-    [0, 4, 6, 11]
-    """
-    ends = np.cumsum(sizes)
-    block = np.maximum(ends - 1, 0) // target
-    last = np.append(np.flatnonzero(np.diff(block)), len(sizes) - 1)
-    return np.append(0, ends[last])
-
-
-def find_fill(pattern: Bools) -> list[Int64s]:
-    """List the blocks below the diagonal that each column of the factor has.
-
-    Args:
-        pattern: Mask of the blocks that have entries; symmetric.
-    """
-    fill: list[set[int]] = [
-        set((column + 1 + np.flatnonzero(row[column + 1 :])).tolist()) for column, row in enumerate(pattern)
-    ]
-    for below in fill:
-        if below:
-            parent = min(below)
-            fill[parent] |= below - {parent}
-    return [np.array(sorted(below), dtype=np.int64) for below in fill]
-
-
-def factorise(bounds: Int64s, pattern: Bools, fill_panel: Callable[[int, Int64s], Floats]) -> Factor:
-    """Factorise a matrix.
-
-    Args:
-        bounds: First unknown of each block, and the number of unknowns.
-        pattern: Mask of the blocks that have entries; symmetric.
-        fill_panel: Function of a block and of unknowns: the columns of the block in the matrix, at these
-            rows. The array becomes part of the factor.
-
-    Raises:
-        numpy.linalg.LinAlgError: The matrix is not positive definite.
-    """
-    factor = Factor(bounds=bounds, rows=[], panels=[], inverse=[])
-    left_of: list[list[int]] = [[] for _ in range(len(bounds) - 1)]  # columns with a block in each row
-    for column, below in enumerate(find_fill(pattern)):
-        first, stop = bounds[column : column + 2].tolist()
-        rows = np.concatenate(
-            [np.arange(first, stop), *(np.arange(*bounds[block : block + 2]) for block in below.tolist())]
-        )
-        panel = fill_panel(column, rows)
-        for left in left_of[column]:
-            low, high = np.searchsorted(factor.rows[left], (first, stop))
-            update = factor.panels[left][low:] @ factor.panels[left][low:high].T
-            at = np.searchsorted(rows, factor.rows[left][low:])
-            _subtract(panel, at, update)
-        size = stop - first
-        lower = np.linalg.inv(np.linalg.cholesky(panel[:size]))
-        factor.inverse.append(lower)
-        factor.panels.append(panel[size:] @ lower.T)
-        factor.rows.append(rows[size:])
-        for block in below.tolist():
-            left_of[block].append(column)
-    return factor
-
-
-def _subtract(array: Floats, rows: Int64s, values: Floats) -> None:
-    """Subtract values from ascending rows of an array."""
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:  # without gaps: in place
-        array[rows[0] : rows[-1] + 1] -= values
-    elif len(rows):
-        array[rows] -= values
-
-
-_BLOCK = 256  # unknowns
-
-
 class Observations(Struct, frozen=True, kw_only=True):
-    """Observations of a fit.
-
-    Seconds since its center, ends in ns, clock, operation and relative noise of each.
+    """Observations of a fit: seconds since its center, end in ns, clock, operation and relative noise of each.
 
     Operations are numbered from 0 without gaps.
     """
@@ -198,409 +58,184 @@ class Observations(Struct, frozen=True, kw_only=True):
     operation: Int64s
     noise: Floats
 
-    def sum_weights(self, weights: Floats) -> Floats:
-        """Sum the weights of each operation."""
-        return np.asarray(np.bincount(self.operation, weights), dtype=np.float64)
 
-
-class Layout(Struct, frozen=True, kw_only=True):
-    """Order of the unknowns in blocks, which the weights of observations do not change.
-
-    Attributes:
-        machine: Machine of each clock.
-        machines: Number of machines.
-        part: Connected part of each clock.
-        position: Position of each unknown.
-        bounds: First position of each block, and the number of unknowns.
-        grounded: Unknowns that a factor is without: an offset of each part.
-    """
-
-    machine: Int64s
-    machines: int
-    part: Int64s
-    position: Int64s
-    bounds: Int64s
-    grounded: Int64s
-
-
-def build_layout(observed: Observations, machine: Int64s, machines: int) -> Layout:
-    """Order the unknowns so that clocks that share operations are close.
-
-    Machine after machine, by the distance from a first one.
-    """
-    clocks = len(machine)
-    part = find_groups(observed.clock, observed.operation, clocks)
-    rank = _order_machines(machine[observed.clock], observed.operation, machines)
-    key = np.concatenate([rank[machine], rank])
-    order = np.argsort(key, kind="stable")
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    sizes = np.bincount(key, minlength=machines)
-    return Layout(
-        machine=machine,
-        machines=machines,
-        part=part,
-        position=position,
-        bounds=cut_blocks(sizes, _BLOCK),
-        grounded=np.unique(part, return_index=True)[1],
-    )
-
-
-def _order_machines(machine: Int64s, operation: Int64s, machines: int) -> Int64s:
-    """Return the rank of each machine.
-
-    By steps from one that is far from others, through shared operations.
-    """
-    pairs = list_distinct(machine * (int(operation.max(initial=0)) + 1) + operation)
-    of_pair, operation = np.divmod(pairs, int(operation.max(initial=0)) + 1)
-    by_operation = np.argsort(operation, kind="stable")
-    machine_bounds = np.searchsorted(of_pair, np.arange(machines + 1))
-    operation_bounds = np.searchsorted(operation[by_operation], np.arange(int(operation.max(initial=-1)) + 2))
-    last = 0
-    for _ in range(2):  # the last one from anywhere is far from others
-        rank = np.full(machines, -1, dtype=np.int64)
-        is_seen = np.zeros(int(operation.max(initial=-1)) + 1, dtype=bool)
-        count = 0
-        for start in [last, *range(machines)]:
-            frontier = np.array([start]) if rank[start] < 0 else np.zeros(0, dtype=np.int64)
-            while len(frontier):
-                rank[frontier] = count + np.arange(len(frontier))
-                count += len(frontier)
-                last = int(frontier[-1])
-                rows = expand_windows(machine_bounds[frontier], machine_bounds[frontier + 1])
-                reached = list_distinct(operation[rows])
-                reached = reached[~is_seen[reached]]
-                is_seen[reached] = True
-                rows = expand_windows(operation_bounds[reached], operation_bounds[reached + 1])
-                found = list_distinct(of_pair[by_operation[rows]])
-                frontier = found[rank[found] < 0]
-    return rank
-
-
-Int32s = npt.NDArray[np.int32]
-
-_CHUNK = 1 << 15  # observations whose pairs are listed at a time
-_LARGE = 64  # members of an operation that is part of a product of dense matrices
-
-
-class Blocks:
-    """Entries of the equations without the means and without the grounded unknowns, by column of blocks.
-
-    Attributes:
-        pattern: Mask of the blocks that have entries.
-    """
-
-    def __init__(self, observed: Observations, layout: Layout, weights: Floats, own_weight: Floats) -> None:
-        clocks = len(layout.machine)
-        self._bounds, self._grounded = layout.bounds, layout.position[layout.grounded]
-        self._observed, self._weights = observed, weights
-        self._offset = layout.position[observed.clock]
-        self._drift = layout.position[clocks + layout.machine[observed.clock]]
-        count = np.bincount(observed.operation)
-        self._total = np.bincount(observed.operation, weights)
-        self._share = weights / self._total[observed.operation]
-        self._block = (np.searchsorted(layout.bounds, self._offset, side="right") - 1).astype(np.uint16)
-        members = np.zeros((len(layout.bounds) - 1, len(count)), dtype=np.float32)
-        members[self._block, observed.operation] = 1.0
-        self.pattern: Bools = (members @ members.T > 0) | np.eye(len(members), dtype=bool)
-        is_large = (count > _LARGE)[observed.operation]
-        self._large = self._build_large(np.flatnonzero(is_large))
-        self._own_weight = np.empty(len(own_weight))
-        self._own_weight[layout.position] = own_weight
-        self._pairs = self._list_pairs(np.flatnonzero(~is_large))
-
-    def fill_panel(self, column: int, rows: Int64s) -> Floats:
-        """Build a column of blocks at some rows, ascending unknowns."""
-        first, stop = self._bounds[column : column + 2].tolist()
-        width = stop - first
-        panel = np.zeros((len(rows), width))
-        entries = panel.reshape(-1)
-        for row, unknown, value in self._list_entries(column):
-            at = np.searchsorted(rows, row) * width + unknown - first
-            entries += np.bincount(at, value, len(entries))
-        entries[: width * width : width + 1] += self._own_weight[
-            first:stop
-        ]  # the block's own rows are the first
-        if len(self._large):
-            panel -= self._large[:, rows].T @ self._large[:, first:stop]
-        panel[np.isin(rows, self._grounded)] = 0.0
-        own = self._grounded[(self._grounded >= first) & (self._grounded < stop)] - first
-        panel[:, own] = 0.0
-        panel[own, own] = 1.0
-        return panel
-
-    def _list_entries(self, column: int) -> list[tuple[Int64s, Int64s, Floats]]:
-        """List entries of observations and of pairs of members, on and below a diagonal block.
-
-        Row, column and value of each.
-        """
-        offset, drift, weights, x = self._offset, self._drift, self._weights, self._observed.x
-        own = np.flatnonzero(self._block == column)
-        one, other, bounds = self._pairs
-        pairs = slice(*bounds[column : column + 2])
-        entries: list[tuple[Int64s, Int64s, Floats]] = []
-        for a, b, w in (
-            (own, own, weights[own]),
-            (one[pairs], other[pairs], -weights[one[pairs]] * self._share[other[pairs]]),
-        ):
-            entries += [
-                (offset[a], offset[b], w), (offset[a], drift[b], w * x[b]),
-                (drift[a], offset[b], w * x[a]), (drift[a], drift[b], w * x[a] * x[b]),
-            ]  # fmt: skip
-        return entries
-
-    def _list_pairs(self, rows: Int64s) -> tuple[Int32s, Int32s, Int64s]:
-        """List the pairs of members of operations on and below diagonal blocks.
-
-        Also the first pair of each column of blocks.
-        """
-        rows = rows[np.argsort(self._observed.operation[rows], kind="stable")]
-        operation = self._observed.operation[rows]
-        low, high = (np.searchsorted(operation, operation, side=side) for side in ("left", "right"))
-        pairs: list[tuple[Int32s, Int32s]] = [(np.zeros(0, dtype=np.int32),) * 2]
-        for first in range(0, len(rows), _CHUNK):
-            chunk = slice(first, first + _CHUNK)
-            first_row = rows[chunk][np.repeat(np.arange(len(rows[chunk])), (high - low)[chunk])]
-            second_row = rows[expand_windows(low[chunk], high[chunk])]
-            is_below = self._block[first_row] >= self._block[second_row]
-            pairs.append((first_row[is_below].astype(np.int32), second_row[is_below].astype(np.int32)))
-        one = np.concatenate([left for left, _ in pairs])
-        other = np.concatenate([right for _, right in pairs])
-        order = np.argsort(self._block[other], kind="stable")
-        bounds = np.searchsorted(self._block[other][order], np.arange(len(self._bounds))).astype(np.int64)
-        return one[order], other[order], bounds
-
-    def _build_large(self, rows: Int64s) -> Floats:
-        """Build the weights of the unknowns in the means of large operations, by the root of their total.
-
-        A row each.
-        """
-        numbers, row = np.unique(self._observed.operation[rows], return_inverse=True)
-        size = int(self._bounds[-1])
-        large = np.zeros((len(numbers), size))
-        w = self._weights[rows] / np.sqrt(self._total[self._observed.operation[rows]])
-        np.add.at(large, (row, self._offset[rows]), w)
-        np.add.at(large, (row, self._drift[rows]), w * self._observed.x[rows])
-        return large
-
-
-_STEPS = 300  # of conjugate gradients, before a factor is computed
-_FACTOR_STEPS = 12  # the same, with an earlier factor, before a new one is computed
+_AT_A_TIME = 8  # operations whose products of weights are summed as dense matrices
+_STEPS = 30  # of conjugate gradients, before a new factor is computed
 _CLOSE_NS = 1e-7  # last change of a solution; the distance from the exact one may be 100,000 times as large
+_LEAST_PART = (
+    1e-9  # damping, of the largest entry: combinations of clocks that contradictions leave open stay
+)
 
 
 class Equations(Struct, kw_only=True):
     """Normal equations for weights of the observations.
 
+    The mean of the offsets of each part of the clocks (those that share operations) is held at 0.
+
     Attributes:
         observed: The observations.
-        layout: The order of the unknowns.
+        machine: Machine of each clock.
+        part: Part of each clock.
         weights: Weight of each observation.
         drift_weight: Weight of a drift of 0, of each machine.
         mean_weight: Weight of the mean of drifts at 0; 0 leaves it free.
-        damping: Weight of no change of an unknown: where operations contradict each other, they determine
-            some hardly.
+        damping: Weight of no change of an unknown.
     """
 
     observed: Observations
-    layout: Layout
+    machine: Int64s
+    part: Int64s
     weights: Floats
     drift_weight: Floats
     mean_weight: float
     damping: float = 0.0
 
+    @property
+    def _column(self) -> Int64s:
+        """Unknown of the drift of each observation."""
+        return len(self.machine) + self.machine[self.observed.clock]
+
     def find_gradient(self, theta: Floats) -> Floats:
         """Return the distance of the right side from the left at these unknowns."""
-        observed, clocks = self.observed, len(self.layout.machine)
-        level = observed.y + theta[observed.clock] + theta[self._column] * observed.x
-        return -self._gather(level) - self._hold(theta, clocks)
+        level = self.observed.y + theta[self.observed.clock] + theta[self._column] * self.observed.x
+        return -self._gather(level) - self._hold(theta)
 
     def multiply(self, theta: Floats) -> Floats:
         """Return the left side at these unknowns."""
-        observed, clocks = self.observed, len(self.layout.machine)
-        level = theta[observed.clock] + theta[self._column] * observed.x
-        return self._gather(level) + self._hold(theta, clocks) + self.damping * theta
-
-    @property
-    def _column(self) -> Int64s:
-        return len(self.layout.machine) + self.layout.machine[self.observed.clock]
+        level = theta[self.observed.clock] + theta[self._column] * self.observed.x
+        return self._gather(level) + self._hold(theta) + self.damping * theta
 
     def _gather(self, level: Floats) -> Floats:
         """Return the weighted distances of levels from the means of their operations, by unknown."""
-        observed, layout = self.observed, self.layout
-        total = np.bincount(observed.operation, self.weights)
-        mean = np.bincount(observed.operation, self.weights * level) / total
-        apart = self.weights * (level - mean[observed.operation])
-        offset = np.bincount(observed.clock, apart, len(layout.machine))
-        drift = np.bincount(layout.machine[observed.clock], apart * observed.x, layout.machines)
+        observed = self.observed
+        apart = self.weights * (level - _average(observed.operation, level, self.weights))
+        offset = np.bincount(observed.clock, apart, len(self.machine))
+        drift = np.bincount(self.machine[observed.clock], apart * observed.x, len(self.drift_weight))
         return np.concatenate([offset, drift])
 
-    def _hold(self, theta: Floats, clocks: int) -> Floats:
-        offset, drift = theta[:clocks], theta[clocks:]
-        machines = self.layout.machines
-        held = self.drift_weight * drift + self.mean_weight * drift.sum() / machines**2
-        return np.concatenate([np.full(clocks, self.weights.sum() * offset.sum() / clocks**2), held])
+    def _hold(self, theta: Floats) -> Floats:
+        """Return what holds the means of offsets and the drifts, by unknown."""
+        offset, drift = np.split(theta, [len(self.machine)])
+        mean = self.weights.sum() * np.bincount(self.part, offset) / np.bincount(self.part) ** 2
+        held = self.drift_weight * drift + self.mean_weight * drift.sum() / len(drift) ** 2
+        return np.concatenate([mean[self.part], held])
 
-    def find_own(self) -> tuple[Floats, Floats, Floats]:
-        """Return the entries of each clock's offset, of its offset and its drift, and of its drift.
-
-        Without other clocks and the prior.
-        """
-        observed, clocks = self.observed, len(self.layout.machine)
-        w, x = self.weights, observed.x
-        pair, number = np.unique(observed.operation * clocks + observed.clock, return_inverse=True)
-        total = np.bincount(observed.operation, w)[pair // clocks]
-        own: Floats = np.bincount(number, w).astype(np.float64)
-        drift: Floats = np.bincount(number, w * x).astype(np.float64)
-        clock = pair % clocks
-        offset, shared, drifts = (
-            np.asarray(
-                np.bincount(observed.clock, all_of, clocks) - np.bincount(clock, means / total, clocks),
-                np.float64,
-            )
-            for all_of, means in ((w, own**2), (w * x, own * drift), (w * x * x, drift**2))
-        )
-        return offset, shared, drifts
-
-    def factorise(self) -> Factor:
-        """Factorise the equations without the means and without the grounded unknowns."""
-        own = np.full(len(self.layout.position), self.damping)
-        own[len(self.layout.machine) :] += self.drift_weight
-        blocks = Blocks(self.observed, self.layout, self.weights, own)
-        return factorise(self.layout.bounds, blocks.pattern, blocks.fill_panel)
-
-    def solve_factor(self, factor: Factor, right: Floats) -> Floats:
-        """Solve the equations without the mean of drifts by a factor."""
-        layout, clocks = self.layout, len(self.layout.machine)
-        counts = np.bincount(layout.part)
-        centered = np.array(right)
-        centered[:clocks] -= (np.bincount(layout.part, right[:clocks]) / counts)[layout.part]
-        centered[layout.grounded] = 0.0
-        ordered = np.empty(len(right))
-        ordered[layout.position] = centered
-        solved = factor.solve(ordered)[layout.position]
-        solved[:clocks] -= (np.bincount(layout.part, solved[:clocks]) / counts)[layout.part]
-        solved[:clocks] += right[:clocks].sum() / self.weights.sum()
-        return solved
-
-    def find_variances(self, factor: Factor) -> tuple[Floats, Floats, Floats]:
-        """Return the entries of the inverse that bounds need.
-
-        Of each offset, of each offset and its drift, and of each drift.
-        """
-        layout, clocks = self.layout, len(self.layout.machine)
-        size, drift = len(layout.position), clocks + layout.machine
-        unknown = np.empty(size, dtype=np.int64)
-        unknown[layout.position] = np.arange(size)
-        variance, shared = np.zeros(size), np.zeros(clocks)
-        for block, inverse in enumerate(factor.invert_diagonal()):
-            first, stop = layout.bounds[block : block + 2].tolist()
-            variance[unknown[first:stop]] = np.diagonal(inverse)
-            own = unknown[first:stop][unknown[first:stop] < clocks]
-            shared[own] = inverse[layout.position[own] - first, layout.position[drift[own]] - first]
-        shared[layout.grounded] = variance[layout.grounded] = 0.0
-        offset, drifts = variance[:clocks], variance[clocks:]
-        for part in range(int(layout.part.max(initial=-1)) + 1):  # moved to a mean of 0
-            is_own = layout.part == part
-            mean = self._solve_grounded(factor, np.append(is_own / is_own.sum(), np.zeros(layout.machines)))
-            offset[is_own] += mean[:clocks][is_own].mean() - 2 * mean[:clocks][is_own]
-            shared[is_own] -= mean[drift[is_own]]
-        offset += 1 / self.weights.sum()
-        if self.mean_weight:  # the formula of Sherman and Morrison
-            mean = np.append(np.zeros(clocks), np.full(layout.machines, 1 / layout.machines))
-            solved = self.solve_factor(factor, mean)
-            share = self.mean_weight / (1 + self.mean_weight * float(mean @ solved))
-            offset -= share * solved[:clocks] ** 2
-            shared -= share * solved[:clocks] * solved[drift]
-            drifts -= share * solved[clocks:] ** 2
-        return offset, shared, drifts
-
-    def _solve_grounded(self, factor: Factor, right: Floats) -> Floats:
-        """Solve the equations of a factor; the grounded unknowns are 0."""
-        layout = self.layout
-        ordered = np.empty(len(right))
-        ordered[layout.position] = right
-        ordered[layout.position[layout.grounded]] = 0.0
-        return factor.solve(ordered)[layout.position]
-
-
-class Solver:
-    """Solutions of equations whose weights change by little from one to the next."""
-
-    def __init__(self) -> None:
-        self._factor: Factor | None = None
-
-    def solve(self, equations: Equations, theta: Floats) -> Floats:
-        """Solve equations, beginning with these unknowns.
+    def invert(self, damping: float) -> Floats:
+        """Return the inverse of the lower Cholesky factor, and damp by a part of the largest entry.
 
         Raises:
-            numpy.linalg.LinAlgError: The equations are singular.
+            numpy.linalg.LinAlgError: The matrix is not positive definite.
         """
-        gradient = equations.find_gradient(theta)
-        factor = self._factor
-        if factor is None:
-            change = _iterate(equations, gradient, _build_arrows(equations), _STEPS)
-        else:
-            change = _iterate(equations, gradient, partial(equations.solve_factor, factor), _FACTOR_STEPS)
-        if change is not None:
-            return theta + change
-        self._factor = factor = None  # its memory is free before the next one is computed
-        factor = self._factor = equations.factorise()
-        change = _iterate(equations, gradient, partial(equations.solve_factor, factor), _STEPS)
-        if change is None:
-            raise np.linalg.LinAlgError("the equations are singular")
-        return theta + change
+        matrix = self._build_matrix()
+        self.damping = damping * float(matrix.diagonal().max())
+        matrix[np.diag_indices_from(matrix)] += self.damping
+        factor = np.asarray(np.linalg.cholesky(matrix), dtype=np.float64)
+        del matrix
+        _invert_lower(factor)
+        return factor
 
-    def end(self, equations: Equations) -> Factor:
-        """Return the factor of the last equations; solutions begin without one again."""
-        self._factor = None
-        return equations.factorise()
+    def _build_matrix(self) -> Floats:
+        """Build the matrix of the left side."""
+        observed, clocks, machines = self.observed, len(self.machine), len(self.drift_weight)
+        x, weights, drift = observed.x, self.weights, self._column
+        matrix = np.zeros((clocks + machines, clocks + machines))
+        offsets, drifts = matrix[:clocks, :clocks], matrix[clocks:, clocks:]
+        own = np.arange(clocks)
+        offsets[own, own] = np.bincount(observed.clock, weights, clocks)
+        matrix[own, clocks + self.machine] = np.bincount(observed.clock, weights * x, clocks)
+        matrix[clocks + self.machine, own] = matrix[own, clocks + self.machine]
+        moments = np.bincount(self.machine[observed.clock], weights * x * x, machines)
+        drifts[np.diag_indices(machines)] = moments + self.drift_weight
+        drifts += self.mean_weight / machines**2
+        for part in range(int(self.part.max()) + 1):
+            members = np.flatnonzero(self.part == part)
+            offsets[np.ix_(members, members)] += weights.sum() / len(members) ** 2
+        # minus the means of operations
+        scaled = weights / np.sqrt(np.bincount(observed.operation, weights))[observed.operation]
+        order = np.argsort(observed.operation, kind="stable")
+        entries = matrix.reshape(-1)
+        count = int(observed.operation.max()) + 1
+        bounds = np.searchsorted(observed.operation[order], np.arange(0, count + _AT_A_TIME, _AT_A_TIME))
+        for first, rows in zip(range(0, count, _AT_A_TIME), np.split(order, bounds[1:-1]), strict=True):
+            columns = list_distinct(np.append(observed.clock[rows], drift[rows]))
+            means = np.zeros((_AT_A_TIME, len(columns)))
+            number = observed.operation[rows] - first
+            np.add.at(means, (number, np.searchsorted(columns, observed.clock[rows])), scaled[rows])
+            np.add.at(means, (number, np.searchsorted(columns, drift[rows])), scaled[rows] * x[rows])
+            entry = (columns[:, np.newaxis] * len(matrix) + columns).reshape(-1)
+            entries[entry] -= (means.T @ means).reshape(-1)
+        return matrix
 
 
-def _build_arrows(equations: Equations) -> Callable[[Floats], Floats]:
-    """Build the solution of the equations of each machine alone, as if no two clocks shared operations."""
-    machine, clocks = equations.layout.machine, len(equations.layout.machine)
-    offset, shared, drift = equations.find_own()
-    offset = np.maximum(offset, 1e-12 * offset.max(initial=1e-300))
-    left_over = np.bincount(machine, drift - shared**2 / offset, equations.layout.machines)
-    own = np.maximum(left_over, 0.0) + equations.drift_weight
-
-    def solve(right: Floats) -> Floats:
-        left = right[:clocks] / offset
-        drifts = (right[clocks:] - np.bincount(machine, shared * left, len(own))) / own
-        return np.concatenate([left - shared / offset * drifts[machine], drifts])
-
-    return solve
+def _average(operation: Int64s, values: Floats, weights: Floats) -> Floats:
+    """Return the weighted mean of each value's operation."""
+    means: Floats = (np.bincount(operation, weights * values) / np.bincount(operation, weights))[operation]
+    return means
 
 
-def _iterate(
-    equations: Equations, gradient: Floats, precondition: Callable[[Floats], Floats], steps: int
-) -> Floats | None:
-    """Solve equations by conjugate gradients; None where they do not converge in these steps."""
-    clocks = len(equations.layout.machine)
-    seconds = float(np.abs(equations.observed.x).max(initial=0.0))
+def _invert_lower(matrix: Floats) -> None:
+    """Invert a lower triangular matrix in place: NumPy has no function for it, and half its time is enough."""
+    half = len(matrix) // 2
+    if half < 64:
+        matrix[:] = np.linalg.inv(matrix)
+        return
+    _invert_lower(matrix[:half, :half])
+    _invert_lower(matrix[half:, half:])
+    matrix[half:, :half] = -matrix[half:, half:] @ (matrix[half:, :half] @ matrix[:half, :half])
+
+
+def _iterate(equations: Equations, gradient: Floats, inverse: Floats) -> Floats | None:
+    """Solve equations by conjugate gradients with the factor of similar ones; None if they do not converge."""
+    clocks, seconds = len(equations.machine), float(np.abs(equations.observed.x).max(initial=0.0))
     theta, residual = np.zeros(len(gradient)), gradient
-    direction = near = precondition(residual)
+    direction = near = inverse.T @ (inverse @ residual)
     product = float(residual @ near)
-    for _ in range(steps):
+    for _ in range(_STEPS):
         if np.abs(near[:clocks]).max() + seconds * np.abs(near[clocks:]).max() <= _CLOSE_NS:
             return theta
         image = equations.multiply(direction)
         length = product / float(direction @ image)
         theta = theta + length * direction
         residual = residual - length * image
-        near = precondition(residual)
+        near = inverse.T @ (inverse @ residual)
         product, before = float(residual @ near), product
         direction = near + product / before * direction
     return None
 
 
-DRIFT_SIGMA = 60_000.0  # ns per second
+def _solve(equations: Equations, theta: Floats, inverse: Floats | None) -> tuple[Floats, Floats]:
+    """Solve equations from unknowns on; return the solution, and a factor for similar equations.
+
+    Combinations of clocks that they do not determine stay as they are.
+
+    Args:
+        equations: The equations.
+        theta: Unknowns to begin with.
+        inverse: Factor of similar equations; None without any.
+
+    Raises:
+        numpy.linalg.LinAlgError: The equations are singular.
+    """
+    gradient, clocks = equations.find_gradient(theta), len(equations.machine)
+    for damping in (None, 0.0, _LEAST_PART):
+        try:
+            if damping is not None:
+                inverse = None  # its memory is free before the next one is computed
+                inverse = equations.invert(damping)
+            change = None if inverse is None else _iterate(equations, gradient, inverse)
+        except np.linalg.LinAlgError:
+            continue
+        if change is not None and np.abs((theta + change)[clocks:]).max() <= _NO_DRIFT:
+            assert inverse is not None
+            return theta + change, inverse
+    raise np.linalg.LinAlgError("the equations of the clocks are singular")
+
+
+_DRIFT_SIGMA = DRIFT_SIGMA * NS_PER_S  # ns per second
 _FLOOR_NS = 500.0
 _CERTAIN = 3.0  # standard errors between a drift and that of the median machine
 _HELD_SIGMA = 1.0  # ns per second, of drifts that are held
 _NO_DRIFT = 1e6  # ns per s: 1,000 ppm, ten times that of any clock
-_LEAST_PART = 1e-9  # of the largest singular value, below which a combination of clocks is unknown
 _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
 _LEAST_OPERATIONS = 64  # kept of each clock, if it has as many
@@ -687,8 +322,8 @@ def fit_clocks(
         operation=find_distinct(instance[kept])[1],
         noise=noise[kept],
     )
-    sigma = np.full(machines, DRIFT_SIGMA)
-    free, variances = _fit(observed, start[kept], machine, sigma)
+    sigma = np.full(machines, _DRIFT_SIGMA)
+    free, variances = fit_unknowns(observed, start[kept], machine, sigma)
     drift_error = np.sqrt(np.maximum(variances.drift, 0.0))
     free_drift = free[clocks:]
     typical = np.sort(free_drift)[(machines - 1) // 2]
@@ -696,7 +331,7 @@ def fit_clocks(
     theta = free
     if is_held.sum() > 1 and len(time):  # the median machine alone is held by the others
         held_sigma = np.where(is_held, _HELD_SIGMA, sigma)
-        theta, _ = _fit(observed, start[kept], machine, held_sigma, has_zero_mean=False)
+        theta, _ = fit_unknowns(observed, start[kept], machine, held_sigma, has_zero_mean=False)
     drift = theta[clocks:][machine]
     corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
     return Fit(
@@ -711,84 +346,62 @@ def fit_clocks(
     )
 
 
-def _weigh(
-    observed: Observations, correction: Floats, weights: Floats, total: Floats
-) -> tuple[Floats, float]:
-    """Return the Cauchy weights of observations by their distance from the mean of their operation.
+def _weigh(observed: Observations, correction: Floats, weights: Floats) -> tuple[Floats, float]:
+    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale."""
+    level = observed.y + correction
+    residual = (level - _average(observed.operation, level, weights)) / observed.noise
+    scale = max(mad_sigma(residual), _FLOOR_NS)
+    return np.asarray(1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2, dtype=np.float64), scale
 
-    Also the scale of these.
+
+def fit_unknowns(
+    observed: Observations, start: Floats, machine: Int64s, drift_sigma: Floats, *, has_zero_mean: bool = True
+) -> tuple[Floats, Variances]:
+    """Fit the offset of each clock and the drift of each machine.
 
     Args:
         observed: The observations.
-        correction: Of each.
-        weights: Of each, for the mean.
-        total: Sum of the weights of each operation.
-    """
-    level = observed.y + correction
-    mean = np.bincount(observed.operation, weights * level) / total
-    residual = (level - mean[observed.operation]) / observed.noise
-    scale = max(mad_sigma(residual), _FLOOR_NS)
-    weights = np.asarray(1 / (1 + (residual / (2 * scale)) ** 2) / observed.noise**2, dtype=np.float64)
-    return weights, scale
+        start: Initial correction of each.
+        machine: Machine of each clock.
+        drift_sigma: Standard deviation of the drift of each machine, about 0; ns per second.
+        has_zero_mean: Hold the mean of drifts at 0.
 
-
-def _fit(
-    observed: Observations,
-    start: Floats,
-    machine: Int64s,
-    drift_sigma: Floats,
-    *,
-    has_zero_mean: bool = True,
-) -> tuple[Floats, Variances]:
-    """Fit offsets of all clocks, then drifts of all machines; return them and their variances.
-
-    Drifts have a normal distribution about 0, with a standard deviation for each machine; their mean is held
-    at 0 on request, and only then variances are known.
+    Returns:
+        Offsets, then drifts; and their variances, which are infinite if the mean of drifts is free.
     """
     clocks, machines = len(machine), len(drift_sigma)
     theta, unknown = np.zeros(clocks + machines), np.full(clocks, np.inf)
     variances = Variances(offset=unknown, shared=unknown, drift=np.full(machines, np.inf))
     if not len(observed.y):
         return theta, variances
-    layout = build_layout(observed, machine, machines)
     counts = np.bincount(observed.clock, minlength=clocks)
     begin = np.bincount(observed.clock, start, clocks) / np.maximum(counts, 1)
     theta[:clocks] = begin
-    correction, drift_of = start, clocks + machine[observed.clock]
-    weights, solver = 1 / observed.noise**2, Solver()
+    part = find_groups(observed.clock, observed.operation, clocks)
+    correction, weights, inverse = start, 1 / observed.noise**2, None
     for _ in range(_ROUNDS):
-        weights, scale = _weigh(observed, correction, weights, observed.sum_weights(weights))
-        mean = (scale / (1e-3 * DRIFT_SIGMA)) ** 2 if has_zero_mean else 0.0
+        weights, scale = _weigh(observed, correction, weights)
         equations = Equations(
             observed=observed,
-            layout=layout,
+            machine=machine,
+            part=part,
             weights=weights,
             drift_weight=(scale / drift_sigma) ** 2,
-            mean_weight=mean,
+            mean_weight=(scale / (1e-3 * _DRIFT_SIGMA)) ** 2 if has_zero_mean else 0.0,
         )
-        theta = _solve(solver, equations, theta)
-        correction = theta[observed.clock] + theta[drift_of] * observed.x
+        theta, inverse = _solve(equations, theta, inverse)
+        correction = theta[observed.clock] + theta[clocks + machine[observed.clock]] * observed.x
     # parts of the clocks that share no operation keep their distance
-    apart = np.bincount(layout.part, begin - theta[:clocks]) / np.bincount(layout.part)
-    theta[:clocks] += apart[layout.part]
+    apart = np.bincount(part, begin - theta[:clocks]) / np.bincount(part)
+    theta[:clocks] += apart[part]
     theta[:clocks] -= theta[:clocks].mean()
     if has_zero_mean:
-        entries = [scale**2 * values for values in equations.find_variances(solver.end(equations))]
-        variances = Variances(offset=entries[0], shared=entries[1], drift=entries[2])
+        inverse = None  # its memory is free before the last one is computed
+        inverse = equations.invert(_LEAST_PART if equations.damping else 0.0)
+        diagonal = scale**2 * np.einsum("ij,ij->j", inverse, inverse)
+        shared = scale**2 * np.einsum("ij,ij->j", inverse[:, :clocks], inverse[:, clocks + machine])
+        variances = Variances(offset=diagonal[:clocks], shared=shared, drift=diagonal[clocks:])
     return theta, variances
-
-
-def _solve(solver: Solver, equations: Equations, theta: Floats) -> Floats:
-    """Solve equations; combinations of clocks that they do not determine stay as they are."""
-    clocks = len(equations.layout.machine)
-    try:
-        solved = solver.solve(equations, theta)
-        if np.abs(solved[clocks:]).max(initial=0.0) <= _NO_DRIFT:
-            return solved
-    except np.linalg.LinAlgError:
-        pass
-    equations.damping = _LEAST_PART * max(float(values.max(initial=0.0)) for values in equations.find_own())
-    return solver.solve(equations, theta)
 
 
 def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s:

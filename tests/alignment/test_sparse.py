@@ -1,4 +1,4 @@
-"""Sparse factors and fits of many clocks, compared with dense matrices."""
+"""Fits of many clocks, against their definition by matrices of all unknowns."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.alignment import fit as fits
-from nsys_pp.alignment.fit import DRIFT_SIGMA, Observations, cut_blocks, factorise
+from nsys_pp.alignment.fit import Observations, fit_unknowns
+from nsys_pp.alignment.lines import DRIFT_SIGMA as RELATIVE_SIGMA
 from nsys_pp.alignment.lines import mad_sigma
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 9), st.floats(0.0, 0.3))
-def test_a_factor_in_blocks_solves_and_inverts(seed: int, size: int, target: int, density: float) -> None:
-    random = np.random.default_rng(seed)
-    matrix = np.where(random.random((size, size)) < density, random.normal(size=(size, size)), 0.0)
-    matrix = matrix @ matrix.T + np.diag(random.uniform(0.5, 2.0, size))
-    bounds = cut_blocks(np.ones(size, dtype=np.int64), target)
-    block = np.searchsorted(bounds, np.arange(size), side="right") - 1
-    pattern = np.zeros((len(bounds) - 1,) * 2, dtype=bool)
-    pattern[tuple(block[index] for index in np.nonzero(matrix))] = True
-    factor = factorise(
-        bounds, pattern, lambda column, rows: matrix[rows, bounds[column] : bounds[column + 1]].copy()
-    )
-    right = random.normal(size=size)
-    np.testing.assert_allclose(factor.solve(right), np.linalg.solve(matrix, right), rtol=1e-7, atol=1e-9)
-    inverse = np.linalg.inv(matrix)
-    for first, stop, own in zip(bounds, bounds[1:], factor.invert_diagonal(), strict=False):
-        np.testing.assert_allclose(own, inverse[first:stop, first:stop], rtol=1e-7, atol=1e-9)
+DRIFT_SIGMA = RELATIVE_SIGMA * NS_PER_S
 
 
 def draw(
@@ -112,7 +96,7 @@ def test_fits_are_those_of_dense_matrices(
     observed, machine, start = draw(random, clocks, min(clocks, machines), clocks, operations)
     sigma = np.where(random.random(int(machine.max()) + 1) < 0.5, DRIFT_SIGMA, 1.0)
     dense, covariance = fit_densely(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
-    sparse, variances = fits._fit(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
+    sparse, variances = fit_unknowns(observed, start, machine, sigma, has_zero_mean=has_zero_mean)
     compare(sparse, dense, clocks)
     assert variances.is_known is has_zero_mean
     if has_zero_mean:
@@ -122,17 +106,6 @@ def test_fits_are_those_of_dense_matrices(
         size = np.sqrt(diagonal[:clocks] * diagonal[clocks:][machine])
         shared = covariance[np.arange(clocks), clocks + machine]
         np.testing.assert_allclose(variances.shared / size, shared / size, rtol=0, atol=1e-5)
-
-
-def test_a_long_chain_is_fitted_by_a_factor() -> None:
-    """Each clock shares operations with its neighbours only, so conjugate gradients need as many steps as clocks."""
-    random = np.random.default_rng(1)
-    observed, machine, start = draw(random, 700, 100, 2, 0, wrong=0.0)
-    sigma = np.full(100, DRIFT_SIGMA)
-    dense, covariance = fit_densely(observed, start, machine, sigma)
-    sparse, variances = fits._fit(observed, start, machine, sigma)
-    compare(sparse, dense, 700)
-    np.testing.assert_allclose(variances.offset, np.diagonal(covariance)[:700], rtol=1e-5)
 
 
 def test_parts_that_share_nothing_keep_their_distance() -> None:
@@ -147,7 +120,7 @@ def test_parts_that_share_nothing_keep_their_distance() -> None:
         operation=operation,
         noise=np.ones(24),
     )
-    theta, variances = fits._fit(observed, offset[clock], np.arange(4), np.full(4, DRIFT_SIGMA))
+    theta, variances = fit_unknowns(observed, offset[clock], np.arange(4), np.full(4, DRIFT_SIGMA))
     np.testing.assert_allclose(theta[:4], offset - offset.mean(), atol=1.0)
     assert variances.is_known
 
