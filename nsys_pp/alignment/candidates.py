@@ -15,25 +15,22 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.lines import (
-    FLOOR_NS,
-    MAX_DRIFT,
-    Line,
-    find_lines,
-    fit_line,
-    list_lines,
-    measure_distances,
-    stack_lines,
-)
 from nsys_pp.alignment.near import (
     FIRST_SCATTER_NS,
+    FLOOR_NS,
     LIBRARY,
+    MAX_DRIFT,
     SCATTERS_NS,
     TOGETHER_NS,
     Comparison,
+    Line,
     Reference,
     Start,
+    find_line,
+    fit_line,
+    measure_distances,
     point_to,
+    stack_lines,
 )
 from nsys_pp.alignment.near import Votes as VotesArgument
 from nsys_pp.arrays.columns import list_distinct
@@ -47,11 +44,8 @@ CANDIDATES = 10
 WINDOWS = 64
 """Windows of offsets with most votes."""
 
-_SUFFICIENT = (
-    3 * WINDOWS
-)  # halves of windows with most votes: a window takes two, and rules out the one before
+_SUFFICIENT = 3 * WINDOWS  # halves with most votes: a window takes two, and rules out the one before
 _EXPECTED_NS = 1e6  # from the expected offset
-_ROUNDING_NS = 1.0  # of a distance from it
 _ROUNDED = 1 - 1e-9  # of a sum in another order
 _MAX_VOTERS = 64  # of each channel: the operations after its longest gaps
 _MAX_VOTES = 200_000
@@ -320,20 +314,19 @@ def _number_windows(windows: list[Int64s]) -> Int64s:
     return np.repeat(np.arange(len(windows)), [len(window) for window in windows])
 
 
-def fit_votes(votes: Votes, windows: list[Int64s]) -> Floats:
-    """Fit a line through the votes of each window: offset, rate and center of each, in columns."""
+def fit_votes(votes: Votes, windows: list[Int64s]) -> list[Line]:
+    """Fit a line through the votes of each window."""
     kept = [
         window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
         if len(window) > _MAX_VOTES_OF_LINE
         else window
         for window in windows
     ]
-    return find_lines(votes.time, votes.offset_ns, kept, width=4 * SKEW_NS)
+    return [find_line(votes.time[own], votes.offset_ns[own], width=4 * SKEW_NS) for own in kept]
 
 
 _MAX_DENSE = 5  # lines through most votes of collectives, and of messages, that are fitted to the operations
-_MAX_SHARP = 3  # the same, of lines through votes that agree
-_MAX_EXPECTED = 3  # the same, of lines near the expected offset
+_MAX_OTHERS = 3  # the same, of lines through votes that agree, and of lines near the expected offset
 _SAME_NS = 2 * SKEW_NS  # candidates this close are one
 
 
@@ -429,10 +422,10 @@ def _list_first_lines(
     first: list[tuple[Start, int]] = []
     for chosen, count, tried in (
         (dense, _MAX_DENSE, 1),
-        (list_agreeing(votes, windows), _MAX_SHARP, WINDOWS // CANDIDATES),
-        (list_expected(votes, center, dense), _MAX_EXPECTED, 1),
+        (list_agreeing(votes, windows), _MAX_OTHERS, WINDOWS // CANDIDATES),
+        (list_expected(votes, center, dense), _MAX_OTHERS, 1),
     ):
-        starts = [comparison.start(line) for line in list_lines(fit_votes(votes, chosen))]
+        starts = [comparison.start(line) for line in fit_votes(votes, chosen)]
         if len(starts) > count:
             starts = sorted(starts, key=lambda start: -start.evidence)[:count]
         first += [(start, tried) for start in starts]

@@ -10,15 +10,24 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
-from nsys_pp.alignment.events import Events, mark_shared
-from nsys_pp.alignment.lines import Line, find_median, measure_distances, stack_lines
-from nsys_pp.alignment.near import SCATTERS_NS, TOGETHER_NS, Comparison, Pairs, Reference, build_reference
+from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.near import (
+    DRIFT_SIGMA,
+    FIRST_SCATTER_NS,
+    SCATTERS_NS,
+    TOGETHER_NS,
+    Comparison,
+    Line,
+    Pairs,
+    Reference,
+    build_reference,
+    find_median,
+    measure_distances,
+    stack_lines,
+)
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 
-_LEAST_DOMAINS = 3  # of a timeline of which one may be unmatched
-_LEAST_COLLECTIVES = 20  # of an unmatched domain
-_MATCHED_SHARE = 0.1  # of its collectives, at most
 _LEAST_SHARE = 0.15  # of the operations of a domain: doubts of fewer are not inherited
 
 
@@ -179,24 +188,6 @@ class Timeline(Struct):
         new = build_reference(events, times, channels, rows, is_kept=is_new)
         self.operations = new if self.operations is None else self.operations.insert(new)
 
-    def list_unmatched(self) -> list[int]:
-        """List the domains with many collectives that others could share by their keys.
-
-        But share hardly one of.
-        """
-        if len(self.lines) < _LEAST_DOMAINS:
-            return []
-        rows = np.flatnonzero(np.isin(self.events.domain, np.array([*self.lines])) & ~self.events.is_message)
-        domain = self.events.domain[rows]
-        size = max(self.lines) + 1
-        could_match, matched = (
-            np.bincount(domain[mark_shared(values[rows], domain)], minlength=size)
-            for values in (self.events.key, self.instance)
-        )
-        is_unmatched = (could_match >= _LEAST_COLLECTIVES) & (matched < _MATCHED_SHARE * could_match)
-        unmatched: list[int] = np.flatnonzero(is_unmatched).tolist()
-        return unmatched
-
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.
 
@@ -255,23 +246,15 @@ def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | 
 MAX_UTC_ERROR_NS = 10e9
 """Largest error of recorded UTC."""
 
-MAX_SESSION_DIFFERENCE_NS = 1.2e6
-"""Largest difference of UTC between two sessions of one machine.
-
-About 0.1 ms, with a margin for corrections.
-"""
+MAX_SESSION_DIFFERENCE_NS = 1e6
+"""Largest difference of UTC between two sessions of one machine; 0.1 ms was measured."""
 
 SESSION_SCALE_NS = 150e3
 """Half of all sessions are closer to the others of their machine than this."""
 
-AT_UTC_NS = 20e3
-"""Sessions of a machine that are this close by recorded UTC agree with it."""
-
 _UTC_SCALE_NS = 3e6  # half of all machines are closer to UTC than this
-_STEPPED_SHARE = 1e-4  # sessions of a machine between which UTC was stepped
-# of the drift of two clocks relative to each other; crystals are specified to 50 ppm or better
-_DRIFT_SIGMA = 35e-6
-_RESOLUTION_NS = 5e3  # offsets this close explain the same operations
+# evidence against a step of UTC between sessions of a machine: one in 10,000 has one
+_STEP_EVIDENCE = 9.2
 
 
 class Prior(Struct, frozen=True, kw_only=True):
@@ -300,14 +283,14 @@ class Prior(Struct, frozen=True, kw_only=True):
         """Return the log probability of each correction before any operation is compared."""
         distances_ns = self.measure_offsets(timeline, unit, lines, center)
         if not timeline.find_shared(unit):
-            unknown = float(np.log(_RESOLUTION_NS / (2 * MAX_UTC_ERROR_NS)))
+            unknown = float(np.log(FIRST_SCATTER_NS / (2 * MAX_UTC_ERROR_NS)))
             return [
                 unknown if np.isinf(distance_ns) else _weigh_offset(distance_ns, _UTC_SCALE_NS)
                 for distance_ns in distances_ns
             ]
-        stepped = float(np.log(_STEPPED_SHARE))
         return [
-            _weigh_offset(distance_ns, SESSION_SCALE_NS) + (distance_ns > MAX_SESSION_DIFFERENCE_NS) * stepped
+            _weigh_offset(distance_ns, SESSION_SCALE_NS)
+            + (distance_ns > MAX_SESSION_DIFFERENCE_NS) * -_STEP_EVIDENCE
             for distance_ns in distances_ns
         ]
 
@@ -347,30 +330,26 @@ class Prior(Struct, frozen=True, kw_only=True):
 
 def weigh_drift(line: Line) -> float:
     """Return the log probability of a drift, relative to no drift, with a normal distribution."""
-    return -0.5 * (line.rate / _DRIFT_SIGMA) ** 2
+    return -0.5 * (line.rate / DRIFT_SIGMA) ** 2
 
 
 def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
     """Return the log probability of an offset, with a Cauchy distribution of this scale."""
-    return float(np.log(_RESOLUTION_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))
+    return float(np.log(FIRST_SCATTER_NS / (np.pi * scale_ns * (1 + (distance_ns / scale_ns) ** 2))))
 
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
 # the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
 _LEAST_EVIDENCE = 12.0
-_MARGIN = 12.0  # rivals with less evidence than the best by this are ruled out
-_RELATIVE_MARGIN = 0.15  # the same, of the evidence of the best: operations are not independent
+# the same of rivals below the best, which are ruled out; or this share of its evidence, as operations are not
+# independent
+_RELATIVE_MARGIN = 0.15
 _CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
-_CERTAIN_IF_BLUNT = 80.0  # the same, of those that end together to more than `_SHARP_NS`
-_SHARP_NS = 5e3
-# evidence of messages without direction for this: exchanges of stages in lockstep are a constant time apart
-_EXCHANGE_CERTAINTY = 0.25
-_JOINT_CERTAINTY = (
-    0.25  # evidence of the other units of a machine for this: they do the same at the same time
-)
+# share of evidence that counts for this where it may be of lockstep, too: of messages without direction
+# (exchanges of stages are a constant time apart), and of other units of a machine (they do the same)
+_LOCKSTEP_SHARE = 0.25
 _DOUBT_MARGIN = 1.02  # rivals are known less precisely than the best
-_STEP_EVIDENCE = 9.2  # for a rival, as much as makes up for how seldom UTC is stepped between sessions
 _CLEAR_MARGIN = 25.0  # enough to add several units in one pass
 
 
@@ -440,7 +419,7 @@ def choose(
         if candidate is not best
         and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
     ]  # fmt: skip
-    margin = max(_MARGIN, _RELATIVE_MARGIN * score)
+    margin = max(_LEAST_EVIDENCE, _RELATIVE_MARGIN * score)
     # also those that only the other units of the machine speak against, as these do the same at the same time
     close = [
         rival.line.distance_ns(best.line) for other, rival, joint_evidence in rivals
@@ -454,17 +433,17 @@ def choose(
         and rival.evidence > best.evidence + _STEP_EVIDENCE
     ]  # fmt: skip
     (utc_ns,) = prior.measure_offsets(timeline, joint[number], [best.line], center)
-    if is_shared and utc_ns > AT_UTC_NS:
+    if is_shared and utc_ns > TOGETHER_NS:
         # without communicators, groups of other stages in lockstep have more evidence than the few operations
         # that all ranks share
         close += [
             rival.line.distance_ns(best.line) for _, rival, _ in rivals
-            if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= AT_UTC_NS
+            if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= TOGETHER_NS
         ]  # fmt: skip
     if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
         close.append(utc_ns)
-    certainty = score - (1 - _EXCHANGE_CERTAINTY) * best.exchange_evidence - (1 - _JOINT_CERTAINTY) * others
-    is_weak = certainty < _CERTAIN or (best.sharpest_ns > _SHARP_NS and score < _CERTAIN_IF_BLUNT)
+    certainty = score - (1 - _LOCKSTEP_SHARE) * (best.exchange_evidence + others)
+    is_weak = certainty < _CERTAIN or (best.sharpest_ns > FIRST_SCATTER_NS and score < 2 * _CERTAIN)
     return Choice(
         unit=joint[number],
         line=best.line,
@@ -509,7 +488,7 @@ def _score(
     Own evidence, probability, and evidence of the other units close to it.
     """
     center, width_ns = prior.expect(timeline, joint[0])
-    near_ns = AT_UTC_NS if timeline.find_shared(joint[0]) else 0.0
+    near_ns = TOGETHER_NS if timeline.find_shared(joint[0]) else 0.0
     candidates = [
         find_candidates(
             merged,

@@ -27,7 +27,7 @@ from nsys_pp.alignment.choice import (
     is_best,
 )
 from nsys_pp.alignment.events import Events
-from nsys_pp.alignment.lines import Line
+from nsys_pp.alignment.near import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
@@ -192,7 +192,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             margins: dict[int, float] = {}
             while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
-            tied.append(self._reconsider(timeline) if only_clear else timeline)
+            tied.append(timeline)
         return tied
 
     def _list_keys(self, unit: Timeline) -> int:
@@ -212,17 +212,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             keys_after[min(unit.lines)] = keys
             keys |= self._list_keys(unit)
         return keys_after
-
-    def _reconsider(self, timeline: Timeline) -> Timeline:
-        """Choose again, by all other domains.
-
-        The corrections of those whose collectives match nothing on the timeline.
-
-        Such a domain may have been added by some messages, before the members of its collectives.
-        """
-        for unmatched in timeline.list_unmatched():
-            timeline = self._choose_again(timeline, unmatched)
-        return timeline
 
     def review(self, timeline: Timeline) -> Timeline:
         """Choose again the corrections that all other domains contradict; each was chosen by those before it.

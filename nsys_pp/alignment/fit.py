@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from nsys_pp.alignment.lines import DRIFT_SIGMA, mad_sigma
+from nsys_pp.alignment.near import DRIFT_SIGMA, MAX_DRIFT, mad_sigma
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -225,7 +225,7 @@ def _solve(equations: Equations, theta: Floats, inverse: Floats | None) -> tuple
             change = None if inverse is None else _iterate(equations, gradient, inverse)
         except np.linalg.LinAlgError:
             continue
-        if change is not None and np.abs((theta + change)[clocks:]).max() <= _NO_DRIFT:
+        if change is not None and np.abs((theta + change)[clocks:]).max() <= MAX_DRIFT * NS_PER_S:
             assert inverse is not None
             return theta + change, inverse
     raise np.linalg.LinAlgError("the equations of the clocks are singular")
@@ -235,7 +235,6 @@ _DRIFT_SIGMA = DRIFT_SIGMA * NS_PER_S  # ns per second
 _FLOOR_NS = 500.0
 _CERTAIN = 3.0  # standard errors between a drift and that of the median machine
 _HELD_SIGMA = 1.0  # ns per second, of drifts that are held
-_NO_DRIFT = 1e6  # ns per s: 1,000 ppm, ten times that of any clock
 _ROUNDS = 10
 _MAX_WORK = 1e9  # multiplications of one round
 _LEAST_OPERATIONS = 64  # kept of each clock, if it has as many

@@ -1,9 +1,10 @@
-"""Operations of a timeline, for comparison with events of another clock."""
+"""Straight lines between two clocks, and the operations near them: how much these speak for a line."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,143 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from nsys_pp.alignment.events import RECEIVE, SEND, SEND_RECEIVE, Events
-from nsys_pp.alignment.lines import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct, select_rows
 from nsys_pp.arrays.search import expand_windows
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.compiled import load_library
 from nsys_pp.frames.clock import SKEW_NS
+
+MAX_DRIFT = 200e-6
+"""Maximal relative drift between the clocks of two machines: twice 100 ppm."""
+
+DRIFT_SIGMA = 60e-6
+"""Of real oscillators."""
+
+FLOOR_NS = 2_000.0
+"""Of the scatter in a fit of operations."""
+
+_ROUNDS = 6  # of a fit, each weighed by the residuals of the one before
+_MOST_RATES = 401  # to try; odd
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """A correction, added to times: `offset_ns + rate * (time - center_ns)`."""
+
+    offset_ns: float = 0.0
+    rate: float = 0.0
+    center_ns: float = 0.0
+
+    def at(self, times: Floats) -> Floats:
+        """Return the correction at each time."""
+        return self.offset_ns + self.rate * (times - self.center_ns)
+
+    def distance_ns(self, other: Line) -> float:
+        """Return the distance of another line from this one, at the center of this one."""
+        return abs(other.offset_ns + other.rate * (self.center_ns - other.center_ns) - self.offset_ns)
+
+    def compose(self, other: Line) -> Line:
+        """Return the correction by this line followed by another one.
+
+        >>> Line(offset_ns=5.0).compose(Line(offset_ns=1.0, rate=0.5, center_ns=3.0))
+        Line(offset_ns=7.0, rate=0.5, center_ns=0.0)
+        """
+        corrected = self.center_ns + self.offset_ns
+        return Line(
+            offset_ns=self.offset_ns + other.offset_ns + other.rate * (corrected - other.center_ns),
+            rate=self.rate + other.rate + self.rate * other.rate,
+            center_ns=self.center_ns,
+        )
+
+
+def mad_sigma(residuals: Floats) -> float:
+    """Estimate the standard deviation of residuals from their median absolute value.
+
+    >>> mad_sigma(np.array([-1.0, 0.0, 1.0, 100.0]))
+    1.4826
+    """
+    return 1.4826 * find_median(np.abs(residuals)) if len(residuals) else 0.0
+
+
+def find_median(values: Floats) -> float:
+    """Return the median of one value or more; several times faster than NumPy's for few values."""
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high))
+    return float(ordered[low] + ordered[high]) / 2
+
+
+def find_line(times: Floats, values: Floats, *, width: float) -> Line:
+    """Find the line with most points within `width / 2`, by trying slopes.
+
+    Args:
+        times: ns, one or more.
+        values: ns.
+        width: ns.
+    """
+    center = find_median(times)
+    span = float(np.max(np.abs(times - center)))
+    count = 1 if len(times) < 3 else int(min(_MOST_RATES, 1 + 2 * np.ceil(MAX_DRIFT * span / (width / 4))))
+    best, most = Line(center_ns=center), 0
+    for rate in _list_rates(count).tolist():
+        level = np.sort(values - rate * (times - center))
+        stops = np.searchsorted(level, level + width, side="right")
+        inside = stops - np.arange(len(level))
+        first = int(np.argmax(inside))
+        if inside[first] > most:
+            most = int(inside[first])
+            best = Line(offset_ns=find_median(level[first : first + most]), rate=rate, center_ns=center)
+    return best
+
+
+def stack_lines(lines: Sequence[Line]) -> Floats:
+    """Return offset, rate and center of each line, in columns."""
+    return np.array([(line.offset_ns, line.rate, line.center_ns) for line in lines]).reshape(-1, 3)
+
+
+def measure_distances(lines: Floats, other: Floats) -> Floats:
+    """Return the distance of another line from each, as `Line.distance_ns`.
+
+    Args:
+        lines: Offset, rate and center of each, in columns.
+        other: The same of one.
+    """
+    distances: Floats = np.abs(other[0] + other[1] * (lines[:, 2] - other[2]) - lines[:, 0])
+    return distances
+
+
+@cache
+def _list_rates(count: int) -> Floats:
+    """List rates to try, the smallest first; 0 is one of them, as their number is odd."""
+    rates = np.array(sorted(np.linspace(-MAX_DRIFT, MAX_DRIFT, count) if count > 1 else [0.0], key=abs))
+    rates.flags.writeable = False
+    return rates
+
+
+def fit_line(
+    times: Floats, values: Floats, start: Line, *, floor_ns: float, noise: Floats | None = None
+) -> Line:
+    """Fit a line to points near `start` with few outliers, by least squares with Cauchy weights.
+
+    A prior of 60 ppm (the drift of real oscillators) holds the slope near 0 where points are few or
+    close in time.
+
+    Args:
+        times: ns.
+        values: ns.
+        start: Initial line.
+        floor_ns: Lower limit of the residual scale.
+        noise: Relative noise of each point; None: all are equal.
+    """
+    if len(times) < 2:
+        return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
+    relative = None if noise is None else noise / find_median(noise)
+    columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (times, values)]
+    room, line = np.empty(len(times)), (ctypes.c_double * 3)(start.offset_ns, start.rate, start.center_ns)
+    addresses = [column.ctypes.data for column in columns]
+    held = None if relative is None else np.ascontiguousarray(relative, dtype=np.float64)
+    addresses.append(0 if held is None else held.ctypes.data)
+    if LIBRARY.near_fit_line(len(times), *addresses, floor_ns, DRIFT_SIGMA, _ROUNDS, line, room.ctypes.data):
+        raise ValueError("a line through points that are not finite")
+    return Line(offset_ns=line[0], rate=line[1], center_ns=line[2])
 
 
 class Reference(Struct, frozen=True, kw_only=True):
@@ -103,10 +235,10 @@ MISSING = 2.0
 
 _MAX_CONTRADICTION = 30.0  # most evidence against a line by the collectives of one communicator
 _MAX_STARTS = 3  # pairs of channels that a fit begins with
-_MIN_SHARP = 3  # operations that the scatter of a first line is measured by
-_WIDE_NS = 75_000.0  # the same, of fewer operations
+
+_MIN_SHARP = 3  # operations that the scatter of a first line is measured by: of fewer it is assumed
 _BEYOND_NS = 1_000.0  # before and after the operations of each key
-_ROOM = 1_024  # pairs beyond two of each event, before there is more
+
 _WEIGHING = {
     "prior_count": 2.0,  # number of operations that the expected scatter counts as
     "lockstep": 9.2,  # logarithm of the range of scatters of unrelated operations: 1 us to 10 ms
@@ -115,6 +247,7 @@ _WEIGHING = {
     "measurable": 6,  # pairs that a channel's scatter is measured by
     "measurable_whole": 3,  # the same, where each has all operations of the other
 }
+
 
 _INT64, _DOUBLE, _ADDRESS = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
@@ -168,6 +301,15 @@ LIBRARY = load_library(
 )
 for _name in ("near_check", "near_search", "near_weigh", "near_count_votes"):
     getattr(LIBRARY, _name).restype = _INT64
+LIBRARY.near_fit_line.argtypes = [
+    _INT64,
+    *[_ADDRESS] * 3,
+    _DOUBLE,
+    _DOUBLE,
+    _INT64,
+    _ADDRESS,
+    _ADDRESS,
+]
 
 
 def point_to(structure: ctypes.Structure, columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -283,7 +425,7 @@ class Comparison:
             "owner": np.empty(points.other_count, np.int32),
         }
         point_to(self._search, self._held)
-        self._grow(2 * points.count + _ROOM)
+        self._grow(2 * points.count + 1)  # mostly enough
 
     def _grow(self, capacity: int) -> None:
         """Reserve room for pairs, and as many pairs of channels."""
@@ -353,7 +495,7 @@ class Comparison:
             self._pairs[name][:links] for name in ("pair_count", "squares", "residuals", "weight")
         )
         spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))
-        spread[count < _MIN_SHARP] = _WIDE_NS
+        spread[count < _MIN_SHARP] = NEAR_NS / 2
         merit = count * weight / (spread + FIRST_SCATTER_NS)
         point, residual, link = (self._pairs[name][:pairs] for name in ("point", "residual", "link"))
         # pairs of a pair of channels follow each other only within their channel

@@ -13,11 +13,11 @@ import heapq
 import numpy as np
 from msgspec import Struct
 
+from nsys_pp.alignment.choice import MAX_SESSION_DIFFERENCE_NS
 from nsys_pp.alignment.collectives import Matches
 from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Domain, Events, Guess, mark_shared
 from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
-from nsys_pp.alignment.lines import find_median, find_quantile
-from nsys_pp.alignment.near import TOGETHER_NS
+from nsys_pp.alignment.near import NEAR_NS, TOGETHER_NS, find_median
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.units import NS_PER_S
@@ -74,7 +74,7 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
     pair = np.where(np.isnan(apart_ns) | (low == high), -1, low * group_count + high)
     for number in list_distinct(pair[pair >= 0]).tolist():
         distance = np.abs(apart_ns[pair == number])
-        largest = find_quantile(distance, 0.95)
+        largest = float(np.quantile(distance, 0.95))
         if len(distance) >= _MIN_ENDS and largest <= TOGETHER_NS:
             one, other = divmod(number, group_count)
             width[one, other] = width[other, one] = 2 * largest
@@ -82,15 +82,14 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
 
 
 _MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
-_ASSUMED_SKEW_NS = 75_000.0  # scatter of the ends of one operation, where too few operations were seen
 
 
 def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
     """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
-    scatter = find_quantile(residual, 0.95) if len(residual) else 0.0
+    scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
     scatter = max(scatter, pooled)
     if count < 3:
-        scatter = max(scatter, _ASSUMED_SKEW_NS)
+        scatter = max(scatter, NEAR_NS / 2)
     small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
     return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
 
@@ -138,7 +137,6 @@ def bound_groups(
     )
 
 
-_SESSIONS_APART_NS = 1_000_000  # error of UTC between two sessions of one machine; 0.1 ms was measured
 _MESSAGE_NOISE = 10.0  # noise of the ends of a send and its receive, relative to those of a collective
 _BUFFERED_NOISE = 100.0  # the same, of a send that left from a buffer: the transfer is between the ends
 
@@ -231,7 +229,9 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
                 row["source"], row["bound_ns"] = "same machine", 0
             bound = row["bound_ns"]
             row["bound_ns"] = (
-                None if least is None or not isinstance(bound, int) else bound + least + _SESSIONS_APART_NS
+                None
+                if least is None or not isinstance(bound, int)
+                else bound + least + round(MAX_SESSION_DIFFERENCE_NS)
             )
             row["group"] = larger
             row["offset_ns"] = round(solution.offset_ns[member])
@@ -261,7 +261,7 @@ def _move_to_sessions(solution: Solution, members: Int64s, pairs: list[tuple[int
     left_ns = apart_ns - np.median(apart_ns)
     for member in list_distinct(own).tolist():
         is_member = own == member
-        if np.abs(left_ns[is_member]).min() > _SESSIONS_APART_NS:
+        if np.abs(left_ns[is_member]).min() > MAX_SESSION_DIFFERENCE_NS:
             solution.offset_ns[member] += np.median(left_ns[is_member])
             solution.drift[member] += np.median(apart_drift[is_member] - np.median(apart_drift))
 
@@ -292,7 +292,7 @@ def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches:
         offset_ns = solution.offset_ns[others] - solution.offset_ns[member]
         drift = solution.drift[others] - solution.drift[member]
         distance_ns = np.abs(offset_ns[:, None] + drift[:, None] * seconds).max(axis=1)
-        limit = float((bounds[others] + distance_ns).min()) + _SESSIONS_APART_NS
+        limit = float((bounds[others] + distance_ns).min()) + MAX_SESSION_DIFFERENCE_NS
         limit = max(limit, matches.rival_distances[member].stepped_ns)
         if limit < bounds[member]:
             solution.rows[member]["bound_ns"] = round(limit)
@@ -387,7 +387,7 @@ def _describe_group(
         clock, instance, shared_events.kind, start_times, corrected, shared_events.is_buffered, tied
     )
     direct_rows = ~is_message if not is_message.all() else is_message
-    pooled = find_quantile(np.abs(fit.residual_ns[direct_rows]), 0.95) if direct_rows.any() else 0.0
+    pooled = float(np.quantile(np.abs(fit.residual_ns[direct_rows]), 0.95)) if direct_rows.any() else 0.0
     sources = {
         "collectives": shared_events.kind == COLLECTIVE,
         "MPI": shared_events.kind == MPI,
@@ -418,7 +418,7 @@ def _describe_group(
             "offset_ns": round(solution.offset_ns[member]),
             "drift_ppm": round(-solution.drift[member] / 1_000, 6) + 0.0,
             "residual_median_ns": round(find_median(residual)) if len(residual) else None,
-            "residual_p95_ns": round(find_quantile(residual, 0.95)) if len(residual) else None,
+            "residual_p95_ns": round(float(np.quantile(residual, 0.95))) if len(residual) else None,
             "bound_ns": round(bound) if np.isfinite(bound) else None,
             "collective_count": counts["collectives"],
             "mpi_count": counts["MPI"],

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_pp.alignment.candidates import find_candidates
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
-from nsys_pp.alignment.lines import Line
-from nsys_pp.alignment.near import Reference, build_reference
+from nsys_pp.alignment.near import Line, Reference, build_reference
 
 
 def _draw_events(seed: int) -> Events:

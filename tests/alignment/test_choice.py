@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nsys_pp.alignment import choice
 from nsys_pp.alignment.candidates import Candidate
 from nsys_pp.alignment.choice import MAX_SESSION_DIFFERENCE_NS, Prior, Timeline, _find_near_evidence, choose
-from nsys_pp.alignment.lines import Line, stack_lines
+from nsys_pp.alignment.near import Line, stack_lines
 from tests.alignment.test_candidates import draw_comparison
 
 MS = 1e6

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nsys_pp.alignment.fit import Fit, fit_clocks
-from nsys_pp.alignment.lines import Line, find_line, fit_line, mad_sigma
+from nsys_pp.alignment.near import Line, find_line, fit_line, mad_sigma
 
 
 def observe(

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 
 from nsys_pp.alignment.candidates import list_windows, vote
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, SEND_RECEIVE, Events
-from nsys_pp.alignment.lines import DRIFT_SIGMA, MAX_DRIFT, Line, fit_line
-from nsys_pp.alignment.near import Comparison, Reference, build_reference
+from nsys_pp.alignment.near import (
+    DRIFT_SIGMA,
+    MAX_DRIFT,
+    Comparison,
+    Line,
+    Reference,
+    build_reference,
+    fit_line,
+)
 from nsys_pp.frames.clock import SKEW_NS
 
 US = 1_000

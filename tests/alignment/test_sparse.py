@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nsys_pp.alignment import fit as fits
 from nsys_pp.alignment.fit import Observations, fit_unknowns
-from nsys_pp.alignment.lines import DRIFT_SIGMA as RELATIVE_SIGMA
-from nsys_pp.alignment.lines import mad_sigma
+from nsys_pp.alignment.near import DRIFT_SIGMA as RELATIVE_SIGMA
+from nsys_pp.alignment.near import mad_sigma
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.units import NS_PER_S
 

@@ -8,6 +8,7 @@ from nsys_pp.alignment.fit import Fit, fit_clocks
 
 _GROUP = 8  # clocks of an operation
 _ROUNDS = 40
+_GPUS = 8  # clocks of a machine
 _SKEW_NS = 2_000.0
 
 
@@ -20,4 +21,5 @@ def fit_many(count: int) -> Fit:
     offset_ns = random.normal(0, 1e6, count)
     time = instance // count * 1e8 + offset_ns[clock] + random.normal(0, _SKEW_NS, len(clock))
     instance = np.unique(instance, return_inverse=True)[1]
-    return fit_clocks(time, clock, instance, np.ones(len(time)), np.arange(count), -offset_ns[clock])
+    machine = np.arange(count) // _GPUS
+    return fit_clocks(time, clock, instance, np.ones(len(time)), machine, -offset_ns[clock])
