@@ -34,7 +34,6 @@ from nsys_pp.alignment.near import (
 )
 from nsys_pp.alignment.near import Votes as VotesArgument
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.search import order_unsorted_rows, sort_stable
 from nsys_pp.arrays.types import Bools, Floats, Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
@@ -131,7 +130,10 @@ def _order_by_gap(reference: Reference) -> Int64s:
     gaps, keys = reference.gap_before[rows], reference.key[rows]
     bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(rows)]
     return np.concatenate(
-        [rows[first + sort_stable(gaps[first:stop])] for first, stop in itertools.pairwise(bounds)]
+        [
+            rows[first + np.argsort(gaps[first:stop], kind="stable")]
+            for first, stop in itertools.pairwise(bounds)
+        ]
     )
 
 
@@ -188,7 +190,7 @@ def _collect_votes(
         raise ValueError("a vote is beyond the limits of all votes")
     number, others = number[: listed.value], others[: listed.value]
     offset = times[others] - ends[number]
-    order = sort_stable(offset)
+    order = np.argsort(offset, kind="stable")
     number, others, offset = number[order], others[order], offset[order]
     weight = 1 / columns["inside"][number]
     half = ((offset - counted.least) / half_ns).astype(np.int64)
@@ -300,7 +302,7 @@ def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
     rows, window = np.concatenate(windows), _number_windows(windows)
     link = window * (int(votes.link.max()) + 1) + votes.link[rows]
     rank = np.unique(votes.voter_time, return_inverse=True)[1]  # equal for equal times
-    order = order_unsorted_rows(link, rank[votes.voter[rows]])
+    order = np.lexsort((rank[votes.voter[rows]], link))
     offset_ns, link, window = votes.offset_ns[rows[order]], link[order], window[order]
     is_next = link[1:] == link[:-1]
     apart_ns = np.abs(offset_ns[1:] - offset_ns[:-1])[is_next]

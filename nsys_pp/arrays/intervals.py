@@ -6,12 +6,33 @@ the logarithm of the depth. More rounds mean that some parents form a cycle, whi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.search import expand_windows, find_first, find_last, order_by_time, running_maximum
 from nsys_pp.arrays.types import Bools, Floats, Int64s
+
+
+def _climb(parent: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield rows with an ancestor, and this ancestor: the parent first, then 2, 4, 8, ... generations above.
+
+    Raises:
+        ValueError: Some parents form a cycle.
+    """
+    ancestor = parent.copy()
+    rows = np.flatnonzero(ancestor >= 0)
+    for _ in range(len(parent).bit_length() + 1):
+        if not len(rows):
+            return
+        via = ancestor[rows]
+        yield rows, via
+        ancestor[rows] = ancestor[via]
+        rows = rows[ancestor[rows] >= 0]
+    if len(rows):
+        raise ValueError("the parents of some rows form a cycle")
 
 
 def count_ancestors(parent: Int64s) -> Int64s:
@@ -27,15 +48,8 @@ def count_ancestors(parent: Int64s) -> Int64s:
     array([0, 1, 2, 2, 0])
     """
     depth = (parent >= 0).astype(np.int64)
-    ancestor = parent.copy()
-    rows = np.flatnonzero(ancestor >= 0)
-    rounds = 0
-    while len(rows):
-        rounds = _count_round(rounds, parent)
-        via = ancestor[rows]
+    for rows, via in _climb(parent):
         depth[rows] += depth[via]
-        ancestor[rows] = ancestor[via]
-        rows = rows[ancestor[rows] >= 0]
     return depth
 
 
@@ -48,15 +62,9 @@ def has_marked_line(parent: Int64s, marked: Bools) -> Bools:
     >>> has_marked_line(np.array([-1, 0, 1, 0]), np.array([False, True, False, False]))
     array([False,  True,  True, False])
     """
-    marked, ancestor = marked.copy(), parent.copy()
-    rows = np.flatnonzero(ancestor >= 0)
-    rounds = 0
-    while len(rows):
-        rounds = _count_round(rounds, parent)
-        via = ancestor[rows]
+    marked = marked.copy()
+    for rows, via in _climb(parent):
         marked[rows] |= marked[via]
-        ancestor[rows] = ancestor[via]
-        rows = rows[(ancestor[rows] >= 0) & ~marked[rows]]
     return marked
 
 
@@ -69,14 +77,10 @@ def find_unmarked(parent: Int64s, marked: Bools) -> Int64s:
     >>> find_unmarked(np.array([-1, 0, 1, 2]), np.array([False, True, True, False]))
     array([-1,  0,  0,  0])
     """
-    # a marked row leads to its parent, any other one to itself
+    # a marked row leads to its parent, any other one, or -1, to itself
     onward = np.where(marked, parent, np.arange(len(parent)))
-    rows = np.flatnonzero(marked & (onward >= 0))
-    rounds = 0
-    while len(rows):
-        rounds = _count_round(rounds, parent)
-        onward[rows] = onward[onward[rows]]
-        rows = rows[(onward[rows] >= 0) & marked[onward[rows]]]
+    for rows, via in _climb(np.where(marked, parent, -1)):
+        onward[rows] = onward[via]
     return np.where(parent >= 0, onward[parent], -1)
 
 
@@ -86,19 +90,7 @@ def check_forest(parent: Int64s) -> None:
     Raises:
         ValueError: Some parents form a cycle.
     """
-    rows, ancestor = np.flatnonzero(parent >= 0), parent
-    rounds = 0
-    while len(rows):
-        rounds = _count_round(rounds, parent)
-        ancestor = np.where(ancestor >= 0, ancestor[ancestor], -1)
-        rows = rows[ancestor[rows] >= 0]
-
-
-def _count_round(rounds: int, parent: Int64s) -> int:
-    """Return the number of rounds with the next one, which sees 2**rounds ancestors of each row."""
-    if rounds > len(parent).bit_length():
-        raise ValueError("the parents of some rows form a cycle")
-    return rounds + 1
+    count_ancestors(parent)
 
 
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
@@ -162,13 +154,16 @@ def find_previous_reaching(values: Int64s, first: Int64s) -> Int64s:
         candidate[pending] = candidate[current]
         pending = pending[candidate[pending] >= 0]
     if len(pending):
-        previous = _search_tree(values, pending)
+        previous = _search_tree(values, pending, values[pending])
         candidate[pending] = np.where(previous >= first[pending], previous, -1)
     return candidate
 
 
-def _search_tree(values: Int64s, rows: Int64s) -> Int64s:
-    """Find the nearest earlier row with an equal or larger value, in a tree of the maxima of 2, 4, 8 ... values."""
+def _search_tree(values: Int64s, rows: Int64s, threshold: Int64s) -> Int64s:
+    """Find the nearest row before each row with a value of a threshold or more; -1 without one.
+
+    It is searched in a tree of the maxima of 2, 4, 8 ... values.
+    """
     least = np.iinfo(np.int64).min
     maxima = [values]
     while len(maxima[-1]) > 1:
@@ -176,7 +171,6 @@ def _search_tree(values: Int64s, rows: Int64s) -> Int64s:
         maxima.append(np.maximum(below[0::2], below[1::2]))
 
     # Up: the rows before a row are blocks of growing size, one for each set bit of its number.
-    threshold = values[rows]
     block = np.full(len(rows), -1, dtype=np.int64)
     level = np.zeros(len(rows), dtype=np.int64)
     climbing = np.arange(len(rows))
@@ -309,27 +303,9 @@ def find_innermost(
     last = base + np.searchsorted(bounds, end[rows], side="right")
     order = np.lexsort((-end[rows], start[rows], first))
     nearest = np.searchsorted(first[order], number, side="right") - 1
-    reaching = _find_reaching(last[order], nearest, number)
+    reaching = _search_tree(last[order], nearest + 1, number + 1)
     innermost[reaching >= 0] = rows[order[reaching[reaching >= 0]]]
     return innermost
-
-
-def _find_reaching(last: Int64s, at: Int64s, number: Int64s) -> Int64s:
-    """Return the nearest row at or before each row `at` with `last > number`; -1 without any.
-
-    Blocks of 2**k rows are skipped at once, the longest first, if their maximum is too small.
-    """
-    maxima = [last]  # of 1, 2, 4, ... rows that end with a row
-    while (size := 1 << (len(maxima) - 1)) < len(last):
-        wider = maxima[-1].copy()
-        np.maximum(wider[size:], maxima[-1][:-size], out=wider[size:])
-        maxima.append(wider)
-    at = at.copy()
-    for height in range(len(maxima) - 1, -1, -1):
-        going = np.flatnonzero(at >= 0)
-        passed = going[maxima[height][at[going]] <= number[going]]
-        at[passed] -= 1 << height
-    return np.maximum(at, -1)
 
 
 def average_windows(times: Int64s, values: Floats, edges: Int64s) -> Floats:

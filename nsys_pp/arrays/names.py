@@ -69,3 +69,16 @@ def has_match(names: pl.Series, pattern: str) -> bool:
 def is_matched(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
     return list_names(names).match(pattern)
+
+
+# Python converts no text of more than 4,300 digits to a number; of such a one, the pieces are compared
+_WORDS = re.compile(r"(\D*)(\d{0,4000})")
+
+
+def natural_key(text: str) -> list[tuple[str, int]]:
+    """Split a name into words and numbers, as a key to sort by.
+
+    >>> sorted(["node10", "node2"], key=natural_key)
+    ['node2', 'node10']
+    """
+    return [(word, int(number or -1)) for word, number in _WORDS.findall(text)]

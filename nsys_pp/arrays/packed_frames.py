@@ -1,5 +1,9 @@
 """Packed frames: columns as planes of bytes, each near an earlier column if that is shorter, after their description.
 
+A column of integers is stored as its lowest bytes, then its second lowest bytes, and so on, up to the highest byte that
+is not 0 everywhere: bytes of equal meaning are together. Before that, the values may be replaced by smaller ones
+(`Method`). All arithmetic is modulo 2^64, so every method is exact for all values of 64 bits.
+
 Many small frames are joined as arrays: a query of polars for each column of each would cost more than the rest.
 """
 
@@ -7,9 +11,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -17,13 +21,197 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.byte_planes import PlaneCode, Values, as_words, choose_planes, restore_planes, size_of
-from nsys_pp.arrays.columns import find_distinct, numbers
+from nsys_pp.arrays.columns import clear_values, find_distinct, numbers
 from nsys_pp.arrays.distributions import compute_moments
 
-TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_FEW_ROWS = 64  # up to this number, a list is faster than a gather
+Values = NDArray[np.uint64]
+Method = Literal["plain", "signed", "delta", "minus", "map"]
+"""Stored values: plain: the values. signed: by magnitude, so that -1 is small. delta: differences to the value before.
+minus: differences to another column. map: the value for each value of another column, which determines it."""
+
+_MOST_KEYS = 1 << 12  # values of a column that may determine another one are below it
+_SAMPLE_ROWS = 1 << 12  # rows by which methods are compared
+_FIRST_ROWS = 64  # that refute keys
+_ZERO, _SHIFT = np.uint64(0), np.uint64(1)
 Mask = NDArray[np.bool_]
+Measure = Callable[[bytes], int]
+"""Size of bytes after compression."""
+
+
+class PlaneCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Encoding of a column.
+
+    Attributes:
+        method: Replacement of the values.
+        width: Number of planes.
+        length: Stored values, thus bytes of a plane.
+        other: Position of the column that "minus" and "map" refer to; -1 without one.
+    """
+
+    method: Method
+    width: int
+    length: int
+    other: int = -1
+
+
+def choose_planes(
+    values: Values,
+    *,
+    measure: Measure,
+    bases: Sequence[tuple[int, Values]] = (),
+    keys: Iterable[tuple[int, Values]] = (),
+) -> tuple[PlaneCode, bytes]:
+    """Encode a column by the method whose planes are smallest.
+
+    Args:
+        values: The column.
+        measure: Returns the size of planes after compression; compares methods on some rows.
+        bases: Columns of the same length, with their positions, that the column may be close to.
+        keys: Columns of the same length, with their positions, that may determine the column.
+
+    Returns:
+        The encoding and the planes, which are empty if all values are 0.
+    """
+    for position, key in keys:
+        table = _find_map(values, key)
+        if table is not None:
+            width, planes = _to_planes(table)
+            return PlaneCode("map", width, len(table), position), planes
+    first = max(0, (len(values) - _SAMPLE_ROWS) // 2)
+    sample = slice(first, first + _SAMPLE_ROWS)
+    by_position = dict(bases)
+    methods = list(_methods(values, bases))
+    best, packed, least = methods[0], (0, b""), -1
+    for method, other in methods if len(methods) > 1 else ():
+        base = by_position[other][sample] if other >= 0 else None
+        candidate = _to_planes(_replace(values[sample], method, base))
+        size = measure(candidate[1])
+        if least < 0 or size < least:
+            best, packed, least = (method, other), candidate, size
+    method, other = best
+    if least < 0 or len(values) > _SAMPLE_ROWS:  # else the sample is all of the column
+        packed = _to_planes(_replace(values, method, by_position.get(other)))
+    width, planes = packed
+    return PlaneCode(method, width, len(values), other), planes
+
+
+def restore_planes(code: PlaneCode, planes: memoryview, other: Values | None = None) -> Values:
+    """Decode a column.
+
+    Args:
+        code: Its encoding.
+        planes: At least its planes.
+        other: The column that `code.other` names.
+
+    Raises:
+        ValueError: The planes are too short, or the encoding contradicts the columns.
+    """
+    stored = _from_planes(planes, code.width, code.length)
+    if code.method == "plain":
+        return stored
+    if code.method == "signed":
+        return _from_magnitudes(stored)
+    if code.method == "delta":
+        return np.cumsum(_from_magnitudes(stored), dtype=np.uint64)
+    if other is None:
+        raise ValueError("an encoding lacks its other column")
+    if code.method == "minus":
+        if len(other) != len(stored):
+            raise ValueError("two columns differ in length")
+        return _from_magnitudes(stored) + other
+    if len(other) and int(other.max()) >= len(stored):
+        raise ValueError("a value is not in the table")
+    return stored.take(other.view(np.int64))
+
+
+def as_words(values: NDArray[Any]) -> Values:
+    """View integers or booleans of any size as 64-bit words; floats by their bits."""
+    if values.dtype.kind == "f":
+        return np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
+    if values.dtype.kind == "i":
+        return values.astype(np.int64).view(np.uint64)
+    return values.astype(np.uint64)
+
+
+def size_of(code: PlaneCode) -> int:
+    """Return the bytes of the planes of an encoding.
+
+    Raises:
+        ValueError: No column has such an encoding.
+    """
+    if not 0 <= code.width <= 8 or code.length < 0:
+        raise ValueError("an encoding is invalid")
+    return code.width * code.length
+
+
+def _methods(values: Values, bases: Sequence[tuple[int, Values]]) -> Iterator[tuple[Method, int]]:
+    """Yield the methods that may be best, with the position of their other column."""
+    if not len(values) or not values.any():
+        yield "plain", -1
+        return
+    yield "signed" if int(values.view(np.int64).min()) < 0 else "plain", -1
+    yield "delta", -1
+    for position, _ in bases:
+        yield "minus", position
+
+
+def _replace(values: Values, method: str, base: Values | None) -> Values:
+    if method == "plain":
+        return values
+    if method == "signed":
+        return _to_magnitudes(values)
+    if method == "delta":
+        differences = values.copy()
+        np.subtract(values[1:], values[:-1], out=differences[1:])
+        return _to_magnitudes(differences)
+    assert base is not None
+    return _to_magnitudes(values - base)
+
+
+def _find_map(values: Values, key: Values) -> Values | None:
+    """Return the value for each value of a key from 0 on; None if the key does not determine the values."""
+    if not len(values) or int(key.max()) >= min(_MOST_KEYS, len(values)):
+        return None
+    table, positions = np.zeros(int(key.max()) + 1, dtype=np.uint64), key.view(np.int64)
+    for rows in (slice(_FIRST_ROWS), slice(None)):  # few rows refute most keys
+        table[positions[rows]] = values[rows]
+        if not (table[positions[rows]] == values[rows]).all():
+            return None
+    return table
+
+
+def _to_magnitudes(values: Values) -> Values:
+    """Map 0, -1, 1, -2, ... to 0, 1, 2, 3, ..."""
+    signs = (values.view(np.int64) >> np.int64(63)).view(np.uint64)
+    return (values << _SHIFT) ^ signs
+
+
+def _from_magnitudes(values: Values) -> Values:
+    return (values >> _SHIFT) ^ (_ZERO - (values & _SHIFT))
+
+
+def _to_planes(values: Values) -> tuple[int, bytes]:
+    top = int(values.max(initial=0))
+    width = -(-top.bit_length() // 8)
+    words = values.astype("<u8", copy=False)
+    return width, np.ascontiguousarray(words.view(np.uint8).reshape(-1, 8)[:, :width].T).tobytes()
+
+
+def _from_planes(planes: memoryview, width: int, length: int) -> Values:
+    if len(planes) < width * length:
+        raise ValueError("planes are too short")
+    if not width:
+        return np.zeros(length, dtype=np.uint64)
+    stored = np.frombuffer(planes, dtype=np.uint8, count=width * length)
+    if width == 1:
+        return stored.astype(np.uint64)
+    stored = stored.reshape(width, length)
+    words = np.zeros((length, 8), dtype=np.uint8)
+    words[:, :width] = stored.T
+    return words.view("<u8").reshape(-1).astype(np.uint64, copy=False)
+
+
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
 class DecodedColumn(Struct, frozen=True, kw_only=True):
@@ -41,19 +229,11 @@ class DecodedColumn(Struct, frozen=True, kw_only=True):
     texts: list[str] | None = None
     lengths: Values | None = None
 
-
-def list_empty(types: Sequence[Any]) -> list[DecodedColumn]:
-    """List columns without rows, one for each type."""
-    nothing = np.empty(0, dtype=np.uint64)
-    return [
-        DecodedColumn(
-            words=nothing,
-            valid=None,
-            texts=[] if isinstance(dtype, TEXTS) else None,
-            lengths=nothing if isinstance(dtype, pl.List) else None,
-        )
-        for dtype in types
-    ]
+    @property
+    def mask(self) -> Mask:
+        """Mask of the rows that are not null."""
+        rows = self.words if self.lengths is None else self.lengths
+        return np.ones(len(rows), dtype=np.bool_) if self.valid is None else self.valid
 
 
 def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.Series:
@@ -65,72 +245,31 @@ def join_columns(pieces: Sequence[DecodedColumn], name: str, dtype: Any) -> pl.S
         dtype: As in `pack_frame`.
     """
     words = np.concatenate([piece.words for piece in pieces])
+    has_nulls = any(piece.valid is not None for piece in pieces)
+    valid = np.concatenate([piece.mask for piece in pieces])
     if isinstance(dtype, pl.List):
-        lengths = np.concatenate([_lengths_of(piece) for piece in pieces]).astype(np.int64)
-        masks = [
-            np.ones(len(_lengths_of(piece)), dtype=np.bool_) if piece.valid is None else piece.valid
-            for piece in pieces
-        ]
-        return _build_lists(name, dtype, np.concatenate(masks), lengths, as_type(words, dtype.inner))
-    valid = None
-    if any(piece.valid is not None for piece in pieces):
-        valid = np.concatenate(
-            [
-                np.ones(len(piece.words), dtype=np.bool_) if piece.valid is None else piece.valid
-                for piece in pieces
-            ]
-        )
+        lengths = np.concatenate([piece.lengths for piece in pieces if piece.lengths is not None])
+        return _build_lists(name, dtype, valid, lengths.astype(np.int64), as_type(words, dtype.inner))
     if isinstance(dtype, TEXTS):
-        texts, sizes = [piece.texts or [] for piece in pieces], [len(piece.words) for piece in pieces]
-        return build_texts(words, texts, sizes, valid, name, dtype)
+        return _build_texts(pieces, valid, name, dtype)
     values = pl.Series(name, as_type(words, dtype), dtype=dtype)
-    return values if valid is None else values.set(pl.Series(~valid), None)
+    return clear_values(values, ~valid) if has_nulls else values
 
 
-def _lengths_of(piece: DecodedColumn) -> Values:
-    assert piece.lengths is not None
-    return piece.lengths
-
-
-def build_texts(
-    words: Values, texts: Sequence[list[str]], sizes: Sequence[int], valid: Mask | None, name: str, dtype: Any
-) -> pl.Series:
-    """Build a column of texts.
-
-    Args:
-        words: Positions in the texts.
-        texts: Of each piece of the column.
-        sizes: Rows of each piece.
-        valid: As in `DecodedColumn`.
-        name: Of the series.
-        dtype: Its type.
-    """
+def _build_texts(pieces: Sequence[DecodedColumn], valid: Mask, name: str, dtype: Any) -> pl.Series:
+    """Build a column of texts: the distinct texts of all pieces, and of each row its position among these."""
     choices: dict[str, int] = {}
-    positions = np.empty(len(words), dtype=np.uint32)
-    used = [own for own, size in zip(texts, sizes, strict=True) if size and own]
-    if all(own == used[0] for own in used[1:]):  # as in most runs
-        choices = {text: position for position, text in enumerate(used[0])} if used else {}
-        positions[:] = words
-    else:
-        at, before = 0, None
-        for own_texts, size in zip(texts, sizes, strict=True):
-            if own_texts != before:  # neighbours mostly have the same
-                own = np.array(
-                    [choices.setdefault(text, len(choices)) for text in own_texts], dtype=np.uint32
-                )
-                before = own_texts
-            if own_texts:
-                positions[at : at + size] = own[words[at : at + size].astype(np.int64)]
-            at += size
-    if valid is not None:
-        positions[~valid] = len(choices)
-    if len(words) <= _FEW_ROWS:
-        listed: list[str | None] = [*choices, None]
-        return pl.Series(name, [listed[position] for position in positions.tolist()], dtype=pl.String).cast(
-            dtype
-        )
+    positions, before, own = [], None, np.zeros(1, dtype=np.uint32)
+    for piece in pieces:
+        if piece.texts != before:  # neighbours mostly have the same
+            before = piece.texts
+            listed = [choices.setdefault(text, len(choices)) for text in before or ()]
+            own = np.array([*listed, 0], dtype=np.uint32)  # nulls, where there is no text
+        positions.append(own[piece.words.view(np.int64)])
+    position = np.concatenate(positions)
+    position[~valid] = len(choices)
     # indices of this type are used as they are; `gather` is a query
-    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype)[pl.Series(positions)]
+    return pl.Series(name, [*choices, None], dtype=pl.String).cast(dtype)[pl.Series(position)]
 
 
 def _build_lists(
@@ -139,8 +278,6 @@ def _build_lists(
     row = np.repeat(np.flatnonzero(valid), lengths)
     filled = pl.DataFrame({"row": row, name: pl.Series(values, dtype=dtype.inner)})
     lists = filled.group_by(pl.col("row").set_sorted(), maintain_order=True).all()
-    if len(lists) == len(valid):
-        return lists[name]
     # two more choices: no values, and null
     choices = pl.concat([lists[name], pl.Series(name, [[], None], dtype=dtype)])
     positions = np.where(valid, len(lists), len(lists) + 1)
@@ -148,51 +285,19 @@ def _build_lists(
     return choices.gather(positions)
 
 
-def split_values(column: pl.Series) -> tuple[NDArray[Any], Mask | None]:
-    """Return the values of a column of numbers or booleans that are not null, and the mask of their rows; None: all."""
-    if not column.null_count():
-        return column.to_numpy(), None
-    if column.dtype in (pl.Float64, pl.UInt64):
-        return column.drop_nulls().to_numpy(), column.is_not_null().to_numpy()
-    valid = ~np.isnan(column.cast(pl.Int64).to_numpy())  # of numbers with nulls, floats
-    return numbers(column)[valid], valid
-
-
-def number_texts(
-    column: pl.Series, codes: pl.Series | None
-) -> tuple[list[str], NDArray[np.int64], Mask | None]:
-    """Return the distinct texts of a column, sorted, the position of each text that is not null, and the mask of their rows.
+def _number_texts(column: pl.Series) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts of a column, sorted, and the position of each row's text; -1 for null.
 
     Texts are sorted by their bytes in UTF-8, as Python sorts them by code points.
-
-    Args:
-        column: The column.
-        codes: Physical values of categories; None: of strings.
     """
-    if codes is None:
-        listed = column.to_list()
-        texts = sorted({text for text in listed if text is not None})
-        position_of: dict[str | None, int] = {text: position for position, text in enumerate(texts)}
-        positions = np.array([position_of.get(text, -1) for text in listed], dtype=np.int64)
+    if column.dtype == pl.String:
+        words, index = column.to_list(), np.arange(len(column))
     else:
-        code = numbers(codes, null=-1)
-        first, index = find_distinct(code)
-        if isinstance(column.dtype, pl.Enum):
-            words = [None if at < 0 else list_words(column.dtype)[at] for at in code[first].tolist()]
-        else:
-            words = column[pl.Series(first.astype(np.uint32))].to_list()
-        texts = sorted(text for text in words if text is not None)
-        position_of = {text: position for position, text in enumerate(texts)}
-        positions = np.array([position_of.get(text, -1) for text in words], dtype=np.int64)[index]
-    if not column.null_count():
-        return texts, positions, None
-    return texts, positions[positions >= 0], positions >= 0
-
-
-@cache
-def list_words(dtype: pl.Enum) -> list[str]:
-    """List the categories of a type in order, once."""
-    return dtype.categories.to_list()
+        first, index = find_distinct(numbers(column, null=-1))
+        words = column[pl.Series(first.astype(np.uint32))].to_list()
+    texts = sorted({text for text in words if text is not None})
+    position_of: dict[str | None, int] = {text: position for position, text in enumerate(texts)}
+    return texts, np.array([position_of.get(text, -1) for text in words], dtype=np.int64)[index]
 
 
 def as_type(words: Values, dtype: Any) -> NDArray[Any]:
@@ -237,48 +342,7 @@ class FrameCode(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     padding: int  # zeros at the end: no column has more values than the frame has bytes, or `FEW_VALUES`
 
 
-class Layout(Struct, frozen=True, kw_only=True):
-    """Facts of a schema for decoding, kept between frames."""
-
-    schema: pl.Schema
-    schema_id: int
-    order: list[int]  # of `order_columns`
-    types: list[pl.DataType]
-    names: list[str]
-    lists: list[bool]  # whether each column is one of lists
-    texts: list[bool]  # the same, of texts
-
-
-class _Layouts:
-    """Layouts by identity of the schema, which the layout keeps alive."""
-
-    _MOST = 1_000
-
-    def __init__(self) -> None:
-        self._layouts: dict[int, Layout] = {}
-
-    def find(self, schema: pl.Schema) -> Layout:
-        """Return the layout of a schema."""
-        layout = self._layouts.get(id(schema))
-        if layout is None:
-            if len(self._layouts) >= self._MOST:
-                self._layouts.clear()
-            layout = self._layouts[id(schema)] = Layout(
-                schema=schema,
-                schema_id=identify_schema(schema),
-                order=order_columns(schema),
-                types=schema.dtypes(),
-                names=schema.names(),
-                lists=[isinstance(dtype, pl.List) for dtype in schema.dtypes()],
-                texts=[isinstance(dtype, TEXTS) for dtype in schema.dtypes()],
-            )
-        return layout
-
-
-LAYOUTS = _Layouts()
-
-
-def read_code(packed: bytes, layout: Layout) -> tuple[FrameCode, int]:
+def _read_code(packed: bytes, schema: pl.Schema) -> tuple[FrameCode, int]:
     """Read the description of a packed frame; return the position of its columns, too.
 
     Raises:
@@ -289,7 +353,7 @@ def read_code(packed: bytes, layout: Layout) -> tuple[FrameCode, int]:
     (size,) = LENGTH.unpack_from(packed)
     start = LENGTH.size + size
     code = msgspec.msgpack.decode(memoryview(packed)[LENGTH.size : start], type=FrameCode)
-    if len(code.columns) != len(layout.types) or code.schema_id != layout.schema_id:
+    if len(code.columns) != len(schema) or code.schema_id != identify_schema(schema):
         raise ValueError("a frame has another schema")
     lengths = [one.length for column in code.columns for one in (column.code, column.inner) if one]
     if code.rows < 0 or max(code.rows, *lengths, 0) > max(len(packed), FEW_VALUES):
@@ -331,7 +395,7 @@ class _Earlier(Struct):
             for other in near[-_MOST_BASES:]:
                 yield other, self.words[other]
 
-    def keys(self, count: int, valid: NDArray[np.bool_] | None) -> Iterator[tuple[int, Values]]:
+    def keys(self, count: int, valid: Mask | None) -> Iterator[tuple[int, Values]]:
         """Yield columns that may determine this one, with `count` values."""
         for other, values in self.words.items():
             if other not in self.most:
@@ -346,7 +410,7 @@ class _Earlier(Struct):
         return self.words.get(other)
 
 
-def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[bytes], int]) -> bytes:
+def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Measure) -> bytes:
     """Pack a frame.
 
     Args:
@@ -360,28 +424,22 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema, *, measure: Callable[[byt
     Raises:
         ValueError: A list contains null.
     """
-    layout = LAYOUTS.find(schema)
     earlier, columns, data = _Earlier({}, set(), {}, {}), [], []
-    codes_of = _list_codes(frame, layout)
-    for position in layout.order:
+    for position in order_columns(schema):
         column = frame.to_series(position)
-        if layout.lists[position]:
+        if isinstance(column.dtype, pl.List):
             code, pieces = _pack_lists(column, earlier, measure)
         elif len(column) and column.null_count() == len(column):
             code, pieces = ColumnCode(False, None), []
         else:
-            texts = None
-            if layout.texts[position]:
-                texts, kept, valid = number_texts(column, codes_of.get(layout.names[position]))
-            else:
-                kept, valid = split_values(column)
-            code, pieces = _pack_column((texts, kept, valid), layout.names, position, earlier, measure)
+            code, pieces = _pack_column(column, schema.names(), position, earlier, measure)
         columns.append(code)
         data += pieces
     codes = [code for column in columns for code in (column.code, column.inner) if code]
     most = max([len(frame), *(code.length for code in codes)])
     padding = max(0, most - sum(map(len, data))) if most > FEW_VALUES else 0
-    description = msgspec.msgpack.encode(FrameCode(len(frame), columns, layout.schema_id, padding))
+    described = FrameCode(len(frame), columns, identify_schema(schema), padding)
+    description = msgspec.msgpack.encode(described)
     return b"".join([LENGTH.pack(len(description)), description, *data, bytes(padding)])
 
 
@@ -435,46 +493,23 @@ def decode_frame(packed: bytes, schema: pl.Schema) -> DecodedFrame:
     Raises:
         ValueError: The bytes are damaged, or of another schema.
     """
-    data, layout = memoryview(packed), LAYOUTS.find(schema)
     try:
-        code, start = read_code(packed, layout)
+        code, start = _read_code(packed, schema)
     except (struct.error, msgspec.MsgspecError) as error:
         raise ValueError("the description of a frame is damaged") from error
-    if is_empty(packed, code, start, layout):
-        return DecodedFrame(rows=0, columns=list_empty(layout.types))
-    reader = _Reader(data, start)
-    earlier = _Earlier({}, set(), {}, {})
+    reader, earlier = _Reader(memoryview(packed), start), _Earlier({}, set(), {}, {})
     columns: dict[int, DecodedColumn] = {}
-    for position, column in zip(layout.order, code.columns, strict=True):
-        if layout.lists[position]:
-            columns[position] = _decode_lists(column, layout.names[position], code.rows, reader, earlier)
+    names, types = schema.names(), schema.dtypes()
+    for position, column in zip(order_columns(schema), code.columns, strict=True):
+        if isinstance(types[position], pl.List):
+            columns[position] = _decode_lists(column, names[position], code.rows, reader, earlier)
         else:
-            columns[position] = _decode_column(column, layout.names, position, code.rows, reader, earlier)
-            if layout.texts[position]:
-                _check_texts(columns[position], layout.types[position])
+            columns[position] = _decode_column(column, names, position, code.rows, reader, earlier)
+            if isinstance(types[position], TEXTS):
+                _check_texts(columns[position], types[position])
     reader.read(code.padding)
     reader.end()
-    return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(layout.types))])
-
-
-def is_empty(packed: bytes, code: FrameCode, start: int, layout: Layout) -> bool:
-    """Return whether a packed frame has no row and is not damaged; most frames of reports without a training have none.
-
-    Args:
-        packed: The frame.
-        code: Its description.
-        start: Position of its columns.
-        layout: Of its schema.
-    """
-    if code.rows or code.padding or len(packed) != start:
-        return False
-    return all(
-        column.code is not None
-        and not column.code.length
-        and layout.lists[position] == (column.inner is not None)
-        and (column.inner is None or not column.inner.length)
-        for position, column in zip(layout.order, code.columns, strict=True)
-    )
+    return DecodedFrame(rows=code.rows, columns=[columns[position] for position in range(len(types))])
 
 
 class _Reader:
@@ -504,36 +539,22 @@ def _is_time(name: str) -> bool:
     return name.endswith("_ns")
 
 
-def _list_codes(frame: pl.DataFrame, layout: Layout) -> dict[str, pl.Series]:
-    """List the codes of the columns of categories; one query for all."""
-    categories = [
-        name
-        for name, dtype in zip(layout.names, layout.types, strict=True)
-        if dtype in (pl.Categorical, pl.Enum)
-    ]
-    if not categories or frame.is_empty():
-        return {name: frame[name].cast(pl.String).cast(pl.UInt32) for name in categories}
-    codes = frame.select(pl.col(categories).to_physical())
-    return dict(zip(categories, codes.get_columns(), strict=True))
-
-
 def _pack_column(
-    numbered: tuple[list[str] | None, NDArray[Any], NDArray[np.bool_] | None],
-    names: list[str],
-    position: int,
-    earlier: _Earlier,
-    measure: Callable[[bytes], int],
+    column: pl.Series, names: list[str], position: int, earlier: _Earlier, measure: Measure
 ) -> tuple[ColumnCode, list[bytes]]:
-    """Pack a column of numbers, or of positions in texts; with values other than null, and the mask of their rows."""
-    texts, kept, valid = numbered
-    words = as_words(kept)
+    """Pack a column of numbers, or of texts as positions among them; not all of it is null."""
+    texts = None
+    valid = column.is_not_null().to_numpy() if column.null_count() else None
+    if isinstance(column.dtype, TEXTS):
+        texts, positions = _number_texts(column)
+        words = as_words(_select(positions, valid))
+    else:
+        words = as_words((column if valid is None else column.drop_nulls()).to_numpy())
+    bases = () if texts else earlier.bases(names, position)
     code, planes = choose_planes(
         words,
         measure=measure,
-        bases=[
-            (other, _select(values, valid))
-            for other, values in (() if texts else earlier.bases(names, position))
-        ],
+        bases=[(other, _select(values, valid)) for other, values in bases],
         keys=earlier.keys(len(words), valid),
     )
     _remember(earlier, position, words, valid, is_text=texts is not None)
@@ -558,7 +579,7 @@ def _decode_column(
     return DecodedColumn(words=full, valid=valid, texts=column.texts)
 
 
-def _read_mask(column: ColumnCode, rows: int, reader: _Reader) -> NDArray[np.bool_] | None:
+def _read_mask(column: ColumnCode, rows: int, reader: _Reader) -> Mask | None:
     if not column.has_nulls:
         return None
     mask = np.frombuffer(reader.read(-(-rows // 8)), dtype=np.uint8)
@@ -571,19 +592,17 @@ def _check_texts(column: DecodedColumn, dtype: Any) -> None:
     has_rows = len(column.words) and (column.valid is None or column.valid.any())
     if has_rows and int(column.words.max()) >= len(texts):
         raise ValueError("a text is missing")
-    if isinstance(dtype, pl.Enum) and not list_categories(dtype).issuperset(texts):
+    if isinstance(dtype, pl.Enum) and not _list_categories(dtype).issuperset(texts):
         raise ValueError("a category has an unknown text")
 
 
 @cache
-def list_categories(dtype: pl.Enum) -> frozenset[str]:
+def _list_categories(dtype: pl.Enum) -> frozenset[str]:
     """List the categories of a type, once."""
     return frozenset(dtype.categories)
 
 
-def _pack_lists(
-    column: pl.Series, earlier: _Earlier, measure: Callable[[bytes], int]
-) -> tuple[ColumnCode, list[bytes]]:
+def _pack_lists(column: pl.Series, earlier: _Earlier, measure: Measure) -> tuple[ColumnCode, list[bytes]]:
     flat = column.explode(empty_as_null=False, keep_nulls=False)
     if flat.null_count():
         raise ValueError(f"a list of `{column.name}` contains null")
@@ -634,7 +653,7 @@ def _remember_moments(earlier: _Earlier, name: str, lengths: Values, words: Valu
 
 
 def _remember(
-    earlier: _Earlier, position: int, words: Values, valid: NDArray[np.bool_] | None, *, is_text: bool
+    earlier: _Earlier, position: int, words: Values, valid: Mask | None, *, is_text: bool
 ) -> Values:
     """Keep a column for those after it; return it with 0 for null."""
     full = words
@@ -647,5 +666,5 @@ def _remember(
     return full
 
 
-def _select(values: Values, valid: NDArray[np.bool_] | None) -> Values:
+def _select(values: NDArray[Any], valid: Mask | None) -> NDArray[Any]:
     return values if valid is None else values[valid]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import NEVER, find_distinct, list_distinct, numbers, pack
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Int64s
 
 _HALF_OF_INT64 = 1 << 62
 
@@ -50,36 +50,6 @@ def order_rows(group: Int64s, values: Int64s) -> Int64s:
     array([1, 2, 0])
     """
     return np.argsort(combine_keys(group, values), kind="stable")
-
-
-def order_unsorted_rows(group: Int64s, values: Int64s) -> Int64s:
-    """Sort rows as `order_rows`; several times as fast where they are far from sorted: numpy compares many at a time, but then is not stable.
-
-    >>> order_unsorted_rows(np.array([1, 0, 1]), np.array([5, 9, 3]))
-    array([1, 2, 0])
-    """
-    keys, bits = combine_keys(group, values), max(len(group) - 1, 0).bit_length()
-    if len(keys) and max(int(keys.max()), -int(keys.min())) >= _HALF_OF_INT64 >> bits:
-        return np.argsort(keys, kind="stable")
-    return np.sort((keys << bits) + np.arange(len(keys))) & ((1 << bits) - 1)
-
-
-def sort_stable(values: Floats) -> Int64s:
-    """Sort rows by value, stable: `np.argsort(values, kind="stable")`.
-
-    Several times as fast where few values are equal: numpy's other sort compares many at a time, and equal ones are ordered after it.
-
-    >>> sort_stable(np.array([2.0, 1.0, 2.0, 1.0]))
-    array([1, 3, 0, 2])
-    """
-    order = np.argsort(values)
-    ordered = values[order]
-    is_equal = ordered[1:] == ordered[:-1]
-    if is_equal.any():
-        at = np.flatnonzero(np.append(is_equal, False) | np.append(False, is_equal))
-        rows = order[at]
-        order[at] = rows[np.lexsort((rows, values[rows]))]
-    return order
 
 
 def sort_rows(*keys: Int64s) -> Int64s:

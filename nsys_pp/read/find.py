@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.read.arrow import has_session, is_table_directory

@@ -28,7 +28,6 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.threads import count_processors
 from nsys_pp.compiled import load_library
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, SHOW_GROUPS, ExportedTable, Group, RawReport, RowTally
@@ -503,7 +502,7 @@ def _open_export(
     """Open a file and describe its tables; errors of SQLite become those of `read_sqlite`."""
     size, _ = find_state(path)
     if threads is None:
-        threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, count_processors())
+        threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
     try:
         with ExitStack() as stack:
             database = stack.enter_context(open_database(uri, size, threads=threads))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.ids import find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import (
     REPORT_IT,
     NsysPPError,

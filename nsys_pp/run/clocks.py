@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ClockError
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform

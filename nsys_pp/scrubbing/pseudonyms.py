@@ -11,7 +11,7 @@ from itertools import count
 
 from msgspec import Struct, field
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 
 REMOVED = "removed"
 """Text in place of a secret that is part of a name."""

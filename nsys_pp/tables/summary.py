@@ -8,7 +8,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import ALL_JOBS, KERNEL_WAIT_NS, LATE_NS, SLOW_CALL_NS, Summary
 from nsys_pp.frames.conform import NO_NAME, conform

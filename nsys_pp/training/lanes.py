@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import whole_numbers
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, is_comparable, relative_bound
 from nsys_pp.frames.conform import conform

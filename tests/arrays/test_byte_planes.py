@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nsys_pp.arrays.byte_planes import PlaneCode, as_words, choose_planes, restore_planes, size_of
+from nsys_pp.arrays.packed_frames import PlaneCode, as_words, choose_planes, restore_planes, size_of
 
 LEAST, MOST = -(2**63), 2**63 - 1
 INTEGERS = st.integers(-3, 3) | st.integers(0, 10**6) | st.sampled_from([LEAST, MOST, -1, 0, 2**62])

@@ -133,7 +133,7 @@ def test_the_nearest_that_reaches_is_found_both_ways(values: list[int], group: i
     ]
     first = rows // group * group
     expected = [near if near >= low else -1 for near, low in zip(nearest, first.tolist(), strict=True)]
-    assert nesting._search_tree(array, rows).tolist() == nearest
+    assert nesting._search_tree(array, rows, array).tolist() == nearest
     assert find_previous_reaching(array, first).tolist() == expected
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from tests.cli.calls import call
 
 NINES = "9" * 5000  # Python converts no text of more than 4,300 digits to a number

@@ -18,8 +18,6 @@ from nsys_pp.arrays.search import (
     find_rows,
     number_rows,
     order_rows,
-    order_unsorted_rows,
-    sort_stable,
 )
 
 NEAR = st.integers(-3, 6)
@@ -49,14 +47,6 @@ def test_combined_keys_sort_by_group_and_value(rows: list[tuple[int, int]]) -> N
 def test_rows_are_ordered_by_group_and_value_stably(rows: list[tuple[int, int]]) -> None:
     expected = sorted(range(len(rows)), key=lambda row: rows[row])
     assert order_rows(*columns(rows)).tolist() == expected
-    assert order_unsorted_rows(*columns(rows)).tolist() == expected
-
-
-@given(st.lists(st.sampled_from([-1.5, -0.0, 0.0, 2.0, 1e300, float("inf")]), max_size=300))
-@settings(deadline=None, max_examples=100)
-def test_equal_numbers_stay_in_order(values: list[float]) -> None:
-    expected = np.argsort(np.array(values), kind="stable").tolist()
-    assert sort_stable(np.array(values)).tolist() == expected
 
 
 # up to 40 groups: more than are scanned one by one

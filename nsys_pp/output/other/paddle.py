@@ -35,7 +35,7 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import MESSAGE_KINDS, MICRO_BATCH_KINDS, Training, mark_split_backwards

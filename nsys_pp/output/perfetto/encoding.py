@@ -32,7 +32,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import list_distinct
-from nsys_pp.arrays.threads import count_processors
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
 from nsys_pp.output.colors import perfetto_seeds
@@ -189,7 +188,7 @@ def encode_drawing(
             written = min(written + BLOCK_ROWS, row_count)  # the last block of a track has fewer
             report_stage(f"encoded {written:,} of {row_count:,} rows", written / row_count)
 
-    count = threads or min(MAX_THREADS, count_processors())
+    count = threads or min(MAX_THREADS, pl.thread_pool_size())
     with ThreadPoolExecutor(count) as pool:
         for numbered in _list_batches(subtracks, drawn):
             batch = _prepare(numbered, drawing.report_id, base_ns, frames)

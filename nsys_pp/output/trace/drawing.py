@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import find_distinct, numbers
-from nsys_pp.arrays.natural_sort import natural_key
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Row as Row
