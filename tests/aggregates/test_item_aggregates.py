@@ -20,8 +20,8 @@ from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from tests.aggregates.small_reports import fill, op, step
-from tests.arrays.launch_calls import expect_launch_calls
-from tests.projection.random_reports import Frames, frames
+from tests.arrays.test_launch_calls import expect_launch_calls
+from tests.projection.definition import Frames, frames
 
 Row = dict[str, Any]
 Instance = tuple[Row, int, int | None]  # what it is, value, calls

@@ -6,20 +6,32 @@ kinds of damage can be tested in a second.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec.structs import replace
 
-from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import ANCHORS
+from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.alignment.clocks import Alignment, align_clocks
+from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.frames.clock import ANCHORS, Clock
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import Session
-from tests.alignment.score import TrueClock
+from nsys_pp.frames.report import Report, Session
+from nsys_pp.model import build_report
+from nsys_pp.projection.launches import match_launches, match_requests
+from nsys_pp.read import read_report
 
 EPOCH_NS = 1_790_000_000_000_000_000
+
+
 _MICRO = 1_000
+
+
 _MILLI = 1_000_000
 
 
@@ -279,3 +291,129 @@ def _anchors(
     if not frames:
         return ANCHORS.to_frame()
     return pl.concat(frames).sort("start_ns").pipe(conform, ANCHORS)
+
+
+_WELL_KNOWN = 3.0  # times the smallest bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrueClock:
+    """The true clock of a report: `true = origin_ns + report / rate`."""
+
+    origin_ns: int
+    rate: float  # report seconds per true second
+    first_ns: int  # of the capture, on the report's clock
+    last_ns: int
+
+    def report_ns(self, true_ns: int) -> int:
+        """Return the report's time at a true time."""
+        return round((true_ns - self.origin_ns) * self.rate)
+
+
+def to_trace_ns(clock_map: Clock, report_ns: int) -> int:
+    """Map a time of a report onto the trace's clock."""
+    at = int(np.searchsorted(clock_map.from_ns, report_ns, side="right")) - 1
+    return report_ns + int(clock_map.offset_ns[max(at, 0)])
+
+
+def errors_ns(alignment: Alignment, clocks: Sequence[TrueClock], moments: int = 7) -> Floats:
+    """Return each report's largest error at some moments of its capture, in ns; NaN without any."""
+    bounds = report_bounds_ns(alignment)
+    component = alignment.clocks["group"].to_numpy()[alignment.clock_of]
+    starts = [clock.origin_ns + round(clock.first_ns / clock.rate) for clock in clocks]
+    ends = [clock.origin_ns + round(clock.last_ns / clock.rate) for clock in clocks]
+    errors = np.full((moments, len(clocks)), np.nan)
+    for row, moment in enumerate(np.linspace(0.05, 0.95, moments)):
+        true_ns = min(starts) + round(moment * (max(ends) - min(starts)))
+        for at, clock in enumerate(clocks):
+            report_ns = clock.report_ns(true_ns)
+            if clock.first_ns <= report_ns <= clock.last_ns:
+                errors[row, at] = to_trace_ns(alignment.report_clocks[at], report_ns) - true_ns
+        for number in np.unique(component):
+            is_member = component == number
+            best = is_member & (bounds <= _WELL_KNOWN * bounds[is_member].min()) & ~np.isnan(errors[row])
+            errors[row, is_member] -= np.median(errors[row, best]) if best.any() else np.nan
+    return np.asarray(np.nanmax(np.abs(np.where(np.isnan(errors).all(axis=0), 0.0, errors)), axis=0))
+
+
+def report_bounds_ns(alignment: Alignment) -> Floats:
+    """Return the stated bound of each report; infinite where none is stated."""
+    bounds = alignment.clocks["bound_ns"].fill_null(2**62).to_numpy().astype(np.float64)
+    bounds[bounds >= 2.0**61] = np.inf
+    return np.asarray(bounds[alignment.clock_of])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Alignment of a simulated run, compared with the truth."""
+
+    alignment: Alignment
+    errors_ns: Floats  # of each report
+    bounds_ns: Floats
+    messages: int  # with both sides recorded
+    backwards: int  # messages that end before they began, on the trace's clock
+    seconds: float  # duration of the alignment
+
+
+def align_folder(folder: Path) -> Result:
+    """Align all reports of a simulated data set."""
+    truth = pl.read_parquet(folder / "truth" / "clocks.parquet")
+    sessions, anchors, clocks = [], [], {}
+    for row in truth.iter_rows(named=True):
+        report = open_report(folder / row["report"])
+        session = report.session
+        assert session.capture_end_ns is not None
+        sessions.append(replace(session, machine=row["machine"]))
+        anchors.append(anchors_of(report))
+        clocks[row["report"]] = TrueClock(
+            origin_ns=row["capture_utc_ns"],
+            rate=1 + row["drift_ppb"] / 1e9,
+            first_ns=0,
+            last_ns=session.capture_end_ns,
+        )
+    start = perf_counter()
+    alignment = align_clocks(sessions, anchors)
+    seconds = perf_counter() - start
+    arrivals = _arrivals_ns(alignment, clocks, pl.read_parquet(folder / "truth" / "messages.parquet"))
+    return Result(
+        alignment=alignment,
+        errors_ns=errors_ns(alignment, list(clocks.values())),
+        bounds_ns=report_bounds_ns(alignment),
+        messages=len(arrivals),
+        backwards=int((arrivals < 0).sum()),
+        seconds=seconds,
+    )
+
+
+def _arrivals_ns(
+    alignment: Alignment, clocks: dict[str, TrueClock], messages: pl.DataFrame
+) -> npt.NDArray[np.int64]:
+    """Return the time from start of the send to end of the receive of each message, on the trace's clock."""
+    numbers = {name: at for at, name in enumerate(clocks)}
+    both = messages.drop_nulls(["send_correlation_id", "receive_correlation_id"])
+
+    def at(report: str, true_ns: int) -> int:
+        return to_trace_ns(alignment.report_clocks[numbers[report]], clocks[report].report_ns(true_ns))
+
+    return np.array(
+        [
+            at(row["receive_report"], row["receive_end_ns"]) - at(row["send_report"], row["send_start_ns"])
+            for row in both.iter_rows(named=True)
+        ],
+        dtype=np.int64,
+    )
+
+
+def open_report(path: Path) -> Report:
+    return build_report(read_report(path, need=frozenset({"ranges", "ops", "communication"})))
+
+
+def anchors_of(report: Report) -> pl.DataFrame:
+    requests = match_requests(
+        ranges=report.ranges,
+        api_calls=report.api_calls,
+        gpu_ops=report.gpu_ops,
+        launches=match_launches(report.api_calls, report.gpu_ops),
+        nccl_calls=report.nccl_calls,
+    )
+    return find_anchors(gpu_ops=report.gpu_ops, requests=requests, mpi_calls=report.mpi_calls)

@@ -9,27 +9,9 @@ import pytest
 
 from fixtures import simulate
 from fixtures.recording.export import Session, write_report
-from nsys_pp.alignment.anchors import find_anchors
+from nsys_pp.alignment.clocks import align_clocks
 from nsys_pp.frames.clock import ANCHORS
-from nsys_pp.frames.report import Report
-from nsys_pp.model import build_report
-from nsys_pp.projection.launches import match_launches, match_requests
-from nsys_pp.read import read_report
-
-
-def open_report(path: Path) -> Report:
-    return build_report(read_report(path, need=frozenset({"ranges", "ops", "communication"})))
-
-
-def anchors_of(report: Report) -> pl.DataFrame:
-    requests = match_requests(
-        ranges=report.ranges,
-        api_calls=report.api_calls,
-        gpu_ops=report.gpu_ops,
-        launches=match_launches(report.api_calls, report.gpu_ops),
-        nccl_calls=report.nccl_calls,
-    )
-    return find_anchors(gpu_ops=report.gpu_ops, requests=requests, mpi_calls=report.mpi_calls)
+from tests.alignment.cluster import anchors_of, open_report, to_trace_ns
 
 
 def true_anchors(folder: Path, name: str) -> pl.DataFrame:
@@ -159,3 +141,25 @@ def test_barriers_of_mpi_tie_clocks(tmp_path: Path) -> None:
 def test_a_report_without_communication_has_none(tmp_path: Path) -> None:
     path = write_report(tmp_path / "r.sqlite", session=Session())
     assert anchors_of(open_report(path)).equals(ANCHORS.to_frame())
+
+
+def test_the_collective_that_two_hosts_share_ends_at_one_time(shared_reports: list[Path]) -> None:
+    pair = [path for path in shared_reports if path.name.startswith("argonne")]
+    if len(pair) != 2:
+        pytest.skip("the two reports of two hosts are not there")
+    reports = [open_report(path) for path in pair]
+    anchors = [anchors_of(report) for report in reports]
+    sessions = [report.session for report in reports]
+    ends = [int(frame["end_ns"][0]) for frame in anchors]
+    as_recorded = [end + (one.utc_epoch_ns or 0) for end, one in zip(ends, sessions, strict=True)]
+    assert abs(as_recorded[0] - as_recorded[1]) == 112_972
+    alignment = align_clocks(sessions, anchors)
+    assert alignment.clocks["collective_count"].to_list() == [1, 1]
+    assert (
+        abs(
+            to_trace_ns(alignment.report_clocks[0], ends[0])
+            - to_trace_ns(alignment.report_clocks[1], ends[1])
+        )
+        <= 1
+    )
+    assert alignment.clocks["bound_ns"].min() >= 100_000  # type: ignore[operator]  # one operation is weak evidence

@@ -1,14 +1,300 @@
-"""Candidates of one comparison, whatever else happens to match."""
+"""Pairs near a line and their evidence, votes and fitted lines, against their definitions in plain loops."""
 
 from __future__ import annotations
 
+import math
+from statistics import median
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment.candidates import find_candidates
-from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, Events
-from nsys_pp.alignment.near import Line, Reference, build_reference
+from nsys_pp.alignment import choice
+from nsys_pp.alignment.candidates import Candidate, _order_by_gap, find_candidates, list_windows, vote
+from nsys_pp.alignment.choice import MAX_SESSION_DIFFERENCE_NS, Prior, Timeline, _find_near_evidence, choose
+from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, SEND_RECEIVE, Events
+from nsys_pp.alignment.near import (
+    DRIFT_SIGMA,
+    MAX_DRIFT,
+    Comparison,
+    Line,
+    Reference,
+    build_reference,
+    fit_line,
+    stack_lines,
+)
+from nsys_pp.frames.clock import SKEW_NS
+
+US = 1_000
+
+
+Row = tuple[int, int, int, int, bool]
+
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # key
+        st.integers(0, 400),  # end, us
+        st.integers(0, 2),  # channel within the key
+        st.sampled_from([COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE]),
+        st.booleans(),  # whether its communicator is known
+    ),
+    max_size=14,
+)
+
+
+def build_events(rows: list[Row]) -> Events:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    zeros = np.zeros(len(rows), dtype=np.int64)
+    times = (columns[:, 1] * US).astype(np.float64)
+    return Events(
+        origin_ns=0,
+        key=columns[:, 0],
+        channel=3 * columns[:, 0] + columns[:, 2],
+        kind=columns[:, 3],
+        start=times - 1,
+        end=times,
+        gap_before=times,
+        has_communicator=columns[:, 4],
+        **dict.fromkeys(("domain", "report", "gap_rank", "rank", "peer"), zeros),
+    )
+
+
+def observe(events: Events) -> Reference:
+    return build_reference(events, events.end, events.channel, np.arange(len(events)))
+
+
+def list_pairs(events: Events, known: Reference, offset: float) -> list[tuple[float, int, int]]:
+    """List the pairs within `SKEW_NS` that are the nearest of each other, in each pair of channels."""
+    pairs: list[tuple[float, int, int]] = []
+    for event in range(len(events)):
+        for row in range(len(known)):
+            residual = float(known.times[row] - events.end[event] - offset)
+            is_same_side = events.kind[event] == known.kind[row] and events.kind[event] in (SEND, RECEIVE)
+            if events.key[event] == known.key[row] and abs(residual) <= SKEW_NS and not is_same_side:
+                pairs.append((residual, event, row))
+    pairs.sort(key=lambda pair: abs(pair[0]))
+    for side in (1, 2):  # the nearest of each event, then of each operation
+        seen, kept = set(), []
+        for pair in pairs:
+            link = events.channel[pair[1]], known.channels[pair[2]], pair[side]
+            kept += [pair] if link not in seen else []
+            seen.add(link)
+        pairs = kept
+    return pairs
+
+
+def weigh_link(
+    events: Events, known: Reference, offset: float, own: list[tuple[float, int, int]], scatter: float
+) -> float:
+    """Weigh the pairs of two channels, as `near.py` says."""
+    count = len(own)
+    channel, other = events.channel[own[0][1]], known.channels[own[0][2]]
+    predicted = events.end + offset
+    since = max(predicted.min(), known.times.min()) - SKEW_NS
+    until = min(predicted.max(), known.times.max()) + SKEW_NS
+    own_count = max(sum((events.channel == channel) & (predicted >= since) & (predicted <= until)), count)
+    is_inside = (known.times >= since) & (known.times <= until)
+    other_count = max(sum((known.channels == other) & is_inside), count)
+    only_one = own_count + other_count - 2 * count
+    is_message = events.is_message[events.channel == channel].any()
+    missing = -0.2 * max(only_one - count, 0) if is_message else -2.0 * only_one
+    closeness = 0.0
+    for residual, _, _ in own:
+        one = math.log(0.3675 / scatter) - 2 * math.log1p((residual / scatter) ** 2 / 3)
+        closeness += one + math.log(2 * 9.2 * max(abs(residual), scatter))
+    spread = math.sqrt((sum(pair[0] ** 2 for pair in own) + 2 * scatter**2) / (count + 2))
+    rate = max(own_count, other_count) / max(until - since, 1.0)
+    first = max(math.log(1 / (2 * 9.2 * rate * max(spread, scatter))), 0.0)
+    shares = [
+        1 / sum((events.key == events.key[event]) & (abs(events.end - events.end[event]) <= SKEW_NS))
+        for _, event, _ in own
+    ]
+    independent = min(1.0, (8 + 2 * math.sqrt(count)) / count)
+    return float((closeness * independent + first + missing) * sum(shares) / count)
+
+
+def contradict(events: Events, known: Reference, offset: float, paired: set[int]) -> float:
+    """Return the evidence against a line by collectives of one communicator at other times."""
+    is_tested = (events.has_communicator > 0) & ~events.is_message
+    is_tested &= ~np.isin(events.channel, [*paired])
+    against = 0.0
+    for key in {*events.key[is_tested].tolist()}:
+        own, times = events.end[is_tested & (events.key == key)] + offset, known.times[known.key == key]
+        if len(times):
+            since, until = max(own.min(), times[0]), min(own.max(), times[-1])
+            counts = [sum((side >= since) & (side <= until)) for side in (own, times)]
+            against -= min(2.0 * min(counts), 30.0)
+    return against
+
+
+@given(rows, rows, st.integers(-50, 50), st.sampled_from([1_500.0, 12_000.0]))
+def test_pairs_and_their_evidence_are_their_definition(
+    own: list[Row], others: list[Row], offset_us: int, scatter: float
+) -> None:
+    events, known, offset = build_events(own), observe(build_events(others)), float(offset_us * US)
+    links: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
+    for pair in list_pairs(events, known, offset) if len(known) else []:
+        links.setdefault((int(events.channel[pair[1]]), int(known.channels[pair[2]])), []).append(pair)
+    weights = {link: weigh_link(events, known, offset, pairs, scatter) for link, pairs in links.items()}
+    best: dict[int, tuple[int, int]] = {}
+    for link, weight in weights.items():
+        if weight > 0 and weight > weights.get(best.get(link[0], (-1, -1)), 0.0):
+            best[link[0]] = link
+    chosen = sorted((pair[1], pair[2]) for link in best.values() for pair in links[link])
+    expected = sum(weights[link] for link in best.values())
+    expected += contradict(events, known, offset, {*best}) if len(known) else 0.0
+    comparison = Comparison(events, known)
+    for _ in range(2):  # the same again, in the same arrays
+        pairs = comparison.pair(Line(offset_ns=offset), (scatter,))
+        assert pairs.evidence == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    ties = [abs(a - b) < 1e-9 for a in weights.values() for b in weights.values() if a is not b]
+    if not any(ties):
+        found = zip(pairs.event_row.tolist(), pairs.reference_row.tolist(), strict=True)
+        assert sorted(found) == chosen
+    assert comparison.weigh(Line(offset_ns=offset), scatter)[0] == pairs.evidence
+    assert comparison.start(Line(offset_ns=offset)).line == Line(offset_ns=offset)
+
+
+def test_pairs_beyond_the_room_are_found() -> None:
+    """Each event is near an operation of each of many channels, more than there is room for at first."""
+    events = build_events([(0, at, 0, COLLECTIVE, False) for at in range(60)])
+    channels = np.repeat(np.arange(200), 60)
+    columns = {name: np.tile(getattr(events, name), 200) for name in ("end", "key", "kind", "gap_before")}
+    order = np.argsort(columns["end"], kind="stable")
+    known = Reference(
+        key=columns["key"][order],
+        times=columns["end"][order],
+        gap_before=columns["gap_before"][order],
+        kind=columns["kind"][order],
+        channels=channels[order],
+        instances=np.arange(len(order)),
+    )
+    pairs = Comparison(events, known).pair(Line(), (1_500.0,))
+    assert pairs.event_row.tolist() == [*range(60)]
+
+
+def test_operations_out_of_order_are_refused() -> None:
+    events = build_events([(0, 1, 0, COLLECTIVE, False), (0, 2, 0, COLLECTIVE, False)])
+    known = observe(events)
+    with pytest.raises(ValueError, match="not in order"):
+        Comparison(events, known.select(np.array([1, 0])))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_the_windows_with_most_votes_are_their_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(1, 40))
+    events = build_events(
+        [
+            (int(random.integers(0, 3)), int(at), 0, COLLECTIVE, False)
+            for at in random.integers(0, 10**5, count)
+        ]
+    )
+    known = observe(build_events([(key, int(at) + 700, 1, COLLECTIVE, False) for key, at in zip(
+        events.key.tolist(), (events.end / US).tolist(), strict=True)]))  # fmt: skip
+    half_width = float(random.choice([1e5, 1e7, 1e9]))
+    votes = vote(events, np.ones(count, dtype=bool), known, Line(), half_width)
+    listed = [
+        (float(known.times[row] - events.end[event]), event)
+        for event in range(count)
+        for row in range(len(known))
+        if events.key[event] == known.key[row] and abs(known.times[row] - events.end[event]) <= half_width
+    ]
+    if not listed:
+        assert votes is None
+        return
+    assert votes is not None
+    voters = [event for _, event in listed]
+    span = events.end[voters].max() - events.end[voters].min()
+    half_ns, least = (4 * SKEW_NS + MAX_DRIFT * span) / 2, min(listed)[0]
+    sums: dict[int, float] = {}
+    for offset, event in listed:
+        section = int((offset - least) / half_ns)
+        sums[section] = sums.get(section, 0.0) + 1 / voters.count(event)
+    most = max(sums[section] + sums.get(section + 1, 0.0) for section in sums)
+    windows = list_windows(votes.halves)
+    assert votes.weight[windows[0]].sum() == pytest.approx(most)
+    assert (np.diff(votes.offset_ns) >= 0).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_fitted_line_is_its_definition(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count = int(random.choice([2, 5, 8, 9, 100]))
+    times = np.sort(random.uniform(0, 1e10, count))
+    values = 3e4 + 2e-5 * times + random.normal(0, float(random.choice([0.0, 500.0, 1e5])), count)
+    values[random.random(count) < 0.2] = float(random.choice([0.0, 1e7]))
+    noise = random.choice([1_500.0, 4_000.0], count) if random.random() < 0.5 else None
+    relative = [1.0] * count if noise is None else (noise / np.median(noise)).tolist()
+    center = float(times.mean())
+    offset, rate = 2e4 + 1e-6 * (center - 5e9), 1e-6
+    for _ in range(6):
+        residuals = [
+            (value - offset - rate * (time - center)) / own
+            for time, value, own in zip(times.tolist(), values.tolist(), relative, strict=True)
+        ]
+        scale = max(1.4826 * median(map(abs, residuals)), 2_000.0)
+        weights = [
+            1 / (1 + (residual / (2 * scale)) ** 2) / own**2
+            for residual, own in zip(residuals, relative, strict=True)
+        ]
+        x = times - center
+        w = np.array(weights)
+        total, sx, sxx = w.sum(), (w * x).sum(), (w * x * x).sum() + (scale / DRIFT_SIGMA) ** 2
+        sy, sxy = (w * values).sum(), (w * x * values).sum()
+        rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
+        offset = float((sy - rate * sx) / total)
+    start = Line(offset_ns=2e4, rate=1e-6, center_ns=5e9)
+    fitted = fit_line(times, values, start, floor_ns=2_000.0, noise=noise)
+    assert fitted.center_ns == pytest.approx(center, rel=1e-12)
+    assert fitted.rate == pytest.approx(rate, rel=1e-6, abs=1e-12)
+    assert fitted.offset_ns == pytest.approx(offset, rel=1e-6, abs=1e-3)
+
+
+def test_points_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="not finite"):
+        fit_line(np.arange(3.0), np.array([0.0, np.nan, 1.0]), Line(), floor_ns=1.0)
+
+
+def _draw(random: np.random.Generator, first_instance: int) -> Reference:
+    """Draw operations of some keys; many have equal times, and gaps are equal or none."""
+    count = int(random.integers(0, 30))
+    key, times = np.sort(random.integers(0, 4, count)), random.integers(0, 9, count).astype(np.float64)
+    return Reference(
+        key=key,
+        times=times[np.lexsort((times, key))],
+        gap_before=random.choice([1.0, 2.0, np.nan], count),
+        kind=random.integers(0, 4, count),
+        channels=random.integers(0, 5, count),
+        instances=first_instance + np.arange(count),
+    )
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_operations_are_inserted_after_their_key_and_before_equal_times(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    own, other = _draw(random, 0), _draw(random, 100)
+    joined = own.insert(other)
+    order = np.lexsort(
+        (
+            np.concatenate([np.ones(len(own)), np.zeros(len(other))]),  # new ones first
+            np.concatenate([own.times, other.times]),
+            np.concatenate([own.key, other.key]),
+        )
+    )
+    for name in Reference.__struct_fields__:
+        expected = np.concatenate([getattr(own, name), getattr(other, name)])[order]
+        assert np.array_equal(getattr(joined, name), expected, equal_nan=name == "gap_before"), name
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_gaps_are_ordered_by_key(seed: int) -> None:
+    reference = _draw(np.random.default_rng(seed), 0)
+    order = np.lexsort((reference.gap_before, reference.key))
+    assert _order_by_gap(reference).tolist() == order[~np.isnan(reference.gap_before[order])].tolist()
 
 
 def _draw_events(seed: int) -> Events:
@@ -100,3 +386,83 @@ def test_sharper_strangers_take_no_evidence_from_the_best_line(seed: int) -> Non
     alone, among = (find_candidates(*draw_comparison(seed, count), Line(), 1e9, None)[0] for count in (0, 40))
     assert abs(among.line.offset_ns - 3e6) < 20_000
     assert among.evidence > 0.9 * alone.evidence
+
+
+MS = 1e6
+
+
+_LINES = st.lists(
+    st.builds(
+        Line,
+        offset_ns=st.integers(-5, 5).map(lambda number: number * 0.4e6),
+        rate=st.sampled_from([0.0, 1e-4]),
+        center_ns=st.sampled_from([0.0, 4e9]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(_LINES, _LINES)
+def test_evidence_near_a_line_is_that_of_the_best_rival_close_to_it(
+    lines: list[Line], others: list[Line]
+) -> None:
+    rivals = [
+        Candidate(line=line, evidence=1.0 + number, exchange_evidence=0.0, sharpest_ns=1.0)
+        for number, line in enumerate(others)
+    ]
+    expected = [
+        max(
+            (rival.evidence for rival in rivals if rival.line.distance_ns(line) <= MAX_SESSION_DIFFERENCE_NS),
+            default=0.0,
+        )
+        for line in lines
+    ]
+    assert _find_near_evidence(stack_lines(lines), stack_lines(others), rivals).tolist() == expected
+
+
+def _list_units() -> list[Timeline]:
+    """Return units of one domain each: one of a machine, and two sessions of another one."""
+    events, _ = draw_comparison(0, 0)
+    nowhere = np.full(len(events), -1)
+    units = [
+        Timeline(events=events, instance=nowhere, machine=np.array([0, 1, 1]), channel=events.channel)
+        for _ in range(3)
+    ]
+    for domain, unit in enumerate(units):
+        unit.lines[domain] = Line()
+    return units
+
+
+@pytest.mark.parametrize(
+    ("of_others", "distance_ms"),
+    [
+        ((60.0, 20.0), 12.0),  # alone, the session has less evidence of its best line than of the rival
+        ((60.0, 55.0), 12.0),  # the other session has nearly as much of both
+        ((20.0, 0.0), 12.0),  # the same, with less of the other one
+        ((0.0, 0.0), 0.0),  # much more evidence alone
+    ],
+)
+def test_other_sessions_of_a_machine_alone_rule_out_no_rival(
+    of_others: tuple[float, float], distance_ms: float
+) -> None:
+    """They do the same at the same time: in another step or micro-batch, all of them agree nearly as well."""
+    first, *joint = _list_units()
+    own = (69.0, 70.0) if any(of_others) else (90.0, 60.0)
+    scored = [
+        (
+            evidence + other,
+            0,
+            Candidate(
+                line=Line(offset_ns=offset), evidence=evidence, exchange_evidence=0.0, sharpest_ns=5_000.0
+            ),
+            other,
+        )
+        for evidence, other, offset in zip(own, of_others, (12 * MS, 0.0), strict=True)
+    ]
+    with patch.object(choice, "_score", return_value=scored):
+        chosen = choose(first, joint, Prior(is_utc=[True, True, True]), None)
+    assert chosen is not None
+    assert chosen.line == scored[0][2].line
+    assert chosen.rival_distances.any_ns == pytest.approx(1.02 * distance_ms * MS)
+    assert chosen.is_clear == (distance_ms == 0.0)

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import itertools
+import math
 from functools import cache
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nsys_pp.alignment import collectives
 from nsys_pp.alignment.clocks import Alignment, align_clocks
+from nsys_pp.alignment.events import START_WITHOUT_UTC_NS, guess_clocks
+from nsys_pp.alignment.fit import find_groups
+from nsys_pp.alignment.solution import bound_groups_by_messages
 from nsys_pp.frames.clock import ANCHORS, CLOCKS
-from tests.alignment.cluster import Cluster, Recording, record
-from tests.alignment.score import errors_ns, report_bounds_ns, to_trace_ns
-from tests.alignment.test_anchors import anchors_of, open_report
+from nsys_pp.frames.report import Session
+from tests.alignment.cluster import (
+    Cluster,
+    Recording,
+    anchors_of,
+    errors_ns,
+    open_report,
+    record,
+    report_bounds_ns,
+    to_trace_ns,
+)
 from tests.draws import count_draws
 
 US = 1_000
@@ -321,3 +338,197 @@ def test_utc_may_be_stepped_between_sessions_of_one_machine(step_ns: int) -> Non
     assert alignment.clocks["group"].n_unique() == 1
     assert errors.max() < 100 * US
     assert (errors <= bounds).all()
+
+
+moments = st.integers(0, 2 * 10**18)
+
+
+shifts = st.integers(-(10**18), 2 * 10**18)
+
+
+def make_session(
+    epoch: int | None,
+    shift: int = 0,
+    *,
+    machine: str = "node1",
+    system: int | None = None,
+    origin: int | None = None,
+) -> Session:
+    return Session(
+        machine=machine,
+        machine_source="hostname",
+        utc_epoch_ns=epoch,
+        system_clock_ns=system,
+        origin_ns=origin,
+        time_shift_ns=shift,
+        capture_end_ns=10**9 + shift,
+    )
+
+
+@given(st.lists(st.tuples(moments, shifts), min_size=1), st.integers(-(10**12), 10**15))
+def test_an_event_stands_at_its_utc(pairs: list[tuple[int, int]], since_start: int) -> None:
+    guess = guess_clocks([make_session(epoch, shift) for epoch, shift in pairs])
+    assert [domain.reports for domain in guess.domains] == [(row,) for row in range(len(pairs))]
+    for (epoch, shift), base in zip(pairs, guess.base_ns, strict=True):
+        event = since_start + shift  # as the exporter wrote it
+        assert event + base == epoch + since_start
+
+
+@given(st.lists(shifts, min_size=1))
+def test_without_utc_all_sessions_start_together(found: list[int]) -> None:
+    guess = guess_clocks([make_session(None, shift) for shift in found])
+    assert [shift + base for shift, base in zip(found, guess.base_ns, strict=True)] == [
+        START_WITHOUT_UTC_NS
+    ] * len(found)
+    assert not any(domain.is_utc for domain in guess.domains)
+
+
+def test_who_lacks_utc_starts_with_the_earliest() -> None:
+    guess = guess_clocks(
+        [make_session(None, 7), make_session(500), make_session(None), make_session(300, 100)]
+    )
+    assert guess.base_ns == [293, 500, 300, 200]
+    assert [domain.is_utc for domain in guess.domains] == [False, True, False, True]
+
+
+def test_the_epoch_of_1970_is_a_utc() -> None:
+    guess = guess_clocks([make_session(0), make_session(None)])
+    assert guess.base_ns == [0, 0]
+    assert guess.domains[0].is_utc
+
+
+def test_reports_of_one_machine_meet_on_its_system_clock() -> None:
+    """Sessions read UTC separately, 30 us apart; they share the system clock."""
+    first = make_session(5_000_000_000, system=1_000_000_000)
+    second = make_session(5_700_030_000, 100, system=1_700_000_000)
+    guess = guess_clocks([first, second, make_session(5_000_000_000, machine="node2", system=1_000_000_000)])
+    assert guess.domain_of == [0, 0, 1]
+    assert (guess.base_ns[1] + 100) - guess.base_ns[0] == 700_000_000
+    assert guess.base_ns[0] in (5_000_000_000, 5_000_030_000)
+
+
+def test_system_clocks_that_contradict_utc_are_private() -> None:
+    """Containers have their own clocks, which start with them."""
+    guess = guess_clocks([make_session(10**18, system=28 * 10**9), make_session(10**18, system=35 * 10**9)])
+    assert guess.domain_of == [0, 1]
+    assert guess.base_ns == [10**18, 10**18]
+
+
+def test_utc_need_not_be_believed() -> None:
+    guess = guess_clocks([make_session(5 * 10**18), make_session(7 * 10**18, 50)], use_utc=False)
+    assert [guess.base_ns[0], guess.base_ns[1] + 50] == [START_WITHOUT_UTC_NS] * 2
+
+
+def test_containers_with_clocks_of_their_own_are_not_one_clock_by_chance() -> None:
+    """Their system clocks differ from UTC by amounts that happen to be 0.3 s apart."""
+    sessions = [make_session(10**18, system=40 * 10**9), make_session(10**18, system=40 * 10**9 + 3 * 10**8)]
+    assert len(guess_clocks(sessions).domains) == 2
+
+
+def test_captures_of_one_session_share_its_clock() -> None:
+    """Origins as of three captures by nsys 2024.2, the second exported with a shift; then another session, and another machine."""
+    sessions = [
+        make_session(1795663238315963744, origin=1795663238024160581),
+        make_session(1795663239771542010, 77, origin=1795663238024160581),
+        make_session(1795663241088291648, origin=1795663238024160576),
+        make_session(1795663242088291648, origin=1795663238024260581),
+        make_session(1795663238315963744, machine="node2", origin=1795663238024160581),
+        make_session(1795663238315963744, origin=1795663238024160581),  # at the time of the first one
+    ]
+    guess = guess_clocks(sessions)
+    assert guess.domain_of == [0, 0, 0, 1, 2, 3]
+    assert guess.base_ns[1] + 77 - guess.base_ns[0] == 1795663239771542010 - 1795663238315963744
+
+
+def _align_several(seed: int) -> Alignment:
+    """Align two runs with keys of their own, of which machines have several sessions, and sessions without operations."""
+    runs = [
+        record(Cluster(machines=3, gpus=2, stages=stages, seed=seed, has_communicators=True, steps=6))
+        for stages in (1, 2)
+    ]
+    sessions = [session for run in runs for session in run.reports]
+    anchors = [frame for run in runs for frame in run.anchors]
+    sessions += [replace(sessions[0], machine=machine) for machine in (sessions[0].machine, "a", "b", "b")]
+    return align_clocks(sessions, [*anchors, *[ANCHORS.to_frame()] * 4])
+
+
+def _list(alignment: Alignment) -> list[Any]:
+    clocks = [(clock.from_ns.tolist(), clock.offset_ns.tolist()) for clock in alignment.report_clocks]
+    return [clocks, alignment.clocks.to_dicts(), alignment.clock_of, alignment.zero_ns]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_units_without_a_common_key_are_not_compared(seed: int) -> None:
+    aligned = _align_several(seed)
+    with patch.object(collectives, "_list_keys", lambda events, count: [1] * count):  # all are compared
+        assert _list(_align_several(seed)) == _list(aligned)
+    assert aligned.clocks["group"].n_unique() > 1
+
+
+def test_a_thousand_sessions_that_share_nothing_are_not_compared() -> None:
+    session = record(Cluster(machines=1, gpus=1, steps=2)).reports[0]
+    sessions = [replace(session, machine=f"node{number}") for number in range(1_000)]
+    calls = 0
+
+    def count_choices(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    with patch.object(collectives, "choose", count_choices):
+        alignment = align_clocks(sessions, [ANCHORS.to_frame()] * 1_000)
+    assert calls == 0
+    assert alignment.clocks["source"].to_list() == ["UTC"] * 1_000
+
+
+observations = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), max_size=30)
+
+
+@given(observations)
+def test_groups_are_the_connected_clocks(seen: list[tuple[int, int]]) -> None:
+    clock, instance = (np.array([pair[i] for pair in seen], dtype=np.int64) for i in (0, 1))
+    group = find_groups(clock, instance, 8)
+    together = {(a, a) for a in range(8)}
+    for (a, i), (b, j) in itertools.product(seen, seen):
+        if i == j:
+            together.add((a, b))
+    for k, a, b in itertools.product(range(8), range(8), range(8)):
+        if (a, k) in together and (k, b) in together:
+            together.add((a, b))
+    assert all(((a, b) in together) == (group[a] == group[b]) for a in range(8) for b in range(8))
+    sizes = np.bincount(group)
+    assert (np.diff(sizes) <= 0).all()
+
+
+clocks_of_messages = st.tuples(st.integers(0, 5), st.integers(0, 5))
+
+
+messages = st.lists(
+    st.tuples(
+        clocks_of_messages,
+        st.integers(-5, 100_000),
+        st.integers(-9_000, 9_000) | st.sampled_from([90_000, math.nan]),
+    ),
+    max_size=9,
+).flatmap(lambda few: st.integers(1, 9).map(lambda repeats: few * repeats))
+
+
+@given(messages)
+def test_reach_is_the_shortest_way_over_messages_in_both_directions_or_ended_together(
+    sent: list[tuple[tuple[int, int], int, int]],
+) -> None:
+    sender, receiver = (np.array([row[0][i] for row in sent], dtype=np.int64) for i in range(2))
+    slack, apart = (np.array([row[i] for row in sent], dtype=np.float64) for i in (1, 2))
+    reach = bound_groups_by_messages(sender, receiver, slack, apart, np.arange(6))
+    width = {}
+    for a, b in itertools.product(range(6), range(6)):
+        there = [max(0, s) for clocks, s, _ in sent if clocks == (a, b)]
+        back = [max(0, s) for clocks, s, _ in sent if clocks == (b, a)]
+        width[a, b] = max(min(there), min(back)) if there and back else math.inf
+        apart_ns = [abs(ns) for clocks, _, ns in sent if clocks in ((a, b), (b, a)) and not math.isnan(ns)]
+        if len(apart_ns) >= 8 and a != b and (largest := np.quantile(apart_ns, 0.95)) <= 20_000:
+            width[a, b] = min(width[a, b], 2 * largest)
+    shortest = [0.0 if a == 0 else math.inf for a in range(6)]
+    for _ in range(6):
+        shortest = [min([shortest[b], *(shortest[a] + width[a, b] for a in range(6))]) for b in range(6)]
+    assert reach.tolist() == shortest

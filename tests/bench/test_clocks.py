@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fixtures import simulate
-from tests.alignment.simulated import align_folder
+from tests.alignment.cluster import align_folder
 
 pytestmark = pytest.mark.bench
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
 from nsys_pp.projection import measure as busy
 from nsys_pp.projection import measure as range_minimum
@@ -19,7 +28,7 @@ from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
 from nsys_pp.projection.waited_calls import find_waited_calls
 from tests.projection import definition
-from tests.projection.random_reports import Frames, frames, random_frames
+from tests.projection.definition import Frames, frames, random_frames
 
 
 @settings(max_examples=400, deadline=None)
@@ -168,3 +177,205 @@ def test_a_long_report_has_several_pieces_of_few_calls() -> None:
     of_pieces = split((ranges, api_calls, gpu_ops), 100)
     assert [len(piece.rows) > 80 for piece in of_pieces] == [True] * 4 + [False]
     assert all(len(piece.api_calls) < 0.4 * len(api_calls) for piece in of_pieces)
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    calls: int
+    memory: int
+
+    @staticmethod
+    def of(task: Callable[[], object]) -> Work:
+        """Count the calls of a task and its peak memory in numpy."""
+        counter: Counter[str] = Counter()
+
+        def count(frame: object, event: str, argument: object) -> None:
+            counter[event] += 1
+
+        gc.collect()
+        tracemalloc.start()
+        sys.setprofile(count)
+        try:
+            task()
+        finally:
+            sys.setprofile(None)
+            memory = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return Work(calls=counter["call"] + counter["c_call"], memory=memory)
+
+
+def report(
+    marked: tuple[Ints, Ints, Ints | int],
+    calls: tuple[Ints, Ints, Ints | int],
+    ops: tuple[Ints, Ints, Ints | int],
+    call_of_op: Ints | None = None,
+) -> Frames:
+    """Build frames of one process: start, end and thread of ranges and calls; start, end and stream of operations."""
+
+    def fill(schema: pl.Schema, count: int, **columns: Any) -> pl.DataFrame:
+        rows = pl.DataFrame({"row": np.arange(count)})
+        series = {name: pl.Series(np.broadcast_to(value, count)) for name, value in columns.items()}
+        return rows.select(
+            (series[name].cast(dtype) if name in series else pl.lit(None, dtype)).alias(name)
+            for name, dtype in schema.items()
+        )
+
+    number = np.arange(1, len(calls[0]) + 1)
+    start, end, thread = marked
+    common = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end, "is_open": False}
+    all_ranges = fill(RANGES, len(start), range_id=np.arange(1, len(start) + 1), **common)
+    start, end, thread = calls
+    common = {"process_key": 7, "thread_key": thread, "start_ns": start, "end_ns": end}
+    all_calls = fill(API_CALLS, len(start), correlation_id=number, **common)
+    start, end, stream = ops
+    common = {"process_key": 7, "device_id": 0, "stream_id": stream, "start_ns": start, "end_ns": end}
+    all_ops = fill(
+        GPU_OPS,
+        len(start),
+        op_id=np.arange(len(start)),
+        correlation_id=number if call_of_op is None else number[call_of_op],
+        **common,
+    )
+    return all_ranges, all_calls, all_ops.with_columns(kind=pl.lit("kernel", GPU_OPS["kind"]))
+
+
+def queued(count: int, streams: int, length: int = 1900) -> tuple[Ints, Ints, Ints]:
+    """Operations that overlap those of other streams; every hundredth overlaps hundreds."""
+    at = np.arange(count)
+    start = at * 1000 + 3000
+    return start, start + np.where(at % 100 == 0, 200 * length, length), at % streams
+
+
+def enclosing(size: int) -> Frames:
+    """Ranges that each enclose all calls."""
+    level, call = np.arange(size // 10), np.arange(size)
+    marked = (level - len(level), size * 1000 - level + len(level), 1)
+    return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 8))
+
+
+def nested(size: int) -> Frames:
+    """Ranges that nest, with calls between the beginnings and the ends of all."""
+    depth = size // 20
+    level, call = np.arange(depth), np.arange(size)
+    step = 10 * 1000
+    marked = (level * step - 1, size * 1000 - level * step + 1, 1)
+    return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 8))
+
+
+def threaded(size: int, threads: int = 200) -> Frames:
+    """Threads whose calls overlap, each with long ranges and short ones that end amid calls of others."""
+    random = np.random.default_rng(0)
+    call = np.arange(size)
+    start = call * 1000 + random.integers(0, 50_000, size)
+    end = start + random.integers(2_000, 20_000, size)
+    many, few = np.arange(size // 5), np.arange(size // 100)
+    marked = (
+        np.concatenate([few // threads * 1000, many * 5000]),
+        np.concatenate(
+            [size * 1000 - few // threads * 1000, many * 5000 + random.integers(0, 10**6, len(many))]
+        ),
+        np.concatenate([few % threads, many % threads]),
+    )
+    begin = end + random.integers(0, 9_000, size)
+    return report(
+        marked, (start, end, call % threads), (begin, begin + random.integers(500, 12_000, size), call % 16)
+    )
+
+
+def threaded_by_few(size: int) -> Frames:
+    """Threads as above: scope "auto" compares all pairs of them, which for 200 threads is most of the work at any size."""
+    return threaded(size, threads=50)
+
+
+def waiting(size: int, threads: int = 8) -> Frames:
+    """Threads that are in long calls while short ranges of others end by the thousand."""
+    each = size // 100
+    call = np.arange(each)
+    length = size * 1000 // each * threads
+    start = call // threads * length + call % threads
+    end = start + length - threads - np.random.default_rng(0).integers(0, 1000, each)
+    many = np.arange(size)
+    marked = (
+        np.concatenate([many * 1000, start - 1]),
+        np.concatenate([many * 1000 + 900, start + 3 * length]),
+        np.concatenate([many % threads, call % threads]),
+    )
+    return report(marked, (start, end, call % threads), queued(each, 8))
+
+
+def graphs(size: int) -> Frames:
+    """Calls of a thousand operations each, inside ranges that enclose them all."""
+    call, level = np.arange(size // 1000), np.arange(size // 100)
+    marked = (level - len(level), size * 1000 - level + len(level), 1)
+    return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 4), np.arange(size) // 1000)
+
+
+def streamed(size: int) -> Frames:
+    """Ranges over many calls on 200 streams."""
+    call, row = np.arange(size), np.arange(size // 200)
+    marked = (row * 1000, size * 1000 - row * 1000, 1)
+    return report(marked, (call * 1000, call * 1000 + 500, 1), queued(size, 200, length=30_000))
+
+
+SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
+    (enclosing, "thread", False, 20_000),
+    (enclosing, "process", False, 20_000),
+    (nested, "thread", False, 20_000),
+    (nested, "process", True, 20_000),
+    (threaded, "process", False, 10_000),
+    (threaded_by_few, "auto", False, 12_000),
+    (threaded, "thread", False, 10_000),
+    (waiting, "process", False, 25_000),
+    (waiting, "auto", False, 25_000),
+    (graphs, "auto", False, 20_000),
+    (streamed, "auto", True, 4_000),
+]
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize(
+    ("shape", "scope", "per_stream", "size"), SHAPES, ids=lambda value: getattr(value, "__name__", str(value))
+)
+def test_four_times_the_report_is_not_much_more_than_four_times_the_work(
+    shape: Callable[[int], Frames], scope: Scope, per_stream: bool, size: int
+) -> None:
+    small, large = shape(size), shape(4 * size)
+
+    def project(frames: Frames) -> Callable[[], object]:
+        return lambda: project_ranges(*frames, scope=scope, per_stream=per_stream)
+
+    assert len(project_ranges(*small, scope=scope, per_stream=per_stream)) > 100
+    less, more = Work.of(project(small)), Work.of(project(large))
+    assert more.calls * more.memory < 8 * less.calls * less.memory
+    assert more.memory < 6 * less.memory
+
+
+@pytest.mark.parametrize("shape", [threaded, waiting])
+def test_threads_do_not_multiply_the_work(shape: Callable[[int, int], Frames]) -> None:
+    """The same calls and ranges on four times as many threads."""
+    few, many = shape(40_000, 50), shape(40_000, 200)
+    less, more = (Work.of(lambda of=of: project_ranges(*of, scope="process")) for of in (few, many))  # type: ignore[misc]
+    assert more.calls * more.memory < 2 * less.calls * less.memory
+
+
+def test_ranges_after_a_deep_nest_do_not_look_at_all_of_it() -> None:
+    def nest(size: int) -> Work:
+        level, row = np.arange(size // 10), np.arange(size)
+        start = np.concatenate([level, 3 * size + 10 * row])
+        end = np.concatenate([2 * size - level, 3 * size + 10 * row + 5])
+        return Work.of(lambda: find_parents(np.zeros_like(start), start, end))
+
+    less, more = nest(10_000), nest(40_000)
+    assert more.calls * more.memory < 8 * less.calls * less.memory
+
+
+def test_the_count_sees_a_quadratic_step() -> None:
+    def slow(size: int) -> Work:
+        values = np.arange(size)
+        return Work.of(lambda: [np.maximum(values, number) for number in range(size)])
+
+    less, more = slow(200), slow(800)
+    assert more.calls * more.memory > 8 * less.calls * less.memory

@@ -14,7 +14,7 @@ from nsys_pp.executors.executor import choose_executor
 from nsys_pp.read import plan as row_limits
 from nsys_pp.read import read_report
 from tests.cli.calls import assert_refused, call
-from tests.scrubbing.test_other_forms import export_tables
+from tests.scrubbing.test_reports import export_tables
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,11 +12,22 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.roster import ROSTER, Identity
-from nsys_pp.roster.ranks import parse_layout
-from nsys_pp.roster.roster import build_roster
+from nsys_pp.roster.identity import MAX_GAP_NS, split_runs
+from nsys_pp.roster.ranks import (
+    AXES,
+    Layout,
+    count_ranks,
+    guess_ranks,
+    locate_ranks,
+    parse_layout,
+    read_ranks,
+)
+from nsys_pp.roster.roster import build_roster, find_inconsistencies
 from tests.roster.identities import NS, identity
 
 A, B, C, D = (f"{letter * 8}-1111-2222-3333-444444444444" for letter in "abcd")
+
+
 BUS = [f"0000:{place}:00.0" for place in ("1b", "3b", "5b", "7b")]
 
 
@@ -271,3 +283,205 @@ def test_the_order_of_reports_does_not_matter(reports: list[Identity], random: o
     assert expected["machine"].n_unique() == expected.select("machine", "machine_order").n_unique()
     labels = expected.drop_nulls("uuid").group_by("machine", "gpu").agg(pl.col("uuid").n_unique())
     assert set(labels["uuid"]) <= {1}
+
+
+def _inconsistencies(*identities: Identity, layout: str | None = None) -> list[str]:
+    how = parse_layout(layout) if layout else None
+    return find_inconsistencies(identities, build_roster(identities, layout=how), layout=how)
+
+
+def _rank(rank: int, world: int | None = None, pid: int | None = None, **more: object) -> Identity:
+    pid = rank + 1 if pid is None else pid
+    return identity(
+        f"r{rank}-{pid}.sqlite",
+        pids=[pid],
+        ranks=[(pid, None, rank, "RANK", world)],
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_a_whole_run_leaves_no_doubt() -> None:
+    ranks = [_rank(rank, 3) for rank in range(3)]
+    assert _inconsistencies(*ranks) == []
+    assert _inconsistencies(*ranks, layout="pp=3") == []
+    assert _inconsistencies(_rank(5, 16)) == []  # one report is no run
+
+
+@pytest.mark.parametrize(("gap_ns", "expected"), [(0, 1), (MAX_GAP_NS, 1), (MAX_GAP_NS + 1, 2)])
+def test_runs_are_a_minute_apart(gap_ns: int, expected: int) -> None:
+    sessions = [_rank(0).session, _rank(1, start_ns=NS + gap_ns).session, _rank(2, start_ns=None).session]
+    assert len(split_runs(sessions)) == expected
+    # a long capture holds together what lies in it
+    around = identity("long.sqlite", start_ns=-NS, duration_ns=10 * NS + gap_ns).session
+    assert split_runs([*sessions, around]) == [[3, 0, 1]]
+    assert split_runs([]) == []
+
+
+def test_reports_of_different_runs() -> None:
+    old, new = [_rank(n, start_ns=7200 * NS * (n > 2)) for n in range(3)], _rank(3, start_ns=7300 * NS)
+    [doubt] = _inconsistencies(*old, new)
+    assert doubt == (
+        "`r0-1.sqlite`, `r1-2.sqlite` and `r2-3.sqlite` ended 2 hours before `r3-4.sqlite` began:"
+        " are they of one run?"
+    )
+    [doubt] = _inconsistencies(*old, new, _rank(4, start_ns=400_000 * NS))
+    assert doubt.startswith("captures are of 3 times, up to 4 days apart, from `r0-1.sqlite`, ")
+
+
+def test_numbers_of_ranks_that_differ() -> None:
+    [doubt] = _inconsistencies(_rank(0, 8), _rank(1, 8), _rank(2, 16))
+    assert doubt == (
+        "the number of ranks differs: 8 in `r0-1.sqlite` and `r1-2.sqlite`; 16 in `r2-3.sqlite`:"
+        " are they of one run?"
+    )
+    [doubt] = _inconsistencies(_rank(0, 2), _rank(1, 2), layout="pp=3")[:1]
+    assert doubt == "the layout has 3 ranks, but `r0-1.sqlite` and `r1-2.sqlite` record 2"
+
+
+def test_a_rank_that_two_claim() -> None:
+    twice = [_rank(3, pid=7), _rank(3, pid=8)]
+    assert _inconsistencies(*twice) == ["`r3-7.sqlite` and `r3-8.sqlite` claim rank 3"]
+    # captures of one process are one rank, and another run has the same ranks
+    again = [
+        identity(f"r.{n}.sqlite", ranks=[(100, None, 3, "RANK", None)], start_ns=n * NS) for n in range(3)
+    ]
+    assert _inconsistencies(*again) == []
+    assert len(_inconsistencies(_rank(3, pid=7), _rank(3, pid=8, start_ns=500 * NS))) == 1
+    many = [_rank(rank, pid=rank * 2 + copy) for rank in range(11) for copy in (1, 2)]
+    assert _inconsistencies(*many)[-1] == "3 more ranks are claimed by several reports"
+
+
+def test_ranks_without_a_report() -> None:
+    assert _inconsistencies(_rank(0, 4), _rank(2, 4)) == ["of 4 ranks, ranks 1, 3 have no report"]
+    assert _inconsistencies(_rank(0), _rank(2), layout="pp=3") == ["of 3 ranks, rank 1 has no report"]
+    assert _inconsistencies(_rank(0, 20), _rank(1, 20)) == [
+        "of 20 ranks, ranks 2, 3, 4, 5, 6, 7, 8, 9 and 10 more have no report"
+    ]
+    assert _inconsistencies(_rank(0), _rank(2)) == []
+    # counted files leave out none, and are not counted where some are missing
+    files = [identity(f"{name}.sqlite", pids=[n]) for n, name in enumerate("ab")]
+    assert _inconsistencies(*files, layout="pp=2") == []
+    assert _inconsistencies(*files, layout="pp=4") == [
+        "`--layout` cannot place 2 GPU processes of `a.sqlite` and `b.sqlite`: their ranks are unknown, and their order"
+        " says nothing, as they are 2 of 4 ranks; specify `--rank-from`"
+    ]
+
+
+def test_machines_of_one_name_are_told() -> None:
+    reports = [identity(f"machine{n}/{n}.sqlite", pids=[n]) for n in range(5)]
+    assert _inconsistencies(*reports) == [
+        "5 machines share the hostname `worker`, distinguished by folder:"
+        " `machine0/0.sqlite`, `machine1/1.sqlite`, `machine2/2.sqlite` and 2 more"
+    ]
+
+
+def _paths(*names: str) -> dict[int, Path]:
+    return {place: Path(f"{name}.sqlite") for place, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        (["rank3", "rank12"], [3, 12]),
+        (["run_rank_3", "run_rank_4"], [3, 4]),
+        (["profile_77_node_1_rank_9_on_x", "profile_77_node_1_rank_8_on_y"], [9, 8]),
+        (["imagenet.p4.r1.mpi0", "imagenet.p4.r1.mpi1"], [0, 1]),
+        (["x.r3.prof", "x.r4.prof"], [3, 4]),
+        (["node7.0.3", "node8.1.4"], [3, 4]),
+        (["report_0", "report_1"], [0, 1]),
+        (["rank5"], [5]),
+        # no word for it, not one pattern, twice, a date, the number of ranks, a word that ends alike
+        (["report_5"], []),
+        (["rank0", "other"], []),
+        (["a/rank0", "b/rank0"], []),
+        (["r_20240101", "r_20240102"], []),
+        (["x-ranks8-a", "x-ranks8-b"], []),
+        (["crank3", "crank4"], []),
+        (["report1", "report2"], []),
+    ],
+)
+def test_usual_names(names: list[str], ranks: list[int]) -> None:
+    assert [*guess_ranks(_paths(*names), []).values()] == ranks
+
+
+def test_a_guess_takes_no_rank_that_is_taken() -> None:
+    assert guess_ranks(_paths("rank0", "rank1"), [1]) == {}
+    assert guess_ranks({}, []) == {}
+
+
+def test_the_users_pattern() -> None:
+    assert read_ranks(_paths("node3-a", "node10-b", "x"), r"node(\d+)") == {0: 3, 1: 10}
+    assert read_ranks({}, r"(\d)") == {}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error", "words"),
+    [
+        ("rank(", ValueError, "invalid regular expression"),
+        (r"rank\d", ValueError, "has no group"),
+        (r"nope(\d)", NsysPPError, "matches none of the 1 file names, as `rank3.sqlite`"),
+        (r"(ran)k", NsysPPError, "matches `ran`"),
+    ],
+)
+def test_a_pattern_that_finds_no_ranks_is_explained(pattern: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        read_ranks(_paths("rank3"), pattern)
+
+
+def test_a_number_of_a_job_is_no_rank() -> None:
+    with pytest.raises(
+        NsysPPError, match=r"matches 48151623 .* too large for a rank; expected 0 to 1,048,575"
+    ):
+        read_ranks(_paths("job48151623"), r"job(\d+)")
+
+
+_sizes = st.fixed_dictionaries({axis: st.integers(1, 4) for axis in AXES})
+
+
+@given(_sizes, st.permutations(AXES))
+def test_every_place_is_one_ranks(sizes: dict[str, int], order: list[str]) -> None:
+    layout = Layout(**sizes, order=tuple(order))
+    ranks = pl.Series(range(count_ranks(layout)))
+    places = locate_ranks(ranks, layout)
+    assert places.unique().height == len(ranks)
+    assert {axis: (places[axis].max() or 0) + 1 for axis in AXES} == sizes  # type: ignore[operator]
+    # neighbours differ in the first of the order that has several parts
+    first = next((axis for axis in order if sizes[axis] > 1), None)
+    if first is not None:
+        assert places[0].drop(first).equals(places[1].drop(first))
+
+
+def test_megatron_counts_tensors_first_and_the_pipeline_last() -> None:
+    layout = parse_layout("pp=2,tp=2,dp=2")
+    places = locate_ranks(pl.Series([0, 1, 2, 3, 4, 7]), layout)
+    assert places.select("tp", "dp", "pp").rows() == [
+        *((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0), (0, 0, 1), (1, 1, 1))
+    ]
+    assert parse_layout("TP=2, pp=2 ,order=pp-tp") == Layout(pp=2, tp=2, order=("pp", "tp"))
+
+
+def test_a_rank_beyond_the_layout_has_no_place() -> None:
+    places = locate_ranks(pl.Series([None, -1, 0, 1, 2]), Layout(pp=2))
+    assert places["pp"].to_list() == [None, None, 0, 1, None]
+    assert places.schema == pl.Schema(dict.fromkeys(AXES, pl.Int64))
+    assert locate_ranks(pl.Series([], dtype=pl.Int64), Layout()).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "invalid part of a layout"),
+        ("4", "invalid part of a layout"),
+        ("pp=4,xp=2", "invalid part of a layout `xp=2`"),
+        ("pp=4,pp=2", "`pp` occurs twice"),
+        ("pp=four", "invalid number of parts `pp=four`"),
+        ("pp=-1", "invalid number of parts `pp=-1`"),
+        ("pp=0", "invalid number of parts `pp=0`"),
+        ("pp=2,order=pp-xp", "invalid axis `xp`"),
+        ("pp=2,order=pp-pp", "`pp` twice"),
+        ("pp=2,tp=2,order=pp", "lacks `tp`, which has 2 parts"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_explained(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_layout(text)

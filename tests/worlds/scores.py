@@ -167,7 +167,7 @@ class ClockScore:
 
 
 def score_clocks(findings: Findings, truth: Truth) -> ClockScore:
-    """Score the clocks of a world; definition of errors in `tests/alignment/score.py`."""
+    """Score the clocks of a world; definition of errors in `tests/alignment/cluster.py`."""
     table = findings.clock_table
     names = table["report"].to_list()
     bounds = table["bound_ns"].cast(float).fill_null(np.inf).to_numpy()
