@@ -1,4 +1,4 @@
-"""Opening of outputs in a browser: Perfetto's UI for traces, from this machine alone, and pages as they are."""
+"""Opening of outputs in a browser: traces in Perfetto's UI, served by this machine alone, and pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ QUERIES = {
         "Bubbles per stage",
         """
 SELECT ltrim(track.name) AS row, round(sum(value * length_ns) / sum(length_ns), 1) AS mean_percent
-FROM (SELECT track_id, value, lead(ts) OVER (PARTITION BY track_id ORDER BY ts) - ts AS length_ns FROM counter)
+FROM (
+  SELECT track_id, value, lead(ts) OVER (PARTITION BY track_id ORDER BY ts) - ts AS length_ns FROM counter
+)
 JOIN counter_track AS track ON track.id = track_id
 WHERE ltrim(track.name) GLOB 'bubble of stage *' AND length_ns IS NOT NULL
 GROUP BY track.name ORDER BY track.name
@@ -45,7 +47,8 @@ GROUP BY track.name ORDER BY track.name
         "Slowest jobs",
         """
 SELECT ltrim(track.name) AS row, slice.name AS job, extract_arg(slice.arg_set_id, 'debug.step') AS step,
-  round(slice.dur / 1e6, 3) AS duration_ms, slice.id AS id, slice.ts AS ts, slice.dur AS dur, slice.track_id AS track_id
+  round(slice.dur / 1e6, 3) AS duration_ms, slice.id AS id, slice.ts AS ts, slice.dur AS dur,
+  slice.track_id AS track_id
 FROM slice JOIN track ON track.id = slice.track_id
 WHERE extract_arg(track.source_arg_set_id, 'description') GLOB '*shows jobs*'
 ORDER BY slice.dur DESC LIMIT 100
@@ -113,8 +116,8 @@ def build_address(
         pin: Regular expression of names of rows to pin.
         queries: Names of `nsys_pp.viewer.QUERIES`, each shown in a tab.
 
-    The arguments of the address are those of `ui/src/core/router.ts` and `ui/src/plugins/dev.perfetto.DeeplinkQuerystring` of
-    https://github.com/google/perfetto (v52 and newer).
+    The arguments of the address are those of `ui/src/core/router.ts` and
+    `ui/src/plugins/dev.perfetto.DeeplinkQuerystring` of https://github.com/google/perfetto (v52 and newer).
     """
     arguments = {} if trace is None else {"url": trace}
     if window_ns is not None:

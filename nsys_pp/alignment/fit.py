@@ -1,7 +1,9 @@
-"""Fit of all clocks of a group: an offset for each clock and a drift for each machine, by the ends of shared operations.
+"""Fit of all clocks of a group.
 
-Each operation has a true end, which its members saw late by noise with many outliers (Cauchy weights). The true ends
-are eliminated, so that the unknowns are the offsets and drifts alone.
+An offset for each clock and a drift for each machine, by the ends of shared operations.
+
+Each operation has a true end, which its members saw late by noise with many outliers (Cauchy weights). The
+true ends are eliminated, so that the unknowns are the offsets and drifts alone.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def find_groups(clock: Int64s, instance: Int64s, clock_count: int) -> Int64s:
 
 
 class Observations(Struct, frozen=True, kw_only=True):
-    """Observations of a fit: seconds since its center, end in ns, clock, operation and relative noise of each.
+    """Observations of a fit: seconds since its center.
+
+    End in ns, clock, operation and relative noise of each.
 
     Operations are numbered from 0 without gaps.
     """
@@ -174,7 +178,10 @@ def _average(operation: Int64s, values: Floats, weights: Floats) -> Floats:
 
 
 def _invert_lower(matrix: Floats) -> None:
-    """Invert a lower triangular matrix in place: NumPy has no function for it, and half its time is enough."""
+    """Invert a lower triangular matrix in place.
+
+    NumPy has no function for it, and half its time is enough.
+    """
     half = len(matrix) // 2
     if half < 64:
         matrix[:] = np.linalg.inv(matrix)
@@ -185,7 +192,10 @@ def _invert_lower(matrix: Floats) -> None:
 
 
 def _iterate(equations: Equations, gradient: Floats, inverse: Floats) -> Floats | None:
-    """Solve equations by conjugate gradients with the factor of similar ones; None if they do not converge."""
+    """Solve equations by conjugate gradients with the factor of similar ones.
+
+    None if they do not converge.
+    """
     clocks, seconds = len(equations.machine), float(np.abs(equations.observed.x).max(initial=0.0))
     theta, residual = np.zeros(len(gradient)), gradient
     direction = near = inverse.T @ (inverse @ residual)
@@ -346,7 +356,10 @@ def fit_clocks(
 
 
 def _weigh(observed: Observations, correction: Floats, weights: Floats) -> tuple[Floats, float]:
-    """Return the Cauchy weights of observations by their distance from the mean of their operation, and the scale."""
+    """Return the Cauchy weights of observations by their distance from the mean of their operation.
+
+    And the scale.
+    """
     level = observed.y + correction
     residual = (level - _average(observed.operation, level, weights)) / observed.noise
     scale = max(mad_sigma(residual), _FLOOR_NS)

@@ -1,7 +1,7 @@
 """Columns of frames as arrays, and back; the null convention of arrays.
 
-Arrays of integers have no null. `NEVER` stands for it in times, ids and other numbers of any size; -1 stands for it in
-rows, indices, codes of categories and numbers that count from 0.
+Arrays of integers have no null. `NEVER` stands for it in times, ids and other numbers of any size; -1 stands
+for it in rows, indices, codes of categories and numbers that count from 0.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def are_among(series: pl.Series, *sets: Collection[str]) -> list[Bools]:
 
 
 def mark_categories(dtype: pl.Enum, values: Collection[str]) -> Bools:
-    """Return the mask of the categories, by their code, that are among values; for codes that are searched several times.
+    """Return the mask of the categories, by their code, that are among values.
+
+    It serves codes that are searched several times.
 
     >>> mark_categories(pl.Enum(["send", "receive"]), ("receive",))
     array([False,  True])
@@ -144,7 +146,10 @@ def index_column(column: pl.Series, row: npt.NDArray[np.integer[Any]]) -> pl.Ser
 
 
 def keep_rows(frame: pl.DataFrame, is_kept: Bools) -> pl.DataFrame:
-    """Keep the rows of a mask, in order; without a copy if these are all, as they usually are, or rows side by side."""
+    """Keep the rows of a mask, in order.
+
+    No copy is made if these are all, as they usually are, or rows side by side.
+    """
     if is_kept.all():
         return frame
     first, count = int(is_kept.argmax()), int(np.count_nonzero(is_kept))
@@ -183,7 +188,9 @@ def find_distinct(values: npt.NDArray[np.integer[Any]]) -> tuple[Int64s, Int64s]
 
 
 def list_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """List the distinct values of an array, ascending, as `np.unique`, which takes several times as long for few values.
+    """List the distinct values of an array, ascending.
+
+    `np.unique` does the same, but takes several times as long for few values.
 
     >>> list_distinct(np.array([7, 5, 7])).tolist()
     [5, 7]

@@ -1,10 +1,10 @@
 """Distributions of values: small enough for parts, and exact under merging.
 
-A distribution is the columns `nsys_pp.frames.aggregates.DISTRIBUTION` of a row: moments, and the distinct values with their
-counts. Moments are always exact. Values are exact while a row has at most `MOST_VALUES` distinct ones. Above that, each
-value is replaced by the middle of its bin: bins keep nine binary digits after the leading one, 512 per power of two,
-so that the error of a median or quantile is below 0.1 %. Rounding a rounded value has no effect, so distributions may be
-merged in any order.
+A distribution is the columns `nsys_pp.frames.aggregates.DISTRIBUTION` of a row: moments, and the distinct
+values with their counts. Moments are always exact. Values are exact while a row has at most `MOST_VALUES`
+distinct ones. Above that, each value is replaced by the middle of its bin: bins keep nine binary digits after
+the leading one, 512 per power of two, so that the error of a median or quantile is below 0.1 %. Rounding a
+rounded value has no effect, so distributions may be merged in any order.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def build_distributions(
         counts: Columns of integers without nulls, to be added up.
 
     Returns:
-        The keys, with their types, `DISTRIBUTION` and the sums of `counts`: one row per group, in order of their first rows.
-        Empty in, empty out.
+        The keys, with their types, `DISTRIBUTION` and the sums of `counts`: one row per group, in order of
+        their first rows. Empty in, empty out.
     """
     known = keep_rows(frame, has_value(frame[value]))
     first, number = _number_groups(known, keys)
@@ -91,11 +91,13 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     of their means, weighted by count.
 
     Args:
-        frame: The keys and `DISTRIBUTION`; other columns are dropped. Rows with a `count` of null or 0 are skipped.
+        frame: The keys and `DISTRIBUTION`; other columns are dropped. Rows with a `count` of null or 0 are
+            skipped.
         keys: As in `build_distributions`.
 
     Returns:
-        As in `build_distributions`: the keys and `DISTRIBUTION`, one row per group, in order of their first rows.
+        As in `build_distributions`: the keys and `DISTRIBUTION`, one row per group, in order of their first
+        rows.
     """
     known = frame.filter(pl.col("count") > 0)
     groups = _group(
@@ -117,7 +119,8 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     groups = groups.with_columns(squares=pl.col("squares") + pl.Series(between))
 
     old = _runs_of(known)
-    # The values of a rounded row do not add up to its total; if they do by chance, not rounding again is harmless.
+    # The values of a rounded row do not add up to its total; if they do by chance, not rounding again is
+    # harmless.
     is_rounded = np.zeros(len(groups), dtype=np.bool_)
     is_rounded[
         new_row[_sum_rows(old.value * old.count, old.row, len(known)) != known["total"].to_numpy()]
@@ -134,9 +137,9 @@ def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataF
 
     Returns:
         The frame without `DISTRIBUTION`, and `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
-        `std_ns`. As in `nsys stats`, the median of an even number of values is the mean of the two middle ones,
-        and the standard deviation is of a sample (n - 1), 0.0 for a single value. If `count` is null or 0, all
-        other columns are null.
+        `std_ns`. As in `nsys stats`, the median of an even number of values is the mean of the two middle
+        ones, and the standard deviation is of a sample (n - 1), 0.0 for a single value. If `count` is null or
+        0, all other columns are null.
     """
     known = pl.col("count") > 0
     numbers: dict[str, pl.Expr | pl.Series] = {
@@ -157,7 +160,9 @@ def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataF
 def compute_moments(
     row: Int64s, value: Int64s, count: Int64s, row_count: int
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """Compute the moments of rows from their values, equal to the bit to `build_distributions` unless values are rounded.
+    """Compute the moments of rows from their values.
+
+    They equal those of `build_distributions` to the bit unless values are rounded.
 
     Args:
         row: Row of each value, ascending.

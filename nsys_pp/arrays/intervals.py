@@ -1,7 +1,8 @@
-"""Intervals of owners: ancestors and nesting, unions and overlaps, the innermost around a moment, samples in windows.
+"""Intervals of owners: nesting, unions, overlaps, the innermost around a moment, samples in windows.
 
-Functions over ancestors double their reach: after k rounds every row has seen 2**k ancestors, so the number of rounds is
-the logarithm of the depth. More rounds mean that some parents form a cycle, which is an error instead of an endless loop.
+Functions over ancestors double their reach: after k rounds every row has seen 2**k ancestors, so the number
+of rounds is the logarithm of the depth. More rounds mean that some parents form a cycle, which is an error
+instead of an endless loop.
 """
 
 from __future__ import annotations
@@ -229,7 +230,9 @@ def unite(owner: Int64s, start: Int64s, end: Int64s) -> Intervals:
 
 
 def subtract(start: Int64s, end: Int64s, overlaps: Overlaps) -> Overlaps:
-    """Find the rest of the intervals that others overlap: before, between and after their parts; `other` is -1.
+    """Find the rest of the intervals that others overlap: before, between and after their parts.
+
+    `other` is -1.
 
     >>> others = unite(np.array([5, 5]), np.array([0, 8]), np.array([4, 9]))
     >>> owner, start, end = np.array([5, 7]), np.array([2, 0]), np.array([20, 9])
@@ -271,8 +274,8 @@ def find_innermost(
 ) -> Int64s:
     """Find the innermost interval `[start, end)` of the same owner around each moment.
 
-    The innermost interval starts last; among equal starts it ends first; among equal intervals it is the later row.
-    Intervals may cross.
+    The innermost interval starts last; among equal starts it ends first; among equal intervals it is the
+    later row. Intervals may cross.
 
     Args:
         owner: Owner of each moment: any integer.
@@ -291,8 +294,8 @@ def find_innermost(
     innermost = np.full(len(owner), -1, dtype=np.int64)
     if not len(owner):
         return innermost
-    # The bounds of intervals cut the time of each owner into numbered pieces, fewer than moments; an interval has
-    # the pieces numbered [first, last), all of its owner.
+    # The bounds of intervals cut the time of each owner into numbered pieces, fewer than moments; an interval
+    # has the pieces numbered [first, last), all of its owner.
     owners, bounds = list_distinct(owner), list_distinct(np.concatenate([start, end]))
     width = len(bounds) + 1
     number = np.searchsorted(owners, owner) * width + np.searchsorted(bounds, time, side="right")
@@ -340,7 +343,8 @@ def find_peaks(times: Int64s, values: Floats, start: Int64s, end: Int64s) -> Flo
         start: Starts of intervals, from the first time on.
         end: Their ends, after the starts, until the last time, whose sample is valid in none.
 
-    >>> find_peaks(np.array([0, 4, 10]), np.array([1.0, 7.0, 9.0]), np.array([0, 3]), np.array([4, 10])).tolist()
+    >>> times, values = np.array([0, 4, 10]), np.array([1.0, 7.0, 9.0])
+    >>> find_peaks(times, values, np.array([0, 3]), np.array([4, 10])).tolist()
     [1.0, 7.0]
     """
     if not len(start):

@@ -1,9 +1,10 @@
 """Launch calls: the API call that launched each GPU operation.
 
 Several calls of a process may share a correlation id, and then `LAUNCHES` has a row for each: a driver call
-inside a runtime call, or two calls long after each other whose ids were reused. The launch call of an operation is
-the latest of its calls that began at or before the operation; if it lies inside others of them on its thread, the
-outermost one. Where every call began later, which only errors of the clocks explain, it is the earliest call.
+inside a runtime call, or two calls long after each other whose ids were reused. The launch call of an
+operation is the latest of its calls that began at or before the operation; if it lies inside others of them
+on its thread, the outermost one. Where every call began later, which only errors of the clocks explain, it is
+the earliest call.
 """
 
 from __future__ import annotations

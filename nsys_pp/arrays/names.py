@@ -41,7 +41,10 @@ class Names(Struct, frozen=True):
         return np.array(found, dtype=np.bool_)[self.row]
 
     def match(self, pattern: str) -> Bools:
-        """Return the mask of the rows whose name contains a match of an expression of polars; false for null."""
+        """Return the mask of the rows whose name contains a match of an expression of polars.
+
+        It is false for null.
+        """
         mask: Bools = self.texts.str.contains(pattern).fill_null(value=False).to_numpy()[self.row]
         return mask
 

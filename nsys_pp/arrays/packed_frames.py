@@ -1,10 +1,11 @@
-"""Packed frames: columns as planes of bytes, each near an earlier column if that is shorter, after their description.
+"""Packed frames: columns as planes of bytes, after their description.
 
-A column of integers is stored as its lowest bytes, then its second lowest bytes, and so on, up to the highest byte that
-is not 0 everywhere: bytes of equal meaning are together. Before that, the values may be replaced by smaller ones
-(`Method`). All arithmetic is modulo 2^64, so every method is exact for all values of 64 bits.
+A column of integers is stored as its lowest bytes, then its second lowest bytes, and so on, up to the highest
+byte that is not 0 everywhere: bytes of equal meaning are together. Before that, the values may be replaced by
+smaller ones (`Method`). All arithmetic is modulo 2^64, so every method is exact for all values of 64 bits.
 
-Many small frames are joined as arrays: a query of polars for each column of each would cost more than the rest.
+Many small frames are joined as arrays: a query of polars for each column of each would cost more than the
+rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from nsys_pp.arrays.distributions import compute_moments
 
 Values = NDArray[np.uint64]
 Method = Literal["plain", "signed", "delta", "minus", "map"]
-"""Stored values: plain: the values. signed: by magnitude, so that -1 is small. delta: differences to the value before.
+"""Stored values: plain: the values.
+
+Signed: by magnitude, so that -1 is small. delta: differences to the value before.
 minus: differences to another column. map: the value for each value of another column, which determines it."""
 
 _MOST_KEYS = 1 << 12  # values of a column that may determine another one are below it
@@ -368,7 +371,10 @@ def identify_schema(schema: pl.Schema) -> int:
 
 
 def order_columns(schema: pl.Schema) -> list[int]:
-    """Return the positions of the columns as they are stored: lists first, because moments follow from them."""
+    """Return the positions of the columns as they are stored.
+
+    Lists are first, because moments follow from them.
+    """
     types = schema.dtypes()
     return sorted(range(len(types)), key=lambda position: not isinstance(types[position], pl.List))
 

@@ -1,7 +1,7 @@
 """Order of rows, and search for rows: by keys and ids, in windows of positions, and for the nearest events.
 
-Reports nearly always hold their events in order of time. Grouping the rows by owner (a thread, a process) then suffices;
-a full sort is needed only where it does not.
+Reports nearly always hold their events in order of time. Grouping the rows by owner (a thread, a process)
+then suffices; a full sort is needed only where it does not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def order_rows(group: Int64s, values: Int64s) -> Int64s:
 
 
 def sort_rows(*keys: Int64s) -> Int64s:
-    """Sort rows by the first key, then the second and so on, stable; fast where all rows are in order, as usual.
+    """Sort rows by the first key, then the second and so on, stable.
+
+    It is fast where all rows are in order, as usual.
 
     >>> sort_rows(np.array([0, 0, 1]), np.array([2, 2, 1])), sort_rows(np.array([1, 0]))
     (array([0, 1, 2]), array([1, 0]))
@@ -94,8 +96,8 @@ def list_groups(group: Int64s, count: int) -> list[Int64s]:
 def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
     """Compute the running maximum of `values` within each segment.
 
-    Values are shifted by segment, so that one running maximum suffices; values with too large a span are replaced by
-    their ranks.
+    Values are shifted by segment, so that one running maximum suffices; values with too large a span are
+    replaced by their ranks.
 
     Args:
         segment: Not negative, ascending.
@@ -209,7 +211,9 @@ def find_first_rows(keys: Int64s) -> Int64s:
 
 
 def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
-    """Find the first row of each distinct row of some columns, ascending, and the number of each row among these.
+    """Find the first row of each distinct row of some columns, ascending.
+
+    The second result is the number of each row among these.
 
     Rows are compared by a hash, and then checked. Fast for few distinct rows, as of launches of kernels.
 
@@ -327,7 +331,10 @@ def find_last(
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
-    """Find the first event of the same group at or after each time; the first of equal ones. Like `find_last`."""
+    """Find the first event of the same group at or after each time.
+
+    Of equal ones it is the first. `find_last` is its mirror.
+    """
     return _find(group, time, of_group, of_time, side="left", step=0)
 
 

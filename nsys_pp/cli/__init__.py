@@ -1,7 +1,7 @@
 """The command line: commands (`commands.py`) whose options are data (`nsys_pp.options`).
 
-The commands are imported when one is called, and the library when the command's function runs, so that `--help`
-and `--version` import click alone.
+The commands are imported when one is called, and the library when the command's function runs, so that
+`--help` and `--version` import click alone.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _DESCRIPTIONS = {  # first lines of the commands' docstrings, in the order of `-
 }
 _COMMANDS = Registry[click.Command]({name: f"nsys_pp.cli.commands:{name}" for name in _DESCRIPTIONS})
 
-# Libraries read these when they are loaded. By default, the allocator of polars never returns the pages that it
-# freed to the system while there is memory: up to a fifth of the peak. The threads of numpy's OpenBLAS, which few
-# commands use, wait for work in a loop that takes 60 ms of a processor at every start.
+# Libraries read these when they are loaded. By default, the allocator of polars never returns the pages that
+# it freed to the system while there is memory: up to a fifth of the peak. The threads of numpy's OpenBLAS,
+# which few commands use, wait for work in a loop that takes 60 ms of a processor at every start.
 _VARIABLES = {
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:500,muzzy_decay_ms:0",
     "OPENBLAS_NUM_THREADS": "1",

@@ -1,7 +1,7 @@
 """The commands: what each prints and writes of the library's result.
 
-Options and their texts are data (`nsys_pp.options`). The library is imported when a command runs, so that `--help`
-is quick.
+Options and their texts are data (`nsys_pp.options`). The library is imported when a command runs, so that
+`--help` is quick.
 """
 
 from __future__ import annotations

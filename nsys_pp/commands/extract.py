@@ -71,10 +71,11 @@ def extract(
 
     Args:
         inputs: Reports, folders of them, or glob patterns.
-        output: A part, for one report; or a folder, by default the current one, where parts are named after their
-            reports. For several reports the folder is made.
+        output: A part, for one report; or a folder, by default the current one, where parts are named after
+            their reports. For several reports the folder is made.
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: "kernels".
-        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default: "kernel".
+        ops: GPU operations that ranges are projected onto: "kernel", "memcpy", "memset", or "all". Default:
+            "kernel".
         scope: Launches that count for a range: "thread", "process" or "auto". Default: "auto".
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
         show: Kinds of data to draw on request, keys of `nsys_pp.options.SHOW_KINDS` or "all".

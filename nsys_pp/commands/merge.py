@@ -83,16 +83,19 @@ def merge(
     force: bool = False,
     **options: Unpack[RunOptions],
 ) -> MergeResult:
-    """Write one trace of all reports, on one clock; or an overview and several traces, if one would be too large.
+    """Write one trace of all reports, on one clock.
 
-    Reports are encoded one by one, each as in its part; parts are encoded already. So the size of the trace is known
-    before it is written. The traces of a divided run have the same clock and names of rows; they are in the folder
-    `nsys_pp.output.split_index.name_folder` next to the output, which is the overview.
+    If one would be too large, an overview and several traces are written.
+
+    Reports are encoded one by one, each as in its part; parts are encoded already. So the size of the trace
+    is known before it is written. The traces of a divided run have the same clock and names of rows; they are
+    in the folder `nsys_pp.output.split_index.name_folder` next to the output, which is the overview.
 
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         output: The trace.
-        format: A key of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`, else "perfetto".
+        format: A key of `nsys_pp.output.formats.TRACE_FORMATS`. Default: "chrome" for `.json` and `.json.gz`,
+            else "perfetto".
         detail: "jobs", "ranges", "kernels" or "cpu": each has more than the one before. Default: that of the
             parts, else "kernels".
         ops: GPU operations that ranges are projected onto. Default: those of the parts, else "kernel".
@@ -101,13 +104,13 @@ def merge(
         start_ns: Omit events that end before this time after the start of the earliest session.
         end_ns: Omit events that begin after this time, counted likewise.
         flows: Draw arrows from CUDA calls to the first operation of each launch; needs detail "cpu".
-        show: Kinds of data to draw on request, keys of `nsys_pp.options.SHOW_KINDS` or "all". Default: those of the
-            parts, else none.
-        split: "machine", "rank" or "step": a trace for each, or for each group of successive steps; "none": one
-            trace; "auto": one trace, or with more than `max_events` by machine, or by rank if a machine has more.
-            "step" needs the reports; Chrome's format is one trace.
-        max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the capacity of
-            Perfetto's UI in a browser, as measured.
+        show: Kinds of data to draw on request, keys of `nsys_pp.options.SHOW_KINDS` or "all". Default: those
+            of the parts, else none.
+        split: "machine", "rank" or "step": a trace for each, or for each group of successive steps; "none":
+            one trace; "auto": one trace, or with more than `max_events` by machine, or by rank if a machine
+            has more. "step" needs the reports; Chrome's format is one trace.
+        max_events: Largest number of events (slices, marks, samples of counters) of a trace. Default: the
+            capacity of Perfetto's UI in a browser, as measured.
         force: Replace existing outputs.
         options: See `nsys_pp.RunOptions`; with `steps`, all other time is omitted.
 
@@ -185,7 +188,8 @@ def _note_detail(run: Run, detail: Detail | None) -> list[str]:
     if not count or detail is not None:
         return []
     return [
-        f"{format_count(count, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges and kernels, merge parts of"
+        f"{format_count(count, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges"
+        " and kernels, merge parts of"
         " more detail"
     ]
 

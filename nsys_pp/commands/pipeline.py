@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _NAME_THEM = (
-    "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX` and"
+    "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern"
+    " forward=REGEX` and"
     " the like (docs/presets.md)"
 )
 _RECORD_THEM = (
@@ -87,8 +88,8 @@ class PipelineResult(ShortRepr):
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pl.DataFrame]:
         """Build tables by their names in `PIPELINE_TABLES`; all of them if None.
 
-        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host", "overhead") are built only if they are named:
-        reports are read once more for them.
+        Tables of `REQUESTED_TABLES` ("metrics", "step_metrics", "network", "host", "overhead") are built only
+        if they are named: reports are read once more for them.
         "utilisation" is the model FLOPs utilisation by step; it needs the work of a step.
         """
         return {name: self._build(name) for name in (TABLES if names is None else names)}
@@ -179,8 +180,8 @@ def pipeline(
     Args:
         inputs: Reports, parts, folders of them, or glob patterns.
         flops_per_step: FLOPs of the model in one step, over all GPUs, for the table "utilisation".
-        model: Shape of a transformer instead, from which they are computed: `layers=32,hidden=4096,sequence=4096,batch=512`
-            (`nsys_pp.hardware.model_flops`).
+        model: Shape of a transformer instead, from which they are computed:
+            `layers=32,hidden=4096,sequence=4096,batch=512` (`nsys_pp.hardware.model_flops`).
         data_type: Data type of the peak of GPUs: "bf16", "fp16", "tf32", "fp8" or "fp4".
         options: See `nsys_pp.RunOptions`.
 
@@ -290,7 +291,8 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     if run.training.jobs.is_empty() and any(len(recorded.part.frames["jobs"]) for recorded in inputs):
         return (
             f"{none} {'' if is_single else 'a '}job that launched GPU work",
-            "names say what is a job, but no call inside launched a kernel; `--scope process` counts what other threads"
+            "names say what is a job, but no call inside launched a kernel; `--scope process` counts what"
+            " other threads"
             " launched",
         )
     no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a forward or a backward"
@@ -314,12 +316,14 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
 def _describe_hint(hint: PresetHint | None) -> str:
     if hint is None:
         return (
-            "no preset would read one with GPU work; name the ranges with `--job-pattern forward=REGEX` and the like"
+            "no preset would read one with GPU work; name the ranges with `--job-pattern forward=REGEX` and"
+            " the like"
             " (docs/presets.md); `--explain-jobs` lists all names"
         )
     return (
         f"`--preset {hint.preset}` would read the most GPU time ({format_duration(hint.gpu_ns)} in"
-        f" {format_count(hint.range_count, 'range')}), but too few of its names are sure to be detected; `--explain-jobs` lists"
+        f" {format_count(hint.range_count, 'range')}), but too few of its names are sure to be detected;"
+        " `--explain-jobs` lists"
         " all names"
     )
 

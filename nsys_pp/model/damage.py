@@ -290,7 +290,9 @@ def drop_reversed(raw: RawReport) -> None:
 
 
 def drop_repeated_calls(raw: RawReport) -> None:
-    """Drop all but the innermost of the calls of `raw` that share a thread and a correlation id: they are one.
+    """Drop all but the innermost of the calls of `raw` that share a thread and a correlation id.
+
+    These calls are one.
 
     nsys 2023 stored a call whose stack it recorded twice, once around itself (`eventClass` 67).
     """

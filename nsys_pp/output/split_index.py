@@ -130,7 +130,8 @@ def write_index(path: Path, *, overview: SplitFile, files: Sequence[SplitFile], 
 <main>
 <h1>Traces of {name}</h1>
 <p>Begin with the overview. To view a trace, open https://ui.perfetto.dev and drop the file there; it stays on
-your machine. All traces have the same clock and the same names of rows, so several can be open side by side.</p>
+your machine. All traces have the same clock and the same names of rows,
+so several can be open side by side.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Traces">
 <table>
 <caption>{len(files):,} traces, one per {escape(unit)}, and the overview</caption>

@@ -1,4 +1,4 @@
-"""Launches: API calls paired with the GPU operations that they caused, and NCCL's requests with its operations."""
+"""Launches: API calls, and NCCL's requests, paired with the GPU operations that they caused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def find_launch_devices(gpu_ops: pl.DataFrame, launches: pl.DataFrame) -> Int64s
 
 
 def _correlation_keys(frame: pl.DataFrame, processes: Int64s) -> Int64s:
-    """Pack (process, correlation id) into one integer; processes outside `processes` share an unused index."""
+    """Pack (process, correlation id) into one integer.
+
+    Processes outside `processes` share an unused index.
+    """
     correlation_id = frame["correlation_id"]
     if correlation_id.null_count():
         correlation_id = correlation_id.fill_null(-1)

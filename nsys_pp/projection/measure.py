@@ -1,4 +1,6 @@
-"""Measures of ranges on each target (a device, or one of its streams): the first and last operation, sums, busy time.
+"""Measures of ranges on each target (a device, or one of its streams).
+
+They are the first and last operation, sums, and busy time.
 
 Busy time of ranges: the union of their operations' intervals, for all ranges at once.
 
@@ -15,8 +17,8 @@ number of calls that a range encloses nor on the depth of nesting.
 
 Where calls of several threads overlap, a call is inside a range if it starts late enough and ends early
 enough. A call is loose if it starts earlier and ends later than the call of another operation in the same
-slot. A loose call adds nothing to the union when it is inside a range, since the other call is inside as well:
-its operation is a link by itself. The other operations form the chain.
+slot. A loose call adds nothing to the union when it is inside a range, since the other call is inside as
+well: its operation is a link by itself. The other operations form the chain.
 """
 
 from __future__ import annotations
@@ -416,7 +418,10 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
 
 
 def _list_targets(keys: pl.DataFrame) -> pl.DataFrame:
-    """List the distinct targets by device, stream and process; a single one, the usual case, needs no sort."""
+    """List the distinct targets by device, stream and process.
+
+    A single target, the usual case, needs no sort.
+    """
     columns = [keys[name].to_numpy() for name in keys.columns]
     if all((column == column[0]).all() for column in columns):
         return keys.head(1)
@@ -536,7 +541,10 @@ def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, 
 
 
 def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | None) -> list[pl.Series]:
-    """Describe the first and the last operation of each range: start and end, and their names if there are names."""
+    """Describe the first and the last operation of each range.
+
+    The result has their start and end, and their names if there are names.
+    """
     first_op = _find_extreme_op(windows.start, windows)
     last_op = _find_extreme_op(-windows.end, windows)
     columns = [

@@ -5,9 +5,9 @@ thread   [ step                    )
               ^ launch    ^ launch
 stream             [ gemm )   [ adam )     forward -> gemm; step -> gemm start .. adam end
 
-A large report is projected piece by piece (ranges within a window of time, and the calls and launches that can be inside
-them): some two hundred bytes for each launch and range are then memory for one piece. Ranges that begin in one window and
-end in another are a piece of their own, with all calls during any of them.
+A large report is projected piece by piece (ranges within a window of time, and the calls and launches that
+can be inside them): some two hundred bytes for each launch and range are then memory for one piece. Ranges
+that begin in one window and end in another are a piece of their own, with all calls during any of them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def _choose_bounds(start: Int64s) -> Int64s:
 
 
 def _number_windows(times: Int64s, bounds: Int64s) -> NDArray[np.uint8]:
-    """Number the window of each time: the bounds at or before it; a pass for each, which numpy does at once."""
+    """Number the window of each time: the bounds at or before it.
+
+    It takes a pass for each bound, which numpy does at once.
+    """
     number = np.zeros(len(times), dtype=np.uint8)
     for bound in bounds:
         number += times >= bound
@@ -216,9 +219,10 @@ def project_ranges(
     """Project each range onto the interval from the first to the last GPU operation launched inside it.
 
     A call is inside a range when `range.start <= call.start and call.end <= range.end`, on the
-    thread of the range (scope "thread"), or on any thread of its process ("process"). "auto" counts calls of the
-    thread and of threads that it waited for (`waited_calls.py`), and of all threads for ranges that end on another
-    thread. With all `ops` and scope "thread" the intervals equal those of NVIDIA's `nvtx_gpu_proj_trace`.
+    thread of the range (scope "thread"), or on any thread of its process ("process"). "auto" counts calls of
+    the thread and of threads that it waited for (`waited_calls.py`), and of all threads for ranges that end
+    on another thread. With all `ops` and scope "thread" the intervals equal those of NVIDIA's
+    `nvtx_gpu_proj_trace`.
 
     Args:
         ranges: `RANGES`, any order.
@@ -282,8 +286,8 @@ def project_compute(
         waited: As for `project_ranges`.
 
     Returns:
-        `COMPUTED`, the rows and columns that `project_ranges` would have without communication. Empty in, empty
-        out.
+        `COMPUTED`, the rows and columns that `project_ranges` would have without communication. Empty in,
+        empty out.
     """
     computes = is_among(gpu_ops["kind"], OPS["kernel"]) & ~gpu_ops["is_communication"].to_numpy()
     launches = _keep_launches_of(launches, computes)
@@ -347,7 +351,10 @@ def _project(
     scope: Scope,
     waited: Waited | None,
 ) -> pl.DataFrame:
-    """Project ranges onto launched operations (`PROJECTED`, by row and target); `crosses` marks cross-thread ranges."""
+    """Project ranges onto launched operations (`PROJECTED`, by row and target).
+
+    `crosses` marks cross-thread ranges.
+    """
     parts: list[pl.DataFrame] = []
     of_process = np.arange(len(ranges)) if scope == "process" else np.flatnonzero(crosses)
     if scope == "thread":
@@ -386,7 +393,10 @@ def _project(
 def _add_waited_calls(
     api_calls: pl.DataFrame, launched: Launched, waited: WaitedCalls
 ) -> tuple[pl.DataFrame, Launched]:
-    """Add the calls that threads waited for, as calls of these threads (of `API_CALLS`, the columns of threads), and their launches."""
+    """Add the calls that threads waited for.
+
+    They become calls of these threads (of `API_CALLS`, the columns of threads), with their launches.
+    """
     calls = api_calls[["thread_key", "start_ns", "end_ns"]]
     if not len(waited.thread):
         return calls, launched

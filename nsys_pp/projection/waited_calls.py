@@ -4,9 +4,9 @@ main      [ push ) [ fill )                                   [ pop )
 autograd                     [ launch ) [ launch ) [ launch )
 main              |        gap between its events            |
 
-A thread that waits has no events (calls, starts and ends of ranges) meanwhile, and the worker's calls fill the gap.
-Threads that work side by side, as loaders of data, make calls at any time: also while the other thread has
-events, or few in a long gap.
+A thread that waits has no events (calls, starts and ends of ranges) meanwhile, and the worker's calls fill
+the gap. Threads that work side by side, as loaders of data, make calls at any time: also while the other
+thread has events, or few in a long gap.
 """
 
 from __future__ import annotations
@@ -96,10 +96,11 @@ def find_waited_calls(
 ) -> Waited:
     """Find the launching calls that threads with ranges waited for, certainly and possibly.
 
-    Two threads are judged by all their events in the capture. The first thread of a process (its main thread, or else the
-    one with the first event) may wait where nothing speaks against it; other threads need evidence, and none of
-    them waits for the first thread but by ranges without calls. No thread waits for one with ranges of its own that launches on
-    other devices only: it is the thread of another GPU, as where one process trains on all GPUs of a machine.
+    Two threads are judged by all their events in the capture. The first thread of a process (its main thread,
+    or else the one with the first event) may wait where nothing speaks against it; other threads need
+    evidence, and none of them waits for the first thread but by ranges without calls. No thread waits for one
+    with ranges of its own that launches on other devices only: it is the thread of another GPU, as where one
+    process trains on all GPUs of a machine.
 
     Args:
         ranges: `RANGES`, any order.
@@ -212,7 +213,9 @@ def _list_calls(ordered: OrderedCalls) -> dict[int, _Calls]:
 
 
 def _is_side_by_side(thread: _Events, worker: _Calls) -> bool:
-    """Whether some of a worker's calls alone show that a thread makes calls meanwhile: true of most pairs of many threads.
+    """Whether some of a worker's calls alone show that a thread makes calls meanwhile.
+
+    This is true of most pairs of many threads.
 
     Further events of the thread and further calls can only add to these.
     """
@@ -306,7 +309,9 @@ def _count_among_calls(at: Int64s, start: Int64s, end: Int64s) -> tuple[int, flo
 
 
 def _measure_filling(gap: Int64s, gap_start: Int64s, gap_end: Int64s, start: Int64s) -> tuple[float, int]:
-    """Measure the share of gaps between the first and the last of a worker's calls, and count its calls in filled gaps.
+    """Measure the share of gaps between the first and the last of a worker's calls.
+
+    The second result counts its calls in filled gaps.
 
     Args:
         gap: Number of the gap of each call, ascending.

@@ -239,7 +239,8 @@ def find_calls_inside(
         api_calls: `API_CALLS`, any order.
         call_row: Row of `api_calls` of each launch.
         ordered: All of `api_calls`, by owners of the scope; None: sorted here, those that launched.
-        waited_from: First row of calls of other threads that their `thread_key` waited for; None: no such calls.
+        waited_from: First row of calls of other threads that their `thread_key` waited for; None: no such
+            calls.
     """
     is_launching = np.zeros(len(api_calls), dtype=bool)
     is_launching[call_row] = True

@@ -3,8 +3,8 @@
 Parts are encoded already. A report is drawn later, once the clocks and the training are known, where the
 content depends on them (a window, chosen steps) or the format is made of all drawings.
 
-A run whose trace is larger than a viewer opens is written as pieces by machine, rank or steps, and an overview.
-All pieces have the clock, the root and the names of the one trace, and each is a complete trace.
+A run whose trace is larger than a viewer opens is written as pieces by machine, rank or steps, and an
+overview. All pieces have the clock, the root and the names of the one trace, and each is a complete trace.
 """
 
 from __future__ import annotations

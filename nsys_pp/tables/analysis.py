@@ -162,9 +162,12 @@ def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame
 
 
 def has_all_jobs() -> pl.Expr:
-    """Return whether a row of a micro-batch counts as many jobs (`job_count`) as any; `micro_batch` is 0 or more.
+    """Return whether a row of a micro-batch counts as many jobs (`job_count`) as any.
 
-    In a step that the capture cuts, the forward of a micro-batch may lie before it, and its backward is recorded.
+    `micro_batch` is 0 or more.
+
+    In a step that the capture cuts, the forward of a micro-batch may lie before it, and its backward is
+    recorded.
     """
     is_numbered = pl.col("micro_batch") >= 0
     return is_numbered & (pl.col("job_count") == pl.col("job_count").filter(is_numbered).max())

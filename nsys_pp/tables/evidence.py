@@ -195,8 +195,8 @@ def spread_of(residuals: pl.Series) -> float:
 def errors_for(comparison_count: int, degrees: float) -> float:
     """Return the limit in standard errors that some comparisons of normal values exceed with `FALSE_RATE`.
 
-    The fewer the degrees of freedom of the estimated error, the larger the limit: the quantile of Student's t,
-    by its series (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
+    The fewer the degrees of freedom of the estimated error, the larger the limit: the quantile of Student's
+    t, by its series (Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5).
 
     >>> [round(errors_for(1, degrees), 2) for degrees in (1e9, 20, 4)]
     [2.88, 3.25, 5.81]
@@ -407,8 +407,9 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     Attributes:
         slow: The slow ones, by descending excess.
-        all: One row of each member: `member`, value_ns, usual_ns, excess_fraction, noise_fraction (null: a single
-            sample), sample_count, is_slow. Medians over the steps in which a slow one is slow, else over all.
+        all: One row of each member: `member`, value_ns, usual_ns, excess_fraction, noise_fraction (null: a
+            single sample), sample_count, is_slow. Medians over the steps in which a slow one is slow, else
+            over all.
     """
 
     slow: list[SlowMember]

@@ -136,7 +136,8 @@ def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -
     """Compare the ends of common collectives of each two streams; result as `_count_common`.
 
     Args:
-        common: Collectives of a stream and another one that end near each other: stream, other, apart_ns, error_ns.
+        common: Collectives of a stream and another one that end near each other: stream, other, apart_ns,
+            error_ns.
         sampled: stream and end_ns of all sampled collectives.
         spans: other, first_ns, last_ns: span of the capture of each stream.
     """
@@ -268,9 +269,9 @@ def _sum_bounds() -> pl.Expr:
 def _find_last(members: pl.DataFrame, requested: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Find the last member of each request (`_LAST`): of members that began together, the first lane.
 
-    The kernel of another member ends together with the request. A few end much later than others: such a collective is as
-    far after (or before) the last (or next) matched collective of its stream as that of the other member in the other
-    stream.
+    The kernel of another member ends together with the request. A few end much later than others: such a
+    collective is as far after (or before) the last (or next) matched collective of its stream as that of the
+    other member in the other stream.
 
     Args:
         members: stream, other: streams, and for each another stream with the same collectives.

@@ -152,7 +152,10 @@ class _Work(Struct, frozen=True, kw_only=True):
 
 
 def _find_dependencies(nodes: pl.DataFrame, virtual_stages: int) -> tuple[Int64s, Bools]:
-    """Find up to three dependencies of each node (`len(nodes)`: none), and the mask of nodes with all known."""
+    """Find up to three dependencies of each node (`len(nodes)`: none).
+
+    The second result is the mask of nodes with all known.
+    """
     numbers = ["backward_micro_batch", "micro_batch"]
     virtual_stages_of = ["backward_virtual_stage", "virtual_stage"]
     ids = {name: whole_numbers(nodes[name]) for name in ("run", *numbers, *virtual_stages_of)}

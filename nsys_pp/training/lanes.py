@@ -345,7 +345,10 @@ def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> 
 
 
 def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median length of first forwards of each lane, and their delay after those of a reference lane."""
+    """Measure the median length of first forwards of each lane.
+
+    The second result is their delay after those of a reference lane.
+    """
     times = first.group_by(_KEYS, maintain_order=True).agg(
         "start_ns", forward_ns=pl.col("length_ns").median()
     )

@@ -162,7 +162,9 @@ def _number_stretches(steps: pl.DataFrame) -> tuple[Int64s, Int64s]:
 
 
 def _extrapolate(numbers: Int64s, positions: Int64s) -> Int64s:
-    """Return the numbers at positions, extrapolated beyond both ends by 1 per position from the least and largest.
+    """Return the numbers at positions.
+
+    They are extrapolated beyond both ends by 1 per position from the least and largest.
 
     >>> _extrapolate(np.array([10, 11, 13]), np.array([-1, 0, 2, 4]))
     array([ 9, 10, 13, 15])

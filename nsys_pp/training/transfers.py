@@ -478,7 +478,10 @@ def _pair_ends(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
 
 
 def _keep_agreeing(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Keep the nearest send of each receive, and the shifts that a neighbouring pair of the channel has, too."""
+    """Keep the nearest send of each receive.
+
+    Shifts that a neighbouring pair of the channel has, too, are kept.
+    """
     nearest = pairs.sort("apart_ns", maintain_order=True).unique(
         ["channel", "to"], keep="first", maintain_order=True
     )

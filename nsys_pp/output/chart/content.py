@@ -73,12 +73,12 @@ STEP_SPANS = build_schema(
 def build_bars(training: Training) -> pl.DataFrame:
     """Build one bar per job.
 
-    A bar spans the job's compute interval if known. Otherwise, and for sends and receives, it spans all operations.
-    Without jobs, the compute of lanes is drawn as jobs of kind "other".
+    A bar spans the job's compute interval if known. Otherwise, and for sends and receives, it spans all
+    operations. Without jobs, the compute of lanes is drawn as jobs of kind "other".
 
     Returns:
-        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred`, `confidence` and `role`: one row per job, by lane and
-        bar_start_ns. Empty in, empty out.
+        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred`, `confidence` and `role`: one row per job, by
+        lane and bar_start_ns. Empty in, empty out.
     """
     jobs = training.jobs if len(training.jobs) else _list_compute(training.lane_states)
     is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
@@ -250,8 +250,8 @@ _TIMES = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_star
 def bring_near(training: Training) -> Training:
     """Move the times of lanes that are months from most others to the start of these, with a note.
 
-    A clock that was never set shows 1970. On one time axis with the others, nothing could be seen, and a page has
-    exact times for 104 days only.
+    A clock that was never set shows 1970. On one time axis with the others, nothing could be seen, and a page
+    has exact times for 104 days only.
 
     Returns:
         The same training if all lanes are near each other.
@@ -278,7 +278,8 @@ def bring_near(training: Training) -> Training:
         )
     offset = _find_offsets(start)
     notes = [
-        f"the clock of {_name([labels[int(of)] for of in lane[offset == moved]])} is {abs(int(moved)) // NS_PER_DAY:,} days from"
+        f"the clock of {_name([labels[int(of)] for of in lane[offset == moved]])} is"
+        f" {abs(int(moved)) // NS_PER_DAY:,} days from"
         " that of most others, as if it was never set: drawn apart, from the start of the others"
         for moved in np.unique(offset[offset != 0])
     ]
@@ -306,7 +307,8 @@ def _find_offsets(start: Int64s) -> Int64s:
     rest = np.arange(len(start))
     begin: int | None = None
     while len(rest):
-        # of all windows that begin with a lane the one with most lanes, the last of several: an unset clock is early
+        # of all windows that begin with a lane the one with most lanes, the last of several: an unset clock
+        # is early
         last = np.searchsorted(start[rest], start[rest] + (_LONGEST_NS >> 1), side="right")
         count = last - np.arange(len(rest))
         first = int(np.flatnonzero(count == count.max())[-1])
@@ -349,7 +351,8 @@ def select_step(
 ) -> Training:
     """Select the rows of one step, for a chart.
 
-    If there are too many, ranks are left out, with a note: `named` ones are kept, and of each stage those that compute longest.
+    If there are too many, ranks are left out, with a note: `named` ones are kept, and of each stage those
+    that compute longest.
 
     Args:
         training: The training.
@@ -368,7 +371,8 @@ def select_step(
         of_step = _select_lanes(of_step, most_bars, count, named)
     if _count_bars(of_step) > most_bars:
         raise TooManyBarsError(
-            f"This step has {count:,} bars, too many for this page; `nsys-pp chart REPORT... --steps {step}:{step + 1} -o step.html`"
+            f"This step has {count:,} bars, too many for this page; `nsys-pp chart REPORT... --steps"
+            f" {step}:{step + 1} -o step.html`"
             " draws them."
         )
     return bring_near(of_step)
@@ -405,7 +409,8 @@ def _select_lanes(training: Training, most_bars: int, count: int, named: Collect
     )
     lanes = training.lanes.filter(pl.col("lane").is_in(ranked["lane"].implode())).sort("lane")
     note = (
-        f"{len(lanes):,} of {len(training.lanes):,} ranks are shown, as the step has {count:,} bars: those that the verdict names,"
+        f"{len(lanes):,} of {len(training.lanes):,} ranks are shown, as the step has {count:,} bars: those"
+        " that the verdict names,"
         " and of each stage those that compute longest"
     )
     return _renumber(training, lanes, note) if len(lanes) else training

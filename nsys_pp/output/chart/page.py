@@ -1,8 +1,8 @@
 """Interactive page of a chart: one file without network access, drawn on Bokeh's canvas.
 
-Bokeh provides the canvas, the time axis, the grid and repaints; the scripts in `static/` do the rest. Without a GPU,
-Bokeh's own glyphs draw 100,000 bars at 4 frames a second. So the bars are painted by a renderer of our own, which
-draws bars within the same pixel once.
+Bokeh provides the canvas, the time axis, the grid and repaints; the scripts in `static/` do the rest. Without
+a GPU, Bokeh's own glyphs draw 100,000 bars at 4 frames a second. So the bars are painted by a renderer of our
+own, which draws bars within the same pixel once.
 """
 
 from __future__ import annotations
@@ -244,7 +244,10 @@ def _spans(frame: pl.DataFrame, zero_ns: int, *others: str) -> dict[str, Any]:
 
 
 def embed_json(value: Any) -> str:
-    """Encode JSON for a `<script>` element: without `<`, it can neither close the element nor open a comment."""
+    """Encode JSON for a `<script>` element.
+
+    Without `<`, it can neither close the element nor open a comment.
+    """
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
 
 
@@ -317,7 +320,10 @@ def pack_column(values: pl.Series) -> dict[str, Any]:
 
 
 def round_exact(values: pl.Series) -> pl.Series:
-    """Round numbers to integers, which take less space in a page; numbers beyond the exact ones remain, as 104 days in nanoseconds."""
+    """Round numbers to integers, which take less space in a page.
+
+    Numbers beyond the exact ones remain, as 104 days in nanoseconds.
+    """
     rounded = values.round()
     largest = rounded.abs().max()
     return rounded if isinstance(largest, float) and largest > _EXACT else rounded.cast(pl.Int64)

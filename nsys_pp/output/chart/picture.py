@@ -1,7 +1,7 @@
 """Charts as pictures for papers and chat: SVG, and PNG, which is the same SVG through resvg.
 
-Lanes are from top to bottom, time from left to right; coordinates are pixels from the top left corner. Widths of texts
-are estimated, as the font is the viewer's. The same training makes the same bytes.
+Lanes are from top to bottom, time from left to right; coordinates are pixels from the top left corner. Widths
+of texts are estimated, as the font is the viewer's. The same training makes the same bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ _TINT, _EDGE_TINT, _PALE = (
 _EDGE = 0.1  # share of the height of a bar that shows the bubbles inside it
 _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 _FONTS = "'DejaVu Sans', Roboto, Arial, 'Liberation Sans', 'Noto Sans', sans-serif"
-_PROBE = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" font-family="{}"><text y="9">{}</text></svg>'
+_PROBE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" font-family="{}"><text y="9">{}'
+    "</text></svg>"
+)
 _Array = NDArray[Any]
 
 
@@ -352,7 +355,10 @@ class _Picture:
         *,
         is_lined: bool = False,
     ) -> None:
-        """Add boxes in a group of this name, one path per color; `is_lined`: wide ones have a white outline."""
+        """Add boxes in a group of this name, one path per color.
+
+        `is_lined`: wide ones have a white outline.
+        """
         sides = np.broadcast_arrays(*np.atleast_1d(left, top, np.subtract(right, left), height, fill))
         boxes = pl.DataFrame(dict(zip("xywhf", sides, strict=True)))
         paths = (
@@ -391,7 +397,8 @@ class _Picture:
         patterns = "".join(
             f'<pattern id="waits-of-{kind}" width="4" height="4" patternUnits="userSpaceOnUse">'
             f'<rect width="4" height="4" fill="{_fill(kind, 0, is_pale=True)}"/>'
-            f'<path d="M-1 1l2 -2M0 4l4 -4M3 5l2 -2" stroke="{_fill(kind, 0, is_pale=False)}" stroke-width="0.6"/>'
+            f'<path d="M-1 1l2 -2M0 4l4 -4M3 5l2 -2" stroke="{_fill(kind, 0, is_pale=False)}"'
+            ' stroke-width="0.6"/>'
             "</pattern>"
             for kind in ("send", "receive")
         )

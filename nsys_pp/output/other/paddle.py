@@ -1,7 +1,8 @@
 """The two files of Paddle's pipeline timeline tool (`profiler_helper_static.py`).
 
-`pipeline_profile.json` is for Chrome's viewer. `pipeline_profile_perfetto.json` is the same with numbers instead of
-names for threads, as the tool writes it for Perfetto. Both are `{"traceEvents": [...]}` with pairs of B and E events:
+`pipeline_profile.json` is for Chrome's viewer. `pipeline_profile_perfetto.json` is the same with numbers
+instead of names for threads, as the tool writes it for Perfetto. Both are `{"traceEvents": [...]}` with pairs
+of B and E events:
 
     name   <type>_<micro-batch>; step<n>      pid  0
     cat    <type>; step                       tid  GPU<device>, GPU<device>(machine:<i>), Step
@@ -12,8 +13,8 @@ The interval of a job is its compute interval, as in the tool; jobs without comp
 receives) are skipped. Types have Paddle's names: `forward` and `backward`, followed by the
 chunk if a stage has several; `backward_b` and `backward_w` for a split backward.
 
-Differences from the tool, which correct its errors: selected devices keep their numbers; machines are numbered
-by name (`machine10` is 10) or else in natural order; both files have the same rows; each type has a
+Differences from the tool, which correct its errors: selected devices keep their numbers; machines are
+numbered by name (`machine10` is 10) or else in natural order; both files have the same rows; each type has a
 color; partly captured steps are marked; processes that share a GPU, and jobs that overlap, have separate
 rows; notes list missing ranks and GPUs. `ts` is relative to the first job (`otherData.base_ns`), because a
 double holds absolute microseconds only to some hundred nanoseconds.
@@ -91,7 +92,8 @@ def export_paddle(training: Training, folder: Path, options: ExportOptions) -> E
             ExportedFile(path=path, row_count=written.jobs) for path in (written.chrome, written.perfetto)
         ),
         notes=tuple(written.notes),
-        hint="To view the latter, open https://ui.perfetto.dev and drop the file there (it stays on your machine).",
+        hint="To view the latter, open https://ui.perfetto.dev and drop the file there (it stays on your"
+        " machine).",
     )
 
 
@@ -173,7 +175,8 @@ def _pair_events(
     """List the begin and end events of steps and jobs, in order of writing.
 
     Returns:
-        The events: row (0 for steps), name, cat, cname, ph, time_ns. And the rows of jobs by number (1, 2, ...).
+        The events: row (0 for steps), name, cat, cname, ph, time_ns. And the rows of jobs by number (1, 2,
+        ...).
     """
     start, end = jobs["start_ns"].to_numpy(), jobs["end_ns"].to_numpy()
     lanes = jobs["lane"].to_numpy()
@@ -309,8 +312,8 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
         lanes: Lanes to include.
 
     Returns:
-        One row per job with compute kernels, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent (row
-        of the job around it, or -1), type, name, cname. And sentences about inferred facts.
+        One row per job with compute kernels, in order of `RUN_JOBS`: lane, step, start_ns, end_ns, parent
+        (row of the job around it, or -1), type, name, cname. And sentences about inferred facts.
     """
     jobs = training.jobs.filter(
         pl.col("lane").is_in(lanes),
@@ -336,7 +339,10 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
 
 
 def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Add `type`, Paddle's name of a kind and chunk; a backward is split if weight gradients of its micro-batch follow."""
+    """Add `type`, Paddle's name of a kind and chunk.
+
+    A backward is split if weight gradients of its micro-batch follow.
+    """
     jobs = jobs.with_columns(is_split=mark_split_backwards(jobs))
     has_chunks = pl.lit(jobs["chunk"].drop_nulls().n_unique() > 1)
     chunk, backward_chunk = (
@@ -370,7 +376,10 @@ def _number() -> pl.Expr:
 
 
 def _color() -> pl.Expr:
-    """Return the color of a job by kind and chunk; for a kind without a color, a color derived from the type."""
+    """Return the color of a job by kind and chunk.
+
+    For a kind without a color, it is derived from the type.
+    """
     kind = pl.col("kind").cast(pl.String)
     first, second = (
         kind.replace_strict(

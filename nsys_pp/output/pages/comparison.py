@@ -39,7 +39,8 @@ _MOST_POINTS = 2_000
 _CHANGED = ("slower", "faster", "unknown")
 _COLORS = {"slower": "bubble", "new": "bubble", "faster": "backward", "gone": "backward"}
 _CONFIDENCE = {
-    "certain": "certain: twice the change that noise explains, in three steps or more; or a statement without a test",
+    "certain": "certain: twice the change that noise explains, in three steps or more; or a statement"
+    " without a test",
     "likely": "likely: beyond noise",
     "guess": "guess: steps are inferred, or the noise is unknown",
 }
@@ -180,7 +181,8 @@ def _draw_run(run: pl.DataFrame, letter: str, middle: float, half: float) -> str
     shapes.append(f'<line class="{name}" x1="0" x2="100%" y1="{y}" y2="{y}" stroke-dasharray="4 3"/>')
     for at, (step, value) in enumerate(run.select("step", "value").gather_every(stride).iter_rows()):
         shapes.append(
-            f'<circle class="{name}" cx="{100 * (at * stride + 0.5) / count:.2f}%" cy="{find_y(value)}" r="4">'
+            f'<circle class="{name}" cx="{100 * (at * stride + 0.5) / count:.2f}%" cy="{find_y(value)}"'
+            ' r="4">'
             f"<title>step {step}: {format_duration(round(value))}</title></circle>"
         )
     caption = f"{letter}: median {format_duration(round(median))}, steps {first} to {last}"

@@ -268,7 +268,10 @@ def format_grid(headings: Sequence[str], rows: Iterable[Sequence[str]], attribut
     """Format a table of fragments of HTML."""
     head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table{attributes}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody>'
+        "</table></div>"
+    )
 
 
 def format_text(text: str) -> str:
@@ -306,7 +309,10 @@ def _format_folded(filled: FilledTable) -> str:
 
 
 def _explain(drawn: Drawn, tables: Sequence[FilledTable]) -> str:
-    """Return the reason why there are no plots, or neither plots nor rows; "" if there is something to see."""
+    """Return the reason why there are no plots, or neither plots nor rows.
+
+    It is "" if there is something to see.
+    """
     if drawn.absent or drawn.html or any(len(table.frame) for table in tables):
         return drawn.absent
     reasons = [table.missing or table.table.empty for table in tables]

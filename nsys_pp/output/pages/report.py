@@ -52,7 +52,8 @@ _METRICS = (  # column, title, color, meaning
         "excess_fraction",
         "own time against the peers",
         "send",
-        "own compute per micro-batch, waiting not counted, relative to the median of the other ranks of the stage (of all"
+        "own compute per micro-batch, waiting not counted, relative to the median of the other ranks of the"
+        " stage (of all"
         " other ranks where a stage has one)",
     ),
     ("compute_ns", "compute", "forward", "time of kernels other than communication"),
@@ -80,18 +81,22 @@ _METRIC_OF = {  # kind of finding -> value that shows it
     "step": "span_ns",
 }
 _CANVAS = (
-    '<div class="heat"><div class="controls" role="group" aria-label="Heat map"><label>Show <select id="heat-metric"></select></label>'
+    '<div class="heat"><div class="controls" role="group" aria-label="Heat map"><label>Show <select'
+    ' id="heat-metric"></select></label>'
     '<label>Order <select id="heat-order"><option value="stage">by stage and rank</option>'
     '<option value="value">by largest value</option></select></label><span id="heat-scale"></span></div>'
     '<p id="heat-meaning" class="muted"></p>'
-    '<div id="heat-holder"><canvas id="heat" tabindex="0" role="img" aria-describedby="heat-meaning"></canvas></div>'
-    '<p id="heat-read" role="status" aria-live="polite">Point at a cell, or use the arrow keys; Enter or a click keeps it, Escape leaves'
+    '<div id="heat-holder"><canvas id="heat" tabindex="0" role="img" aria-describedby="heat-meaning">'
+    "</canvas></div>"
+    '<p id="heat-read" role="status" aria-live="polite">Point at a cell, or use the arrow keys; Enter or a'
+    " click keeps it, Escape leaves"
     ' it.</p><p id="heat-place"></p></div>'
 )
 
 
 _CONFIDENCE = {
-    "certain": "certain: measured, or twice the excess that noise explains, in three steps and twelve samples or more",
+    "certain": "certain: measured, or twice the excess that noise explains, in three steps and twelve"
+    " samples or more",
     "likely": "likely: beyond noise",
     "guess": "guess: depends on inferred jobs, unknown stages, or an effect that is not recorded",
 }
@@ -110,7 +115,9 @@ _PEERS = {"rank": "Ranks", "stage": "Stages", "link": "Links"}
 
 
 class TraceLinks(Struct, frozen=True, kw_only=True):
-    """Texts that open a trace at a time: head, start, middle, end, tail, with times in ns since the start of the run.
+    """Texts that open a trace at a time.
+
+    A text is head, start, middle, end, tail, with times in ns since the start of the run.
 
     Attributes:
         is_link: The text is the address of a link; otherwise it is a command.
@@ -248,7 +255,10 @@ def _draw_verdict(source: PageSource) -> Drawn:
 
 
 def _format_finding_link(source: PageSource, finding: Finding) -> str:
-    """Format the place of a finding in the trace: its step (or the first one, or the longest one), on its rank."""
+    """Format the place of a finding in the trace.
+
+    The place is its step (or the first one, or the longest one), on its rank.
+    """
     if finding.kind in _UNPLACED:
         return ""
     step = finding.step if finding.step is not None else finding.since_step
@@ -316,7 +326,10 @@ def _draw_charts(source: PageSource) -> Drawn:
 
 
 def _list_unfolded(lanes: pl.DataFrame, named: Sequence[int]) -> list[int]:
-    """List the stages of lanes that the verdict names, if they are small enough to be shown with all ranks."""
+    """List the stages of lanes that the verdict names.
+
+    Only stages that are small enough to be shown with all ranks are listed.
+    """
     small = lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
     return small.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
 
@@ -327,7 +340,8 @@ def _draw_steps(source: PageSource) -> Drawn:
         return Drawn(absent="No step was found: no kernel ran in one.")
     if len(frame) == 1:
         return Drawn(
-            absent="One rank and one step: nothing develops over time. Steps come from ranges, jobs, or launches that"
+            absent="One rank and one step: nothing develops over time. Steps come from ranges, jobs, or"
+            " launches that"
             " repeat; `nsys_pp.capture` marks them in a program."
         )
     return Drawn(html=_CANVAS, data={"packed": _pack_text(embed_json(describe_heat_map(source)))})
@@ -383,7 +397,10 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
 
 
 def _list_lengths(source: PageSource, steps: pl.DataFrame) -> list[float | None]:
-    """List the length of each step, or the mean of each block of steps; None for steps that the capture cuts."""
+    """List the length of each step, or the mean of each block of steps.
+
+    It is None for steps that the capture cuts.
+    """
     lengths: list[float | None] = (
         steps.join_where(
             source.step_lengths.rename({"step": "number"}),
@@ -446,7 +463,8 @@ def _draw_stragglers(source: PageSource) -> Drawn:
     frame = source.tables["stragglers"].frame
     if frame.is_empty():
         return Drawn(
-            absent="Nothing to compare: there is a single rank and stage, or no range is known to be a forward or a"
+            absent="Nothing to compare: there is a single rank and stage, or no range is known to be a"
+            " forward or a"
             " backward (`nsys-pp pipeline --explain-jobs`)."
         )
     drawn = []
@@ -502,7 +520,10 @@ def _draw_communication(source: PageSource) -> Drawn:
         piece = Piece(key="communication", value=row["total_ns"], text=text)
         return Bar(label=f"{row['call']}{size}{ranks}", pieces=(piece,), text=text)
 
-    caption = "Time of communication kernels, summed over ranks, by call and size{of}; waiting for late ranks included"
+    caption = (
+        "Time of communication kernels, summed over ranks, by call and size{of}; waiting for late"
+        " ranks included"
+    )
     return Drawn(html=draw_rows(filled.frame, build, caption=caption, most=_FEW))
 
 
@@ -526,14 +547,15 @@ def _draw_kernels(source: PageSource) -> Drawn:
 
 
 def _draw_host(source: PageSource) -> Drawn:
-    """Draw the longest times without compute that the host or loading data causes, with the activity in them."""
+    """Draw the longest gaps that the host or loading data causes, with the activity in them."""
     frame = source.tables["gaps"].frame
     if frame.is_empty():
         return Drawn(absent="No gap between kernels was found.")
     rows = frame.filter(pl.col("cause").cast(pl.String).is_in(HOST_CAUSES)).head(_FEW)
     if rows.is_empty():
         return Drawn(
-            absent="None of the longest gaps is caused by the host or by loading data; the table has all of them."
+            absent="None of the longest gaps is caused by the host or by loading data; the table has all of"
+            " them."
         )
     has_lanes = len(source.training.lanes) > 1
 
@@ -612,7 +634,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="charts",
             title="A typical step, and the longest one",
-            lead="Jobs, messages and bubbles of each rank, in the step of median length and in the longest one of the complete steps. "
+            lead="Jobs, messages and bubbles of each rank, in the step of median length and in the longest"
+            " one of the complete steps. "
             "Drag to move, Ctrl + wheel to zoom.",
             kinds=("step",),
             draw=_draw_charts,
@@ -620,7 +643,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="steps",
             title="Steps over time, by rank",
-            lead="Which rank, and since when: a row per rank, a column per step. The bars on top are the lengths of the steps.",
+            lead="Which rank, and since when: a row per rank, a column per step. The bars on top are the"
+            " lengths of the steps.",
             kinds=("straggler", "host", "profiler", "gpu_clock", "step", "none"),
             tables=("steps", "lanes", "kinds", "iterations"),
             draw=_draw_steps,
@@ -628,7 +652,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="bubbles",
             title="Bubbles, by cause and stage",
-            lead="Where the time without compute goes: waiting for other ranks, transfers, late launches, or nothing left to do.",
+            lead="Where the time without compute goes: waiting for other ranks, transfers, late launches,"
+            " or nothing left to do.",
             kinds=("bubble", "idle", "profiler", "requests"),
             tables=("stages", "schedule", "critical"),
             draw=_draw_bubbles,
@@ -636,7 +661,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="stragglers",
             title="Stragglers",
-            lead="Ranks, stages and links compared with the median of their peers; waiting for others is not counted.",
+            lead="Ranks, stages and links compared with the median of their peers; waiting for others is"
+            " not counted.",
             kinds=("straggler",),
             tables=("stragglers",),
             draw=_draw_stragglers,
@@ -653,7 +679,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="kernels",
             title="Kernels, by family",
-            lead="What the GPUs run, by families that the names of kernels show; below, by kind of job and by name.",
+            lead="What the GPUs run, by families that the names of kernels show; below, by kind of job and"
+            " by name.",
             tables=("families", "stage_families", "iteration_families"),
             sums=("families", "kernels"),
             draw=_draw_kernels,
@@ -661,7 +688,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="host",
             title="Host gaps",
-            lead="What the host did while GPUs waited: calls and ranges of the thread that launched the next kernel.",
+            lead="What the host did while GPUs waited: calls and ranges of the thread that launched the"
+            " next kernel.",
             kinds=("host", "idle"),
             tables=("gaps",),
             sums=("idle", "launches", "sync"),
@@ -670,14 +698,16 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="memory",
             title="Memory",
-            lead="Allocations by CUDA itself, which frameworks keep and reuse: memory that is reserved, not used.",
+            lead="Allocations by CUDA itself, which frameworks keep and reuse: memory that is reserved, not"
+            " used.",
             sums=("memory",),
             draw=_draw_memory,
         ),
         Section(
             name="clocks",
             title="Clocks and their bounds",
-            lead="Corrections of recorded UTC by operations that ranks share, and the largest errors that they leave.",
+            lead="Corrections of recorded UTC by operations that ranks share, and the largest errors that"
+            " they leave.",
             kinds=("clocks",),
             tables=("clocks",),
             draw=_draw_clocks,
@@ -685,7 +715,8 @@ SECTIONS: Mapping[str, Section] = {
         Section(
             name="missing",
             title="What was not recorded",
-            lead="Data that would explain more, and the option that records it; tracing may also have been on without any event.",
+            lead="Data that would explain more, and the option that records it; tracing may also have been"
+            " on without any event.",
             draw=_draw_missing,
         ),
     )

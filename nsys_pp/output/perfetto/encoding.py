@@ -391,7 +391,7 @@ def _encode_block(batch: _Batch, first: int) -> bytes:
 def _list_shapes(
     fields: Sequence[_Field], first: int, stop: int
 ) -> Iterator[tuple[Array | slice, list[_Field]]]:
-    """Group the rows [first, stop) by the fields that they have; yield the rows and the fields of each group."""
+    """Group the rows [first, stop) by their fields; yield the rows and the fields of each group."""
     masks = [one.find_present(first, stop) for one in fields]
     nullable = [mask for mask in masks if mask is not None and mask.any()]
     if len(nullable) > MAX_NULLABLE:

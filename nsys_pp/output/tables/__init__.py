@@ -1,7 +1,7 @@
 """Renderers of tables: one for the terminal, one for each file format.
 
-To add a file format, write its function in `formats.py` and add an entry to `FORMATS`. The functions are imported when
-they are used, as they need polars.
+To add a file format, write its function in `formats.py` and add an entry to `FORMATS`. The functions are
+imported when they are used, as they need polars.
 """
 
 from __future__ import annotations

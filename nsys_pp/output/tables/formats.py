@@ -40,7 +40,9 @@ class Content(Struct, frozen=True, kw_only=True):
 
 
 def select_data(content: Content) -> dict[str, pl.DataFrame]:
-    """Return the rows of each table as data: sorted, limited, times in the requested unit, categories as strings.
+    """Return the rows of each table as data.
+
+    Rows are sorted and limited, times are in the requested unit, and categories are strings.
 
     Tables that could not be built have no rows.
     """
@@ -99,7 +101,9 @@ def write_csv(content: Content, path: Path) -> None:
 
 
 def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    """Quote names that a spreadsheet would run as formulas, with an apostrophe; `$NSYS_PP_CSV=raw` omits this.
+    """Quote names that a spreadsheet would run as formulas, with an apostrophe.
+
+    `$NSYS_PP_CSV=raw` omits this.
 
     Args:
         frame: The table. Columns of numbers are unchanged.
@@ -224,8 +228,8 @@ def format_html_table(
         filled: Table with its rows.
         limit: Most rows of each group; 0: all.
         is_whole: Include the rows that the view of the table hides.
-        aligned: Attributes of cells with texts, and of cells with numbers; by default for a page with a style for the class
-            "number".
+        aligned: Attributes of cells with texts, and of cells with numbers; by default for a page with a style
+            for the class "number".
     """
     table = arrange_table(filled, limit=limit, is_whole=is_whole)
     lines = []
@@ -293,8 +297,8 @@ def _share_repeated(frame: pl.DataFrame) -> pl.DataFrame:
 def _describe_strings(frame: pl.DataFrame) -> str:
     """Return the description of the types of a frame with strings in place of categories.
 
-    polars writes the dictionary of a column of categories without a look at its strings, in half the time; only the
-    description differs from that of strings.
+    polars writes the dictionary of a column of categories without a look at its strings, in half the time;
+    only the description differs from that of strings.
     """
     empty = BytesIO()
     name_categories(frame.clear()).write_parquet(empty)

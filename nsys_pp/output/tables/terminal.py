@@ -1,8 +1,9 @@
 """Tables on a terminal, and in a log: never wider than the terminal, without loss of distinguishing text.
 
-rich wraps, aligns and styles cells. This module adds three things: it drops columns that do not fit, and lists them
-below the table; it chooses between headings of one line and of several; and it shortens names where they differ least
-(`shorten_symbol`). These depend on the widths of columns, which are therefore computed here, too.
+rich wraps, aligns and styles cells. This module adds three things: it drops columns that do not fit, and
+lists them below the table; it chooses between headings of one line and of several; and it shortens names
+where they differ least (`shorten_symbol`). These depend on the widths of columns, which are therefore
+computed here, too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _ALL, _LARGE, _MIDDLE = 99.9, 25.0, 10.0  # shares in percent that limit the hig
 
 
 def open_console() -> Console:
-    """Create the console of stdout, as wide as the terminal; without a terminal, as `COLUMNS`, at most `LOG_WIDTH`."""
+    """Create the console of stdout, as wide as the terminal.
+
+    Without a terminal, it is as wide as `COLUMNS`, at most `LOG_WIDTH`.
+    """
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         asked = os.environ.get("COLUMNS", "")
@@ -50,9 +54,9 @@ def print_tables(
 ) -> None:
     """Print tables, each below its title and above its caption, no wider than the console.
 
-    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are shortened on a
-    terminal, and complete in a log. If the table is too wide, headings are split into several lines; then the columns
-    of the lowest priority are dropped, and listed below the table.
+    Numbers are aligned to the right, with their unit in the heading. Texts are folded. Long names are
+    shortened on a terminal, and complete in a log. If the table is too wide, headings are split into several
+    lines; then the columns of the lowest priority are dropped, and listed below the table.
 
     Args:
         tables: Tables with their rows.
@@ -199,7 +203,10 @@ def _blank_repeated(cells: Sequence[str], before: Sequence[str]) -> list[str]:
 
 
 def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: int) -> RenderableType:
-    """Render a cell; blanks that begin a text are indentation, at most a third of the width if the text is folded."""
+    """Render a cell; blanks that begin a text are indentation.
+
+    It takes at most a third of the width if the text is folded.
+    """
     style = {"total": "bold", "rest": "dim"}.get(kind) or (_style_share(cell) if column.unit == "%" else "")
     bare = cell if column.is_number else cell.lstrip(" ")
     indent = len(cell) - len(bare)

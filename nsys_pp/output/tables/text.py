@@ -25,10 +25,13 @@ def clean(text: str) -> str:
 
 
 def shorten_symbol(name: str, cells: int) -> str:
-    """Shorten the name of a function to a number of cells if possible: parameters first, then template arguments.
+    """Shorten the name of a function to a number of cells if possible.
 
-    Template arguments are cut at the end, the longest ones first, as kernels differ least there. A name that remains
-    too long is not cut further, as the distinguishing part may be anywhere: the caller has to fold it.
+    Parameters first, then template arguments.
+
+    Template arguments are cut at the end, the longest ones first, as kernels differ least there. A name that
+    remains too long is not cut further, as the distinguishing part may be anywhere: the caller has to fold
+    it.
 
     >>> shorten_symbol("void at::fill<(int)4, at::FillFunctor<float>>(int, char (*)[4])", 44)
     'at::fill<(int)4, at::FillFunctor<float>>(…)'
@@ -134,10 +137,13 @@ class TextColumn(Struct, frozen=True, kw_only=True):
 def format_columns(
     frame: pl.DataFrame, columns: Sequence[Column], *, unit: str | None, is_blank: Sequence[bool]
 ) -> list[TextColumn]:
-    """Format each column as text, in one unit for all its rows; only sizes that differ too much have a unit each.
+    """Format each column as text, in one unit for all its rows.
 
-    All totals have the same unit, and so do all values of single calls, unless a column would then be all zeros. In
-    that unit, the largest value has one to six digits before the point, and no mean is rounded to zero.
+    Only sizes that differ too much have a unit each.
+
+    All totals have the same unit, and so do all values of single calls, unless a column would then be all
+    zeros. In that unit, the largest value has one to six digits before the point, and no mean is rounded to
+    zero.
 
     Args:
         frame: Rows of a table.
@@ -240,7 +246,9 @@ def _choose_time_units(frame: pl.DataFrame, columns: Sequence[Column]) -> dict[s
 
 
 def _choose_time_unit(time_ns: float) -> str:
-    """Choose the unit of a time: seconds if milliseconds would have seven digits, milliseconds from 1 ms, and so on.
+    """Choose the unit of a time.
+
+    It is seconds if milliseconds would have seven digits, milliseconds from 1 ms, and so on.
 
     >>> [_choose_time_unit(time) for time in (999, 1_000, 1e6, 999_999e6, 999_999_950_001, 1e12)]
     ['ns', 'us', 'ms', 'ms', 's', 's']
@@ -367,8 +375,8 @@ def sort_rows(frame: pl.DataFrame, column: str, table: AnyTable) -> pl.DataFrame
 def limit_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> pl.DataFrame:
     """Keep the first rows of each group, and the first parts of each of these rows.
 
-    A third as many parts are kept, or more if a group has only one or two rows that are not parts. If no group has more
-    than one row, the table is treated as one list.
+    A third as many parts are kept, or more if a group has only one or two rows that are not parts. If no
+    group has more than one row, the table is treated as one list.
 
     Args:
         frame: Rows of the table, sorted.
@@ -439,7 +447,10 @@ def _add_sums(
 
 
 def _settle(frame: pl.DataFrame, table: AnyTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of groups and of totals; if each group has one row, no groups and no totals of shares."""
+    """Return the columns of groups and of totals.
+
+    If each group has one row, there are no groups and no totals of shares.
+    """
     groups = find_groups(frame, table)
     totals = tuple(column for column in table.totals if column in frame.columns)
     if not groups or _number_groups(frame, groups).n_unique() < len(frame):
@@ -521,7 +532,9 @@ def cut_shared_starts(columns: Sequence[TextColumn]) -> tuple[list[TextColumn], 
 
 
 def find_shared_start(texts: Sequence[str]) -> str:
-    """Find the beginning of several texts that is long enough to be cut, up to the end of a word; "" otherwise.
+    """Find the beginning of several texts that is long enough to be cut, up to the end of a word.
+
+    It is "" otherwise.
 
     >>> find_shared_start(["profile_of_training_rank10", "profile_of_training_rank11"])
     'profile_of_training_'

@@ -16,7 +16,8 @@ from nsys_pp.output.other.step_tasks import STEP_TASKS, write_rank_databases
 from tests.training.expected_training import expected_training
 
 TRAINING = expected_training()
-# what msprof-analyze 8 searches: folders whose names end so, at most five levels deep, and databases in their output
+# what msprof-analyze 8 searches: folders whose names end so, at most five levels deep, and databases in their
+# output
 FOLDER = re.compile(r".*ascend_pt$")
 DATABASE = re.compile(r"^ascend_pytorch_profiler(?:_(\d+))?\.db$")
 
