@@ -57,14 +57,14 @@ def test_examples_of_the_library_run(page: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     variables: dict[str, Any] = {}
     exec(EXAMPLES[page], variables)
-    names = {"library.md": ("ranges", "steps", "clocks", "stages", "jobs"), "from-hta.md": ("frames",)}
+    names = {"library.md": ("ranges", "steps", "clocks", "stages", "jobs"), "from-other-tools.md": ("frames",)}
     assert all(len(variables[name]) for name in names[page])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, in Dask's own code
 def test_tables_of_many_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples of docs/scaling.md, with polars and with Dask, sum what the tables of both runs have."""
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.DOTALL)
+    """The examples of docs/batch.md, with polars and with Dask, sum what the tables of both runs have."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "batch.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     Path("tables").mkdir()
     for name in ("monday", "tuesday"):

@@ -114,7 +114,7 @@ def test_barriers_align_within_their_bounds(with_monotonic: bool, tmp_path: Path
                 wrong += abs(errors[first] - errors[second]) > bounds[first] + bounds[second]
         largest = max(largest, float(bounds.max()))
     assert compared > 100
-    assert wrong <= compared // 100  # as docs/limits.md says of all worlds
+    assert wrong <= compared // 100  # as docs/accuracy.md says of all worlds
     assert largest < 20 * LATEST_NS
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.bench.measure import measure_peak_bytes
 from tests.cli.calls import assert_refused, call
 
-# of docs/check.md
+# of docs/limits.md
 _FIXED_BYTES = 400_000_000
 _BYTES_PER_BYTE = 40
 
