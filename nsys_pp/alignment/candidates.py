@@ -299,7 +299,8 @@ def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
 
     One window or more.
     """
-    rows, window = np.concatenate(windows), _number_windows(windows)
+    rows = np.concatenate(windows)
+    window = np.repeat(np.arange(len(windows)), [len(own) for own in windows])
     link = window * (int(votes.link.max()) + 1) + votes.link[rows]
     rank = np.unique(votes.voter_time, return_inverse=True)[1]  # equal for equal times
     order = np.lexsort((rank[votes.voter[rows]], link))
@@ -309,11 +310,6 @@ def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
     closeness = np.maximum(np.log(TOGETHER_NS / (apart_ns + FLOOR_NS)), 0.0)
     bounds = np.searchsorted(window[1:][is_next], np.arange(len(windows) + 1))
     return np.array([closeness[first:stop].sum() for first, stop in itertools.pairwise(bounds.tolist())])
-
-
-def _number_windows(windows: list[Int64s]) -> Int64s:
-    """Return the number of the window of each row."""
-    return np.repeat(np.arange(len(windows)), [len(window) for window in windows])
 
 
 def fit_votes(votes: Votes, windows: list[Int64s]) -> list[Line]:

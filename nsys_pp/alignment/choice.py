@@ -167,7 +167,7 @@ class Timeline(Struct):
             line: Its correction.
             scatter_ns: Scatter of the ends of one operation; None where unknown.
         """
-        events = self.events.select(find_range(rows))
+        events = self.events.select(rows)
         self.machines.add(int(self.machine[domain]))
         self.lines[domain], self.rows[domain], self.merged = line, rows, None
         # A new channel of the timeline keeps the number of its first event's channel.
@@ -224,18 +224,7 @@ class Timeline(Struct):
             counts = np.bincount(number)
             middle = np.cumsum(counts) - counts + (counts - 1) // 2
             times = times[np.lexsort((times, number))[middle]]
-        return replace(self.events.select(find_range(instances)), end=times, channel=self.channel[instances])
-
-
-def find_range(rows: Int64s) -> Int64s | slice:
-    """Return ascending rows as a slice if they follow each other: their columns are then not copied.
-
-    >>> find_range(np.array([4, 5, 6])), find_range(np.array([4, 6]))
-    (slice(4, 7, None), array([4, 6]))
-    """
-    if not len(rows) or int(rows[-1]) - int(rows[0]) + 1 != len(rows):
-        return rows
-    return slice(int(rows[0]), int(rows[-1]) + 1)
+        return replace(self.events.select(instances), end=times, channel=self.channel[instances])
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:

@@ -175,8 +175,8 @@ class Events(Struct, frozen=True, kw_only=True):
         """Mask of the messages that did not wait for the other side."""
         return self.is_message & (self.end - self.start <= BUFFERED_NS)
 
-    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> Events:
-        """Return the events of these rows; by a slice, without copies."""
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Events:
+        """Return the events of these rows."""
         return Events(
             origin_ns=self.origin_ns,
             **{name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "origin_ns"},

@@ -351,7 +351,7 @@ def _solve_group(
     at_center = fit.offset_ns + fit.drift * (solution.center_ns - fit.center_ns) / NS_PER_S
     is_utc = np.array([guess.domains[member].is_utc for member in members.tolist()])
     # Only differences of offsets are observable: the median machine keeps its UTC.
-    gauge = _median_of(at_center[is_utc] if is_utc.any() else at_center)
+    gauge = float(np.quantile(at_center[is_utc] if is_utc.any() else at_center, 0.5, method="lower"))
     solution.offset_ns[members] = at_center - gauge
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
@@ -448,11 +448,6 @@ def change_rate(solution: Solution, members: Int64s, rate: float) -> None:
     """
     solution.offset_ns[members] *= 1 + rate / NS_PER_S
     solution.drift[members] += rate + rate * solution.drift[members] / NS_PER_S
-
-
-def _median_of(values: Floats) -> float:
-    """Return the lower median, a value of the array, so that one machine keeps its UTC."""
-    return float(np.sort(values)[(len(values) - 1) // 2])
 
 
 def override_offset(solution: Solution, number: int, offset_ns: int) -> None:

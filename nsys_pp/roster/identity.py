@@ -83,7 +83,8 @@ def name_paths(paths: Sequence[Path]) -> str:
 
 
 _LETTERS = "(?i)pp"  # of the pipeline coordinate
-_AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
+COORDINATE_AXES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
+"""Axis of a layout, and of names, of each coordinate of the roster."""
 
 
 def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
@@ -104,7 +105,9 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     named = pl.concat([_select_likely(frame) for frame in (ranges, marks)])
     text = pl.col("name").cast(pl.String)
     names = named.select(pl.col("name").unique()).drop_nulls()
-    coordinates = names.select("name", *(_read(text, axis).alias(ours) for ours, axis in _AXES.items()))
+    coordinates = names.select(
+        "name", *(_read(text, axis).alias(ours) for ours, axis in COORDINATE_AXES.items())
+    )
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)
     if coordinates.is_empty():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -314,16 +314,12 @@ def _as_set(name: str | None) -> frozenset[str]:
 
 
 def _join(parts: Sequence[_Facts]) -> _Facts:
+    """Join facts about one machine: reports and paths in order, the other facts as sets."""
+    reports, paths, *facts = zip(*parts, strict=True)
     return _Facts(
-        reports=tuple(report for part in parts for report in part.reports),
-        paths=tuple(path for part in parts for path in part.paths),
-        hostnames=frozenset().union(*(part.hostnames for part in parts)),
-        hardware_ids=frozenset().union(*(part.hardware_ids for part in parts)),
-        folders=frozenset().union(*(part.folders for part in parts)),
-        uuids=frozenset().union(*(part.uuids for part in parts)),
-        slots=frozenset().union(*(part.slots for part in parts)),
-        processes=frozenset().union(*(part.processes for part in parts)),
-        captures=frozenset().union(*(part.captures for part in parts)),
+        tuple(chain.from_iterable(reports)),
+        tuple(chain.from_iterable(paths)),
+        *(frozenset[Any]().union(*values) for values in facts),
     )
 
 

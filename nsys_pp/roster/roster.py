@@ -13,7 +13,14 @@ from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
 from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window
-from nsys_pp.roster.identity import find_repeated, gpu_processes, list_process_devices, name_paths, split_runs
+from nsys_pp.roster.identity import (
+    COORDINATE_AXES,
+    find_repeated,
+    gpu_processes,
+    list_process_devices,
+    name_paths,
+    split_runs,
+)
 from nsys_pp.roster.machines import DeviceGpu, Machine, assign_gpus, find_machines
 from nsys_pp.roster.ranks import (
     Layout,
@@ -55,7 +62,9 @@ def find_inconsistencies(
         *_warn_of_shared_ranks(identities, roster, runs),
         *_warn_of_overlaps(identities, roster),
         *(
-            _warn_of_missing(roster, count_ranks(layout) if layout else _find_only_size(sizes))
+            _warn_of_missing(
+                roster, count_ranks(layout) if layout else (next(iter(sizes)) if len(sizes) == 1 else None)
+            )
             if len(runs) < 2
             else ()
         ),
@@ -72,10 +81,6 @@ def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[in
     sizes = joined.drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
     sizes = sizes.group_by("world_size").agg(pl.col("report").unique().sort()).sort("world_size")
     return dict(sizes.rows())
-
-
-def _find_only_size(sizes: dict[int, list[int]]) -> int | None:
-    return next(iter(sizes)) if len(sizes) == 1 else None
 
 
 def _warn_of_runs(identities: Sequence[Identity], runs: Sequence[Sequence[int]]) -> Iterable[str]:
@@ -230,9 +235,6 @@ def _format_gap(seconds: int) -> str:
     return f"{seconds:,} seconds"
 
 
-_COORDINATES = {"stage": "pp", "tensor": "tp", "replica": "dp"}
-
-
 def build_roster(
     identities: Sequence[Identity], *, layout: Layout | None = None, rank_from: str | None = None
 ) -> pl.DataFrame:
@@ -325,7 +327,7 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
             "the product of all parts of `--layout` is the number of ranks",
         )
     located = locate_ranks(roster["rank"], layout)
-    columns = [located[axis].alias(ours) for ours, axis in _COORDINATES.items()]
+    columns = [located[axis].alias(ours) for ours, axis in COORDINATE_AXES.items()]
     is_located = pl.col("rank").is_not_null()
     return roster.with_columns(columns).with_columns(
         stage_source=pl.when(is_located).then(pl.lit("--layout")),
@@ -344,6 +346,6 @@ def _add_named_coordinates(roster: pl.DataFrame, identities: Sequence[Identity])
     if not parts:
         return roster
     coordinates = pl.concat(parts)
-    return roster.drop(*_COORDINATES, "stage_source").join(
+    return roster.drop(*COORDINATE_AXES, "stage_source").join(
         coordinates, on=["report", "process_key"], how="left", maintain_order="left"
     )
