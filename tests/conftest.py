@@ -51,10 +51,9 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 REPOSITORY = Path(__file__).parent.parent
 # Not yet mended since the code was halved (issue 40), or fail with reports that shared/ has since then: to be emptied.
 _OPEN = (
-    "cli/test_batch.py::test_wrong_usage_exits_with_2",
     "worlds/test_worlds.py::test_a_world_breaks_no_more_than_is_known",
     "commands/test_report.py::test_serving_has_its_iterations",
-    "commands/test_captures.py::test_a_trace_has_one_row_for_each_process",
+    "commands/test_clock_groups.py::test_a_trace_has_one_row_for_each_process",
 )
 _SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m slow` runs
 

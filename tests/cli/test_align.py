@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +74,6 @@ def test_an_offset_can_be_given() -> None:
     assert [one["offset_ns"] for one in found if one["source"] == "given"] == [3_000] * 2 + [-1_200_000] * 2
 
 
-@pytest.mark.parametrize("text", ["node10", "node10=", "=3ms", "node10=soon", "node10=3 weeks"])
-def test_an_offset_that_is_none_is_wrong_usage(text: str) -> None:
-    done = call("align", CLOCKS, "--offset", text)
-    assert done.code == 2
-    assert "offset" in done.stderr
-
-
 def test_an_offset_of_an_unknown_machine_is_refused() -> None:
     done = call("align", CLOCKS, "--offset", "node7=1ms")
     assert done.code == 1
@@ -108,26 +100,6 @@ def test_parts_say_what_their_reports_say(tmp_path: Path) -> None:
     assert call("extract", CLOCKS, "-o", tmp_path).code == 0
     of_parts = [{**one, "reports": []} for one in align(tmp_path)]
     assert of_parts == [{**one, "reports": []} for one in align(CLOCKS)]
-
-
-def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
-    shutil.copytree(CLOCKS / "node1", tmp_path / "node1")
-    (tmp_path / "node1" / "rank9.sqlite").write_bytes(b"nothing")
-    assert call("align", tmp_path).code == 1
-    done = call("align", tmp_path, "--keep-going", "--json")
-    assert done.code == 3
-    assert len(json.loads(done.stdout)) == 2
-    assert "skipped" in done.stderr
-
-
-def test_the_same_recording_twice_is_refused(tmp_path: Path) -> None:
-    for name in ("a.sqlite", "b.sqlite"):
-        shutil.copy(CLOCKS / "node1" / "rank0.sqlite", tmp_path / name)
-    done = call("align", tmp_path)
-    assert done.code == 1
-    assert "a.sqlite` and" in done.stderr
-    assert "b.sqlite` are the same recording" in done.stderr
-    assert "hint: name each report once" in done.stderr
 
 
 def test_system_clocks_make_one_of_a_machines_reports(tmp_path: Path) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
+from nsys_pp.cli.log import Record
+from nsys_pp.cli.progress import _ProgressLines, build_bar
+from nsys_pp.progress import Share
 from tests.cli.calls import Result, assert_refused, call, command_line, environment, run
 from tests.patience import PATIENCE_S
 
@@ -33,16 +40,6 @@ def objects(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stderr.splitlines()]
 
 
-@pytest.mark.parametrize("command", MANY)
-def test_commands_that_read_many_reports_have_all_batch_options(command: str) -> None:
-    done = call(command, "--help")
-    options = ("--processes", "--memory", "--dask-scheduler", "--keep-going", "--log-format", "--result")
-    for option in options:
-        assert f"\n  {option} " in done.stdout
-    # two runs have no common number of reports
-    assert ("\n  --wait-for " in done.stdout) == (command != "compare")
-
-
 def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
     outputs: list[dict[str, bytes]] = []
     for jobs in ((), ("--processes", "2")):
@@ -55,29 +52,6 @@ def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
         outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert len(outputs[0]) == 3
     assert outputs[0] == outputs[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--processes", "some"], "invalid number of processes 'some'"),
-        (["--processes", "-1"], "invalid number of processes '-1'"),
-        (["--memory", "8 apples"], "invalid memory size '8 apples'"),
-        (["--memory", "0"], "invalid memory size '0'"),
-        (["--wait-timeout", "soon"], "invalid timeout 'soon'"),
-        (["--dask-scheduler", "tcp://x:1", "--processes", "2"], "`--dask-scheduler` excludes `--processes`"),
-        (["--result", "x.txt"], "invalid `--result x.txt`; expected a .json file"),
-        (["--result", "run.json", "-o", "run.json"], "`--result` and `-o` are the same file `run.json`"),
-    ],
-)
-def test_wrong_usage_exits_with_2(
-    options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = call("merge", REPORT, *options)
-    assert (done.code, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_little_memory_is_noted_and_then_refused(tmp_path: Path) -> None:
@@ -367,3 +341,161 @@ def test_the_way_past_a_broken_report_is_named_and_comes_before_the_verdict(tmp_
     assert done.code == 3
     assert lines[0].startswith(f"skipped {broken}: ")
     assert sum(line.startswith("skipped ") for line in lines) == 1
+
+
+def render_bar(width: int, activity: str, counts: str) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    bar = build_bar(console)
+    bar.add_task(activity, total=100, counts=counts, completed=25)
+    lines = console.render_lines(bar.make_tasks_table(bar.tasks))
+    return ["".join(segment.text for segment in line).rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("width", [72, 80, 119, 120, 200])
+@pytest.mark.parametrize("counts", ["read 104.0 MiB of 162.0 MiB", "encoded 1,900,544 of 2,000,009 rows", ""])
+def test_a_bar_cuts_the_name_alone(width: int, counts: str) -> None:
+    (line,) = render_bar(width, f"drawing {'long' * 60}.sqlite", counts)
+    assert len(line) <= width
+    assert counts in line
+    assert line.endswith("-:--:-- left")  # without a speed, the time is unknown
+    assert "drawing lo" in line
+    assert "…" in line
+    assert ("elapsed" in line) is (width >= 120)
+
+
+def test_markup_in_names_is_text() -> None:
+    assert "drawing [red]x" in render_bar(120, "drawing [red]x", "")[0]
+
+
+@pytest.mark.parametrize(
+    ("total", "texts"),
+    [
+        (1, ["drawing a: read 1 MiB, 25%, about", "s left"]),
+        (4, ["drawing a: read 1 MiB, 1 of 4 (", "/s), about"]),
+    ],
+)
+def test_lines_have_the_time_that_is_left(total: int, texts: list[str]) -> None:
+    stderr = io.StringIO()
+    lines = _ProgressLines(Record(), stderr)
+    lines.update("drawing a", Share.of(0, total, doing="drawing"))
+    time.sleep(0.01)
+    lines.update("drawing a: read 1 MiB", Share.of(1 if total > 1 else 0, total, doing="drawing", value=0.25))
+    lines.write()
+    assert all(text in stderr.getvalue() for text in texts), stderr.getvalue()
+
+
+def test_each_count_of_a_phase_has_a_rate_of_its_own() -> None:
+    """A divided run is written in two counts of one name: the overview by its reports, then its traces."""
+    stderr = io.StringIO()
+    lines = _ProgressLines(Record(in_json=True), stderr)
+    for done, total in [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]:
+        lines.update("writing", Share.of(done, total, doing="writing"))
+        time.sleep(0.01)
+        lines.write()
+    facts = [json.loads(line) for line in stderr.getvalue().splitlines()]
+    assert [(fact["done"], fact["total"]) for fact in facts] == [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]
+    assert [fact["rate_per_s"] > 0 for fact in facts] == [False, True, False, True, True]
+    assert all(fact["rate_per_s"] >= 0 for fact in facts)
+
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+_COMMANDS = {
+    "merge": ["-o", "run.pftrace"],
+    "project": ["-o", "ranges.csv"],
+    "pipeline": [],
+    "pipeline --explain-jobs": [],
+    "summary": [],
+    "align": [],
+    "info": [],
+    "check": [],
+    "chart": ["-o", "run.svg"],
+    "report": ["-o", "run.html"],
+    "extract": ["-o", "run.nspart"],
+    "sql": ["SELECT count(*) FROM jobs"],
+}
+
+
+def _sum(entry: dict[str, Any]) -> int:
+    return int(entry["used"] + sum(entry["left_out"].values()))
+
+
+@pytest.mark.parametrize("command", sorted(_COMMANDS))
+def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = [*command.split(), *_COMMANDS[command], "--result", "r.json", "--explain-rows"]
+    done = call(*arguments, RANK0)
+    assert done.code == 0, done.stderr
+    [report] = json.loads(Path("r.json").read_text())["rows"]
+    assert report["report"] == str(RANK0)
+    tables = {entry["source"]: entry for entry in report["tables"]}
+    with closing(sqlite3.connect(RANK0)) as connection:
+        for name in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+            [[rows]] = connection.execute(f"SELECT count(*) FROM {name}")
+            assert tables[name]["read"] == rows == _sum(tables[name])
+    assert all(entry["read"] == _sum(entry) for entry in report["tables"])
+    lines = [line for line in done.stderr.splitlines() if f"{RANK0}: " in line]
+    assert len([line for line in lines if " read, " in line or "of these" in line]) == len(report["tables"])
+
+
+def test_a_comparison_counts_both_runs(tmp_path: Path) -> None:
+    call("compare", RANK0, RANK0.with_name("rank1.sqlite"), "--result", tmp_path / "r.json")
+    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert [Path(report["report"]).name for report in rows] == ["rank0.sqlite", "rank1.sqlite"]
+
+
+def test_parts_have_the_counts_of_their_reports(tmp_path: Path) -> None:
+    counts = []
+    call("extract", RANK0, "-o", tmp_path / "a.nspart")
+    for index, path in enumerate((RANK0, tmp_path / "a.nspart")):
+        call("summary", path, "--result", tmp_path / f"{index}.json")
+        [report] = json.loads((tmp_path / f"{index}.json").read_text())["rows"]
+        counts.append({entry["table"]: entry for entry in report["tables"]})
+    assert counts[0].keys() <= counts[1].keys()  # a part is made of more tables
+    assert all(counts[1][table] == entry for table, entry in counts[0].items())
+
+
+def test_ranges_that_launched_nothing_are_counted(tmp_path: Path) -> None:
+    path = Path(shutil.copy(RANK0, tmp_path))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        [[most]] = connection.execute("SELECT max(end) FROM NVTX_EVENTS")
+        columns = "start, end, eventType, globalTid"
+        insert = f"INSERT INTO NVTX_EVENTS ({columns}) SELECT ?, ?, 59, globalTid FROM NVTX_EVENTS LIMIT 1"
+        connection.executemany(insert, [(most + 10 * i, most + 10 * i + 5) for i in range(1, 8)])
+    before = call("project", RANK0, "-o", tmp_path / "a.csv", "--result", tmp_path / "a.json")
+    done = call("project", path, "-o", tmp_path / "b.csv", "--result", tmp_path / "b.json")
+    entries = []
+    for name in ("a.json", "b.json"):
+        [report] = json.loads((tmp_path / name).read_text())["rows"]
+        entries += [entry for entry in report["tables"] if entry["table"] == "ranges"]
+    reason = "launched no GPU operation that counts"
+    assert entries[1]["read"] - entries[0]["read"] == 7
+    assert entries[1]["left_out"].get(reason, 0) - entries[0]["left_out"].get(reason, 0) == 7
+    assert f"{entries[1]['left_out'][reason]} {reason}" in done.stderr
+    assert before.code == done.code == 0
+
+
+def test_traces_have_the_counts(tmp_path: Path) -> None:
+    call("merge", RANK0, "-o", tmp_path / "run.json", "--format", "chrome")
+    other = json.loads((tmp_path / "run.json").read_text())["otherData"]
+    assert "kernels " in other["rows.rank0"]
+    call("merge", RANK0, "-o", tmp_path / "run.pftrace")
+    assert b"rows.rank0" in (tmp_path / "run.pftrace").read_bytes()
+
+
+def test_info_lists_what_is_left_out(tmp_path: Path) -> None:
+    path = Path(shutil.copy(RANK0, tmp_path))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 0, end = 0 WHERE rowid < 6")
+    done = call("info", path)
+    assert "5 of CUPTI_ACTIVITY_KIND_KERNEL: without times" in done.stdout
+    assert "left out 5 of " in done.stderr
+    [report] = json.loads(call("info", path, "--format", "json").stdout)
+    kernels = next(entry for entry in report["rows"] if entry["table"] == "kernels")
+    assert kernels["left_out"] == {"without times: CUPTI did not measure them": 5}
+
+
+def test_folders_named_like_reports_are_noted(tmp_path: Path) -> None:
+    shutil.copy(RANK0, tmp_path)
+    (tmp_path / "rank7.sqlite").mkdir()
+    done = call("info", tmp_path)
+    assert f"note: `{tmp_path / 'rank7.sqlite'}` is a folder without reports" in done.stderr

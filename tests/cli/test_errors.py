@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures.recording.export import write_report
+from nsys_pp.frames.report import Report
+from nsys_pp.frames.roster import Identity
+from nsys_pp.roster.identity import identify
+from nsys_pp.run import report as one_report
+from nsys_pp.run import run as running
+from nsys_pp.run.batch import leave_out_odd
+from nsys_pp.run.inputs import Input
 from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
 
@@ -259,24 +272,6 @@ def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folde
 
 
 @pytest.mark.usefixtures("reports_read_once")
-@pytest.mark.parametrize("kind", OUTPUTS)
-def test_a_full_disk_is_told(tmp_path: Path, kind: str) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8k", "none", disk], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        pytest.skip("no small disk can be mounted here")
-    try:
-        arguments, output = _arguments(kind, REPORT, disk)
-        assert_refused(call(*arguments), f"cannot write `{output}`: the disk is full")
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", disk], check=True)
-
-
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
 def test_a_full_device_is_told(folder: Path, kind: str) -> None:
     command, option, name = OUTPUTS[kind]
@@ -359,24 +354,446 @@ def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: st
     assert_refused(call(*arguments_of(command, report.parent, folder=folder), "--keep-going"), f"`{report}`")
 
 
+USAGE = {
+    "merge": """
+        -o run.json --processes some => invalid number of processes 'some'
+        -o run.json --processes -1 => invalid number of processes '-1'
+        -o run.json --memory 8apples => invalid memory size '8apples'
+        -o run.json --memory 0 => invalid memory size '0'
+        -o run.json --wait-timeout soon => invalid timeout 'soon'
+        -o run.json --dask-scheduler tcp://x:1 --processes 2 => `--dask-scheduler` excludes `--processes`
+        -o run.json --result x.txt => invalid `--result x.txt`; expected a .json file
+        -o run.json --result run.json => `--result` and `-o` are the same file `run.json`
+        -o - => a trace cannot be printed; choose a file with `-o`
+        --detail most => 'most' is not one of
+        --format json => 'json' is not one of
+        --device 0,a => invalid list of numbers '0,a'; expected e.g. `0,1`
+        --device= => invalid list of numbers ''
+        --start 5minutes => invalid time '5minutes'; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`
+        --end 1e3 => invalid time '1e3'
+        --end .5s => invalid time '.5s'
+        --ops kernel, => invalid operations ''; expected kernel, memcpy, memset or all
+        --scope all => 'all' is not one of
+        --per-stream => No such option""",
+    "extract": """
+        -o - => a part cannot be printed; choose a file with `-o`
+        --device 0 => No such option
+        -o x.sqlite => `x.sqlite` has the extension of a table or a report; a part is `.nspart`""",
+    "report": """
+        -o - => a page cannot be printed""",
+    "chart": """
+        -o - => a chart cannot be printed
+        -o x.pdf => unknown extension of `x.pdf`; expected .html, .svg or .png
+        -o x => unknown extension of `x`
+        --steps 3:3 => empty steps""",
+    "project": """
+        -o x.txt => expected .parquet, .csv, .json, .sqlite, .db, .md, or choose a `--format`
+        -o noending => unknown extension of `noending`
+        --format parquet => parquet cannot be printed; choose a file with `-o`
+        --format sqlite -o - => sqlite cannot be printed; choose a file with `-o`
+        --format table -o x.txt => a table is printed; omit `-o`
+        --ops kernels => invalid operations 'kernels'; expected kernel, memcpy, memset or all
+        --ops all,kernel => invalid operations 'all'
+        --ops= => invalid operations ''
+        --limit -1 => -1 is not in the range
+        --limit many => 'many' is not a valid integer""",
+    "pipeline": r"""
+        --table nothing => unknown table 'nothing'; expected verdict, steps, stages
+        --format csv => choose it with `--table`
+        --format parquet => parquet cannot be printed
+        -o out => unknown extension of `out`
+        -o x.csv --format table => a table is printed
+        --device 1 => `--device` requires `--format paddle`
+        --format paddle => choose a folder with `-o`
+        --format paddle -o x --table steps => omit `--table`
+        --format paddle -o x --model layers=2 => omit `--flops-per-step` and `--model`
+        --steptask x --in-place => omit one of them
+        --steptask x --table steps => omit `--table`
+        --explain-jobs --model layers=2 => omit `--model`
+        --explain-jobs --steptask x => omit `--steptask`
+        --in-place -o x.csv => omit `-o`
+        --in-place --json => omit `--json`
+        --in-place --keep-going => `--keep-going` is not available
+        --steps 7 => use `7:8`
+        --steps 8:7 => empty steps
+        --steps :0 => empty steps
+        --steps : => expected e.g. `10:12`, `10:` or `:12`
+        --steps a:b => invalid steps 'a:b'
+        --job-pattern ( => invalid regular expression
+        --step-pattern [ => invalid regular expression
+        --job-pattern forward=(?<=x)y => look-around
+        --job-pattern (a)\1 => back-references
+        --flops-per-step 1 --model layers=2 => `--flops-per-step` and `--model` exclude each other
+        --schedule zigzag => is not one of""",
+    "summary": """
+        --table nothing => unknown table 'nothing'; expected overview, device
+        --sort colour => no table has a column 'colour'; expected one of
+        --table distribution --sort bytes => no table has a column 'bytes'
+        --format csv => choose it with `--table`
+        --by colour => is not one of
+        --unit hours => is not one of""",
+    "align": """
+        --offset node10 => offset
+        --offset node10= => offset
+        --offset =3ms => offset
+        --offset node2=1ms --offset node2=2ms => duplicate `--offset` for machine `node2`
+        --json --format table => `--json` and `--format table` contradict each other""",
+    "info": """
+        --nonsense => No such option
+        --layout pp=x => invalid number of parts `pp=x`
+        --rank-from ( => invalid regular expression `(`
+        --rank-from rank => `rank` has no group""",
+    "compare": """
+        => Missing argument
+        second -o x.json => the page is HTML""",
+    "sql": """
+        => expected a query and reports, or `--explain`""",
+}
+
+
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["merge"],
-        ["info"],
-        ["info", "--nonsense", str(REPORT)],
-        ["merge", str(REPORT), "--detail", "everything"],
-        ["project", str(REPORT), "--ops", "kernel,nothing"],
-        ["project", str(REPORT), "-o", "table.xyz"],
-        ["project", str(REPORT), "--format", "parquet"],
-        ["merge", str(REPORT), "--start", "soon"],
-        ["merge", str(REPORT), "--device", "first"],
-        ["nothing"],
-    ],
-    ids=" ".join,
+    ("command", "line"), [(name, line) for name, lines in USAGE.items() for line in lines.splitlines()[1:]]
 )
-def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(
+    command: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = line.split("=> ", 1)
+    done = call(command, REPORT, *arguments.split())
+    assert (done.code, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["merge"], ["info"], ["nothing"]], ids=" ".join)
+def test_missing_arguments_and_unknown_commands_exit_with_2(arguments: list[str]) -> None:
     done = call(*arguments)
-    assert done.code == 2
-    assert done.stdout == ""
+    assert (done.code, done.stdout) == (2, "")
     assert "Error: " in done.stderr
+
+
+RANK0, RANK1 = PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node2" / "rank1.sqlite"
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> list[Path]:
+    """Return copies of two reports of a run, of which the second will be odd."""
+    return [Path(shutil.copy(source, tmp_path)) for source in (RANK0, RANK1)]
+
+
+def edit(report: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(report)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_table_of_facts_without_names_is_none(reports: list[Path], tmp_path: Path) -> None:
+    statements = "DROP TABLE META_DATA_CAPTURE", "CREATE TABLE META_DATA_CAPTURE (value TEXT)"
+    edit(reports[1], *statements, "INSERT INTO META_DATA_CAPTURE VALUES (1)")
+    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["summary"], ["info"]):
+        assert call(*command, *reports).code == 0
+
+
+def test_devices_may_have_negative_numbers(reports: list[Path], tmp_path: Path) -> None:
+    edit(reports[1], "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -5")
+    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"], ["info"]):
+        assert call(*command, *reports).code == 0
+
+
+def test_column_names_need_not_be_utf8(reports: list[Path], tmp_path: Path) -> None:
+    edit(reports[1], "ALTER TABLE NVTX_EVENTS ADD COLUMN columnName", "ALTER TABLE StringIds ADD columnName")
+    reports[1].write_bytes(
+        reports[1].read_bytes().replace(b"columnName", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe")
+    )
+    assert call("merge", *reports, "-o", tmp_path / "run.pftrace").code == 0
+
+
+@pytest.mark.parametrize(
+    "start", [b"ARROW1\0\0", b"\xff\xff\xff\xff\x10\0\0\0", b"\xff\xff\xff\xff\xff\xff\xff\x7f", b""]
+)
+def test_an_arrow_file_that_is_none_is_named(tmp_path: Path, start: bytes) -> None:
+    folder = tmp_path / "report_arwdir"
+    folder.mkdir()
+    for table in ("StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"):
+        (folder / f"{table}.arrow").write_bytes(start + b"this is no table" * 40)
+    assert_refused(call("merge", folder, "-o", tmp_path / "run.pftrace"), ".arrow` cannot be read: ")
+    kept = call("merge", folder, RANK0, "--keep-going", "-o", tmp_path / "run.pftrace")
+    assert kept.code == 3
+    assert f"skipped {folder}: " in kept.stderr
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a defect that rank 1 shows."""
+
+    def identify_wrongly(report: Report) -> Identity:
+        if report.path.name == RANK1.name:
+            raise IndexError("index 7 is out of bounds")
+        return identify(report)
+
+    monkeypatch.setattr(one_report, "identify", identify_wrongly)
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_defect_is_one_sentence_with_a_traceback_on_request(reports: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "run.pftrace"
+    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
+    refused = call("merge", *reports, "-o", output, foresees=False)
+    assert refused.code == 1
+    assert refused.stderr.startswith(
+        f"Error: {sentence}\n\nhint: this is a defect of nsys-pp: please report it"
+    )
+    assert not output.exists()
+    kept = call("merge", *reports, "-o", output, "--keep-going", foresees=False)
+    assert kept.code == 3
+    assert f"skipped {reports[1]}: {sentence}\nhint: this is a defect" in kept.stderr
+    assert output.exists()
+    for result in (refused, kept):
+        assert "Traceback" not in result.stderr
+    for options in ([], ["--keep-going"]):
+        shown = call("merge", *reports, "-o", output, "--force", "--debug", *options, foresees=False)
+        assert "Traceback (most recent call last)" in shown.stderr
+        assert "in identify_wrongly" in shown.stderr
+
+
+def test_a_defect_of_no_report_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nsys_pp.run.run.build_roster", lambda *_, **__: os.environ["ABSENT"])
+    for options, is_traced in (([], False), (["--debug"], True), (["--log-format", "json"], False)):
+        done = call("merge", RANK0, "-o", tmp_path / "run.pftrace", *options, foresees=False)
+        assert done.code == 1
+        assert "unforeseen KeyError: 'ABSENT'" in done.stderr
+        assert "please report it" in done.stderr
+        assert ("Traceback" in done.stderr) == is_traced
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "stage"),
+    [
+        (["merge", "-o", "FOLDER/run.pftrace"], "find_training"),
+        (["pipeline"], "align_inputs"),
+        (["align"], "align_inputs"),
+        (["summary"], "number_run"),
+    ],
+)
+def test_a_report_that_shows_a_defect_among_all_is_left_out(
+    command: list[str], stage: str, reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports += [Path(shutil.copy(PIPELINE / "node10" / f"rank{rank}.sqlite", tmp_path)) for rank in (2, 3)]
+    real = getattr(running, stage)
+
+    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
+        if any(recorded.path == reports[1] for recorded in inputs):
+            raise IndexError("index 7 is out of bounds")
+        return real(inputs, *more, **options)
+
+    def run_on(*paths: Path) -> Result:
+        options = [option.replace("FOLDER", str(tmp_path)) for option in command]
+        return call(
+            *options, *paths, "--keep-going", *(["--force"] if "-o" in command else []), foresees=False
+        )
+
+    expected = run_on(reports[0], *reports[2:])
+    monkeypatch.setattr(running, stage, fail)
+    kept = run_on(*reports)
+    assert kept.code == 3, kept
+    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
+    assert kept.stderr.count(f"skipped {reports[1]}: {sentence}\nhint: this is a defect") == 1
+    assert kept.stdout == expected.stdout
+    # the notes are those of the others alone
+    assert [line for line in kept.stderr.splitlines() if line.startswith("note: ")] == [
+        line for line in expected.stderr.splitlines() if line.startswith("note: ")
+    ]
+    refused = call(
+        *[option.replace("FOLDER", str(tmp_path)) for option in command[:1]], *reports, foresees=False
+    )
+    assert refused.code in (1, 2)
+
+
+def test_a_defect_that_several_reports_show_together_is_of_none(
+    reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(running, "align_inputs")  # noqa: B009 (it is imported there)
+
+    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
+        if len(inputs) == 2:
+            raise IndexError("index 7 is out of bounds")
+        return real(inputs, *more, **options)
+
+    monkeypatch.setattr(running, "align_inputs", fail)
+    done = call("merge", *reports, "-o", tmp_path / "run.pftrace", "--keep-going", foresees=False)
+    assert done.code == 1
+    assert done.stderr.startswith("Error: unforeseen IndexError: index 7 is out of bounds")
+    assert "skipped" not in done.stderr
+    assert not (tmp_path / "run.pftrace").exists()
+
+
+@given(st.sets(st.integers(0, 40), max_size=5), st.integers(1, 40))
+def test_exactly_the_odd_are_left_out(odd: set[int], count: int) -> None:
+    calls, skipped = 0, []
+
+    def work(numbers: Sequence[int]) -> None:
+        nonlocal calls
+        calls += len(numbers)
+        if odd & {*numbers}:
+            raise IndexError
+
+    numbers = list(range(count))
+    if odd >= {*numbers}:
+        return  # as of one report alone
+    left = leave_out_odd(numbers, work, lambda number, _: skipped.append(number))
+    assert {*skipped} == odd & {*numbers}
+    assert left == [number for number in numbers if number not in odd]
+    assert calls <= count * (1 + 3 * len(skipped))
+
+
+def test_nothing_of_this_is_seen_in_other_processes(tmp_path: Path) -> None:
+    done = run("merge", RANK0, RANK1, "-o", tmp_path / "run.pftrace", "--processes", "2", "--keep-going")
+    assert done.code == 0, done.stderr
+
+
+NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Return a folder of two reports."""
+    return Path(shutil.copytree(NODE2, tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")))
+
+
+@pytest.mark.parametrize("target", ["nowhere.sqlite", "gone.sqlite"])
+@pytest.mark.parametrize(
+    "command", ["merge -o {}/run.pftrace", "extract -o {}/parts", "summary -o {}/x.json"]
+)
+def test_a_broken_link_is_named_each_time(linked: Path, tmp_path: Path, command: str, target: str) -> None:
+    link = linked / "gone.sqlite"
+    link.symlink_to(target)
+    words = command.format(tmp_path).split()
+    assert_refused(call(*words, linked), str(link))
+    for options in ([], ["--force"], ["--force"]):
+        done = call(*words, linked, "--keep-going", *options)
+        assert done.code == 3, done
+        assert f"skipped {link}: " in done.stderr
+
+
+def test_a_link_to_the_latest_report_is_this_report(linked: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run.pftrace"
+    assert call("merge", linked, "-o", output).code == 0
+    expected = output.read_bytes()
+    (linked / "latest.sqlite").symlink_to("rank0.sqlite")
+    assert call("merge", linked, "-o", output, "--force").code == 0
+    assert output.read_bytes() == expected
+
+
+def test_copies_of_steptask_keep_private_reports_private(tmp_path: Path) -> None:
+    modes = {"rank0": 0o600, "rank1": 0o644}
+    reports = []
+    for name, mode in modes.items():
+        reports.append(Path(shutil.copy(NODE2 / f"{name}.sqlite", tmp_path)))
+        reports[-1].chmod(mode)
+    before = os.umask(0o022)
+    try:
+        assert call("pipeline", *reports, "--steptask", tmp_path / "copies").code == 0
+    finally:
+        os.umask(before)
+    for name, mode in modes.items():
+        copy = tmp_path / "copies" / f"{name}.steptask.db"
+        assert stat.S_IMODE(copy.stat().st_mode) == mode
+
+
+COMMANDS_WITH_STEPS = ("merge", "pipeline", "summary", "chart", "compare", "report")
+
+
+@pytest.fixture(scope="module")
+def unnumbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a report whose ranges have neither steps nor numbers."""
+    return write_report(
+        tmp_path_factory.mktemp("report") / "report.sqlite",
+        ranges=[{"name": "work", "start": 0, "end": 100}],
+        api_calls=[{"start": 10, "end": 20}],
+        kernels=[{"name": "gemm", "start": 30, "end": 50, "correlation": 1}],
+    )
+
+
+@pytest.fixture(scope="module")
+def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a report without work on a GPU, hence without any step."""
+    path = tmp_path_factory.mktemp("report") / "report.sqlite"
+    return write_report(path, ranges=[{"name": "work", "start": 0, "end": 100}])
+
+
+def arguments(command: str, report: Path, folder: Path) -> list[str]:
+    output = {"merge": "run.pftrace", "chart": "run.html", "report": "report.html"}.get(command)
+    reports = [str(report)] * (2 if command == "compare" else 1)
+    return [command, *reports, *(["-o", str(folder / output)] if output else [])]
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
+@pytest.mark.parametrize("window", ["7:", "9" * 30 + ":"])
+def test_a_window_without_steps_names_the_steps(
+    command: str, window: str, unnumbered: Path, without_gpu: Path, tmp_path: Path
+) -> None:
+    for report, hint in ((unnumbered, "0 to 0"), (without_gpu, "steps are known of")):
+        done = call(*arguments(command, report, tmp_path), "--steps", window)
+        assert done.code == 1
+        assert_refused(done, "")
+        if f"`--steps {window}`" in done.stderr:
+            assert hint in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
+@pytest.mark.parametrize("window", ["0:1", ":" + "9" * 30])
+def test_the_only_step_is_number_0(command: str, window: str, unnumbered: Path, tmp_path: Path) -> None:
+    assert call(*arguments(command, unnumbered, tmp_path), "--steps", window).code == 0
+
+
+COMMANDS_ON_BYTES = [
+    "merge --split machine -o OUT/caf\udce9.pftrace",
+    "merge -o OUT/run.json",
+    "pipeline",
+    "summary --format json --explain-rows --log-format json",
+    "check",
+    "info",
+    "align",
+    "compare INPUT",
+    "extract -o OUT/run.nspart",
+    "report -o OUT/run.html",
+    "chart -o OUT/run.html",
+]
+
+
+@pytest.fixture
+def odd_folder(tmp_path: Path) -> Path:
+    """Return a folder with two reports of a run: bytes of a name of Latin-1 are in the folder of one, and in the name of the other."""
+    odd_folder = tmp_path / "in"
+    try:
+        (odd_folder / "caf\udce9").mkdir(parents=True)
+    except OSError:
+        pytest.skip("the file system has no such names")
+    shutil.copy(RANK0, odd_folder / "caf\udce9" / "a.sqlite")
+    shutil.copy(RANK1, odd_folder / "th\udce9.sqlite")
+    return odd_folder
+
+
+@pytest.mark.parametrize("command", COMMANDS_ON_BYTES)
+def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> None:
+    out, result = tmp_path / "out", tmp_path / "r\udce9sult.json"
+    out.mkdir()
+    words = [word.replace("OUT", str(out)).replace("INPUT", str(odd_folder)) for word in command.split()]
+    done = run(*words, odd_folder, "--result", result, errors="surrogateescape")
+    assert done.code in (0, 4), done.stderr
+    recorded = json.loads(result.read_bytes())
+    assert recorded["exit_status"] == done.code
+    assert {os.fsencode(each["path"]) for each in recorded["outputs"]} <= {
+        os.fsencode(path) for path in tmp_path.rglob("*")
+    }
+
+
+def test_parts_of_such_reports_are_kept_and_merged(odd_folder: Path, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    assert run("extract", odd_folder, "-o", parts).code == 0
+    again = run("extract", odd_folder, "-o", parts)
+    assert again.stderr.count("already there") == 2, again.stderr
+    assert run("merge", parts, "-o", tmp_path / "run.pftrace").code == 0

@@ -146,20 +146,6 @@ def test_ranks_from_names_of_files(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--layout", "pp=x"], "invalid number of parts `pp=x`"),
-        (["--rank-from", "("], "invalid regular expression `(`"),
-        (["--rank-from", "rank"], "`rank` has no group"),
-    ],
-)
-def test_options_that_cannot_be_are_wrong_usage(options: list[str], words: str) -> None:
-    done = call("info", PIPELINE, *options)
-    assert done.code == 2
-    assert words in done.stderr
-
-
 def test_the_screen_says_what_is_inside() -> None:
     report = PIPELINE / "node10" / "rank2.sqlite"
     told = _tell(report)[0]

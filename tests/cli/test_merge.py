@@ -101,11 +101,6 @@ def test_one_line_says_what_was_written(tmp_path: Path, importer: Importer) -> N
     )
 
 
-def test_one_is_not_many(tmp_path: Path) -> None:
-    said = merge(tmp_path / "run.pftrace", tiny(tmp_path / "one.sqlite"), "--detail", "jobs")
-    assert ": 1 slice on 1 GPU of 1 machine, from 1 report." in said
-
-
 def test_the_output_has_a_name_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tiny(tmp_path / "one.sqlite")
     monkeypatch.chdir(tmp_path)
@@ -122,42 +117,6 @@ def test_what_a_browser_cannot_hold_is_noted(tmp_path: Path) -> None:
         f"note: a browser holds about {events - 1:,} events; divide the run with `--split rank` or `--split step`, or"
         " reduce the trace with `--detail ranges`, `--detail jobs`, `--device`, or `--start` and `--end`"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-o", "-"], "a trace cannot be printed; choose a file with `-o`"),
-        (["--detail", "most"], "'most' is not one of"),
-        (["--format", "json"], "'json' is not one of"),
-        (["--device", "0,a"], "invalid list of numbers '0,a'; expected e.g. `0,1`"),
-        (["--device", ""], "invalid list of numbers ''"),
-        (
-            ["--start", "5 minutes"],
-            "invalid time '5 minutes'; expected e.g. `1.5s`, `20ms`, `300us` or `4000ns`",
-        ),
-        (["--end", "1e3"], "invalid time '1e3'"),
-        (["--end", ".5s"], "invalid time '.5s'"),
-        (["--ops", "kernel,"], "invalid operations ''; expected kernel, memcpy, memset or all"),
-        (["--scope", "all"], "'all' is not one of"),
-        (["--per-stream"], "No such option"),
-    ],
-)
-def test_wrong_usage_exits_with_2(arguments: list[str], words: str, tmp_path: Path) -> None:
-    output = tmp_path / "run.pftrace"
-    done = call("merge", REPORTS[0], "-o", output, *arguments)
-    assert (done.code, done.stdout) == (2, "")
-    assert words in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_help_has_an_example() -> None:
-    done = call("merge", "--help")
-    assert (done.code, done.stderr) == (0, "")
-    assert "\n    nsys-pp merge node*/report*.sqlite -o run.pftrace\n" in done.stdout
-    options = ("--detail", "--device", "--start", "--end", "--flows", "--ops", "--scope", "--keep-going")
-    for option in (*options, "--force", "--format", "--nsys", "-o, --output"):
-        assert f"\n  {option} " in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -185,15 +144,6 @@ def test_the_trace_does_not_depend_on_how_reports_are_named(
     }
     merge(tmp_path / "run.b", *named[form])
     assert (tmp_path / "run.b").read_bytes() == expected_trace
-
-
-def test_an_output_is_replaced_with_force_only(tmp_path: Path) -> None:
-    report, output = tiny(tmp_path / "one.sqlite"), tmp_path / "run.pftrace"
-    output.write_text("precious")
-    assert_refused(call("merge", report, "-o", output), f"`{output}` exists")
-    assert output.read_text() == "precious"
-    merge(output, report, "--force")
-    assert output.stat().st_size > 100
 
 
 def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) -> None:

@@ -11,13 +11,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import nsys_pp
 from nsys_pp.frames.training import BUBBLE_CAUSES
-from nsys_pp.run.options import parse_steps
 from tests.cli.calls import assert_refused, call
+from tests.output.report.pages import read_heat_map
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 NAMES = [
@@ -39,7 +37,6 @@ NAMES = [
     "critical_path",
 ]
 USAGE = 2
-
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
@@ -55,13 +52,6 @@ def assert_usage(*arguments: str | Path, says: str) -> None:
     assert done.code == USAGE, done
     assert says in done.stderr
     assert done.stdout == ""
-
-
-def test_every_table_has_a_view_of_its_columns() -> None:
-    for name, table in nsys_pp.PIPELINE_TABLES.items():
-        assert table.view is not None
-        names = {column for column in table.view.columns if isinstance(column, str)}
-        assert names <= {column.name for column in table.columns}, name
 
 
 def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
@@ -155,12 +145,6 @@ def test_csv_is_one_table() -> None:
     assert_usage("-o", "x.parquet", "--table", "steps,stages", says="choose it with `--table`")
 
 
-def test_markdown_is_what_a_terminal_shows() -> None:
-    done = call("pipeline", PIPELINE, "--format", "markdown", "--table", "steps,kinds")
-    assert done.stdout.startswith(f"## {nsys_pp.PIPELINE_TABLES['steps'].title}\n\n| Step | Start (ms) |")
-    assert f"\n\n## {nsys_pp.PIPELINE_TABLES['kinds'].title}\n\n| Stage |" in done.stdout
-
-
 @pytest.mark.parametrize("format", ["csv", "parquet", "json", "markdown"])
 def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
     done = call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format)
@@ -190,49 +174,6 @@ def test_one_table_in_a_file(tmp_path: Path) -> None:
         assert call("pipeline", PIPELINE, "-o", path, "--table", "steps").code == 0
         assert read(path)["step"].to_list() == [10, 11, 12]
         assert_refused(call("pipeline", PIPELINE, "-o", path, "--table", "steps"), "exists")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--table", "nothing"], "unknown table 'nothing'; expected verdict, steps, stages"),
-        (["--format", "parquet"], "parquet cannot be printed"),
-        (["-o", "out"], "unknown extension of `out`"),
-        (["-o", "x.csv", "--format", "table"], "a table is printed"),
-        (["--device", "1"], "`--device` requires `--format paddle`"),
-        (["--format", "paddle"], "choose a folder with `-o`"),
-        (["--format", "paddle", "-o", "x", "--table", "steps"], "omit `--table`"),
-        (["--steptask", "x", "--in-place"], "omit one of them"),
-        (["--steptask", "x", "--table", "steps"], "omit `--table`"),
-        (["--explain-jobs", "--model", "layers=2"], "omit `--model`"),
-        (["--explain-jobs", "--steptask", "x"], "omit `--steptask`"),
-        (["--in-place", "-o", "x.csv"], "omit `-o`"),
-        (["--in-place", "--keep-going"], "`--keep-going` is not available"),
-        (["--steps", "7"], "use `7:8`"),
-        (["--steps", "8:7"], "empty steps"),
-        (["--steps", ":0"], "empty steps"),
-        (["--steps", ":"], "expected e.g. `10:12`, `10:` or `:12`"),
-        (["--steps", "a:b"], "invalid steps 'a:b'"),
-        (["--job-pattern", "("], "invalid regular expression"),
-        (["--step-pattern", "["], "invalid regular expression"),
-        (["--job-pattern", "forward=(?<=x)y"], "look-around"),
-        (["--job-pattern", r"(a)\1"], "back-references"),
-        (["--schedule", "zigzag"], "is not one of"),
-    ],
-)
-def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str) -> None:
-    assert_usage(*arguments, says=says)
-
-
-@given(st.integers(0, 99), st.integers(0, 99))
-def test_steps_are_from_the_first_to_before_the_last(first: int, last: int) -> None:
-    if first < last:
-        assert parse_steps(f"{first}:{last}") == (first, last)
-        assert parse_steps(f"{first}:") == (first, None)
-        assert parse_steps(f":{last}") == (None, last)
-    else:
-        with pytest.raises(nsys_pp.OptionError):
-            parse_steps(f"{first}:{last}")
 
 
 def test_steps_can_be_chosen() -> None:
@@ -278,18 +219,73 @@ def test_the_files_of_paddle(tmp_path: Path) -> None:
     assert "ui.perfetto.dev" in done.stderr
 
 
-def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
-    shutil.copytree(PIPELINE, tmp_path / "run", ignore=shutil.ignore_patterns("truth"))
-    (tmp_path / "run" / "rank9.sqlite").write_bytes(b"nothing")
-    assert call("pipeline", tmp_path / "run").code == 1
-    done = call("pipeline", tmp_path / "run", "--keep-going", "--table", "steps")
-    assert done.code == 3
-    assert "skipped" in done.stderr
-    assert len(done.stdout.splitlines()) == 6
+STARTS = {"html": b"<!doctype html>", "svg": b"<", "png": b"\x89PNG"}
 
 
-def test_no_report_is_replaced(tmp_path: Path) -> None:
-    report = Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path))
-    before = report.read_bytes()
-    assert_refused(call("pipeline", report, "-o", report, "--force"), "is one of the reports to read")
-    assert report.read_bytes() == before
+@pytest.mark.parametrize("format", [*STARTS])
+def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"x.{format}"
+    done = call("chart", PIPELINE, "-o", path, "--title", "Run <7>")
+    assert done.code == 0, done
+    assert path.read_bytes()[:15].lower().startswith(STARTS[format].lower())
+    assert done.stdout == ""
+    assert f"Wrote {path}" in done.stderr
+    assert "on 4 lanes in 3 steps." in done.stderr
+    assert_refused(call("chart", PIPELINE, "-o", path), "exists")
+    assert call("chart", PIPELINE, "-o", path, "--force").code == 0
+
+
+def test_a_format_counts_whatever_the_ending(tmp_path: Path) -> None:
+    assert call("chart", PIPELINE, "-o", tmp_path / "x", "--format", "svg").code == 0
+    assert b"<svg" in (tmp_path / "x").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["chart", "pipeline"])
+def test_the_page_has_the_findings(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "x.html"
+    done = call(command, PIPELINE, "-o", path, "--format", "html", "--result", tmp_path / "x.json")
+    assert done.code == 0, done
+    page = path.read_text()
+    assert '"verdict":["No finding beyond noise in 3 steps.","Bubble 30 %, ideal for 1F1B' in page
+    if command == "chart":
+        findings = json.loads((tmp_path / "x.json").read_text())["verdict"]
+        assert [finding["kind"] for finding in findings] == ["none", "bubble", "clocks"]
+
+
+def test_it_says_what_it_wrote_and_found(tmp_path: Path) -> None:
+    path, result = tmp_path / "x.html", tmp_path / "result.json"
+    done = call("report", PIPELINE, "-o", path, "--title", "Run <7>", "--steps", "11:12", "--result", result)
+    assert done.code == 0, done
+    assert done.stdout == ""
+    assert f"Wrote {path}" in done.stderr
+    assert "1 step of 4 ranks." in done.stderr
+    assert "Clocks agree" in done.stderr
+    page = path.read_text()
+    assert "<h1>Run &lt;7&gt;</h1>" in page
+    assert [first for first, _ in read_heat_map(page)["steps"]] == [11]
+    record = json.loads(result.read_text())
+    assert record["outputs"][0]["path"] == str(path)
+    assert record["verdict"]
+    assert_refused(call("report", PIPELINE, "-o", path), "exists")
+    assert path.read_text() == page
+    assert call("report", PIPELINE, "-o", path, "--force").code == 0
+    assert path.read_text() != page
+
+
+def test_a_trace_that_is_not_there_is_noted(tmp_path: Path) -> None:
+    trace = tmp_path / "run of 7.pftrace"
+    done = call("report", PIPELINE, "-o", tmp_path / "x.html", "--trace", trace)
+    assert f"no such file: `{trace}`" in done.stderr
+    assert f"nsys-pp open &#x27;{trace}&#x27; --zoom " in (tmp_path / "x.html").read_text()
+    trace.touch()
+    done = call("report", PIPELINE, "-o", tmp_path / "x.html", "--trace", trace, "--force")
+    assert "no such file" not in done.stderr
+
+
+def test_refusals(tmp_path: Path) -> None:
+    done = call("report", PIPELINE, "-o", "-")
+    assert done.code == 2
+    assert "cannot be printed" in done.stderr
+    assert_refused(call("report", PIPELINE, "-o", tmp_path / "no" / "x.html"), "folder does not exist")
+    assert_refused(call("report", PIPELINE, "-o", tmp_path / "x.html", "--steps", "90:91"), "no step is in")
+    assert not [*tmp_path.iterdir()]

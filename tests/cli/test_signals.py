@@ -238,9 +238,3 @@ def test_what_is_stuck_ends_all_the_same(patience_s: float, times: int, ending: 
             assert process.stdout.readline() == said
             process.send_signal(signal.SIGINT)
         assert process.wait(timeout=PATIENCE_S) == -ending
-
-
-def test_the_commands_run_as_a_module() -> None:
-    done = run("--version")
-    assert done.code == 0
-    assert done.stderr == ""

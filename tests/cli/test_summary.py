@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 import nsys_pp
@@ -149,14 +145,6 @@ def test_tables_are_split(by: str, columns: list[str], parts: Path) -> None:
     assert sum(not line.strip("─ ") for line in lines) == len(groups) - 1
 
 
-def test_steps_can_be_chosen(one: Path) -> None:
-    by_step = as_json(one, "--table", "kernels", "--by", "step")["kernels"]
-    chosen = as_json(one, "--table", "kernels", "--steps", "11:12")["kernels"]
-    of_step = [row["total_ns"] for row in by_step if row["step"] == 11]
-    assert sorted(row["total_ns"] for row in chosen) == sorted(of_step)
-    assert_refused(call("summary", one, "--steps", "99:"), "`--steps 99:`")
-
-
 def test_communication_counts_as_paddle_has_it_where_that_is_asked_for(one: Path) -> None:
     parts = [
         row["part"] for row in as_json(one, "--table", "distribution", "--paddle-compat")["distribution"]
@@ -178,13 +166,6 @@ def test_data_that_were_not_recorded_are_noted_and_left_out(one: Path) -> None:
     assert list(json.loads(done.stdout)) == ["kernels"]
     assert done.stderr == "note: no table memory: not recorded: profile with `--cuda-memory-usage=true`\n"
     assert_refused(call("summary", one, "--table", "memory", "--format", "csv"), "memory: not recorded")
-
-
-def test_csv_is_one_table(one: Path) -> None:
-    done = call("summary", one, "--table", "kernels", "--format", "csv")
-    frame = pl.read_csv(done.stdout.encode())
-    assert frame.columns[:2] == ["count", "total_ns"]
-    assert len(frame) > 15
 
 
 def test_markdown_is_what_a_terminal_shows(tmp_path: Path, one: Path) -> None:
@@ -210,58 +191,6 @@ def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, format
     assert done.stderr.count("Wrote ") == len(names)
     assert_refused(call("summary", one, "-o", tmp_path / "out", "--format", format), "exists")
     assert call("summary", one, "-o", tmp_path / "out", "--format", format, "--force").code == 0
-
-
-def test_one_file_holds_all_tables_where_it_can(tmp_path: Path, one: Path) -> None:
-    assert call("summary", one, "-o", tmp_path / "out.sqlite").code == 0
-    with closing(sqlite3.connect(tmp_path / "out.sqlite")) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert {"overview", "kernels", "cuda"} <= tables <= {"verdict", *nsys_pp.SUMMARY_TABLES}
-
-
-def test_parts_will_do_instead_of_reports(parts: Path) -> None:
-    names = ",".join(name for name in nsys_pp.SUMMARY_TABLES if name not in ("memory", "os"))
-    assert as_json(parts, "--table", names) == as_json(PIPELINE, "--table", names)
-
-
-def test_what_cannot_be_read_is_skipped_where_that_is_wanted(tmp_path: Path) -> None:
-    shutil.copy(REPORT, tmp_path / "rank0.sqlite")
-    (tmp_path / "rank9.sqlite").write_bytes(b"nothing")
-    assert call("summary", tmp_path).code == 1
-    done = call("summary", tmp_path, "--keep-going", "--table", "device")
-    assert done.code == 3
-    assert "skipped" in done.stderr
-    assert done.stdout.startswith(nsys_pp.SUMMARY_TABLES["device"].title)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--table", "nothing"], "unknown table 'nothing'; expected overview, device"),
-        (["--sort", "colour"], "no table has a column 'colour'; expected one of "),
-        (["--table", "distribution", "--sort", "bytes"], "no table has a column 'bytes'"),
-        (["--format", "parquet"], "parquet cannot be printed"),
-        (["--format", "csv"], "choose it with `--table`"),
-        (["-o", "out"], "unknown extension of `out`"),
-        (["-o", "x.csv", "--format", "table"], "a table is printed"),
-        (["--by", "colour"], "is not one of"),
-        (["--unit", "hours"], "is not one of"),
-        (["--limit", "-1"], "not in the range"),
-        (["--steps", "7"], "use `7:8`"),
-    ],
-)
-def test_what_makes_no_sense_is_wrong_usage(arguments: list[str], says: str, one: Path) -> None:
-    done = call("summary", one, *arguments)
-    assert done.code == USAGE, done
-    assert says in " ".join(done.stderr.split())
-    assert done.stdout == ""
-
-
-def test_no_report_is_replaced(tmp_path: Path, one: Path) -> None:
-    report = Path(shutil.copy(REPORT, tmp_path))
-    before = report.read_bytes()
-    assert_refused(call("summary", report, "-o", report, "--force"), "is one of the reports to read")
-    assert report.read_bytes() == before
 
 
 def test_nothing_at_all_is_not_written(tmp_path: Path, one: Path) -> None:

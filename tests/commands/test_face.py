@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import nsys_pp
+from nsys_pp.commands.compare import RunName, parse_run_name
+from nsys_pp.errors import OptionError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 COMMANDS: dict[str, Callable[..., Any]] = {
     "align": nsys_pp.align,
@@ -29,6 +30,7 @@ FRAMES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_all_names_exist() -> None:
     assert len(nsys_pp.__all__) <= 50  # about 20 functions, their results and options
     for name in nsys_pp.__all__:
@@ -39,11 +41,13 @@ def test_all_names_exist() -> None:
         nsys_pp.merged  # noqa: B018
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_importing_the_library_imports_no_polars() -> None:
     code = "import sys, nsys_pp, nsys_pp.errors, nsys_pp.capture; assert 'polars' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_results_are_short(command: str) -> None:
     result = COMMANDS[command](PIPELINE)
@@ -52,6 +56,7 @@ def test_results_are_short(command: str) -> None:
         assert len(repr(getattr(result, name, None))) < 500
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_broken_reports_are_skipped(command: str, tmp_path: Path) -> None:
     for rank in (0, 1):
@@ -63,6 +68,7 @@ def test_broken_reports_are_skipped(command: str, tmp_path: Path) -> None:
     assert [path for path, _ in COMMANDS[command](tmp_path, keep_going=True).skipped] == [broken]
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("command", FRAMES)
 def test_processes_give_equal_results(command: str) -> None:
@@ -70,6 +76,7 @@ def test_processes_give_equal_results(command: str) -> None:
     assert FRAMES[command](alone) == FRAMES[command](spawned)
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_inputs_that_never_come_are_skipped(command: str) -> None:
     absent = str(PIPELINE / "node77*.sqlite")
@@ -78,6 +85,7 @@ def test_inputs_that_never_come_are_skipped(command: str) -> None:
     assert "matches no report after 0s" in result.skipped[0][1].message
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_texts_and_values_are_equal() -> None:
     first = nsys_pp.pipeline(str(PIPELINE), layout="pp=4", steps="11:12").training
     second = nsys_pp.pipeline([PIPELINE], layout="pp=4", steps=(11, 12)).training
@@ -85,6 +93,7 @@ def test_texts_and_values_are_equal() -> None:
     assert first.steps["step"].unique().to_list() == [11]
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,6 +114,58 @@ def test_invalid_values_are_refused_before_work(options: dict[str, Any]) -> None
         nsys_pp.pipeline(PIPELINE / "none.sqlite", **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_unknown_keywords_are_refused() -> None:
     with pytest.raises(TypeError, match="unexpected keyword `layuot`; did you mean `layout`"):
         nsys_pp.pipeline(PIPELINE, layuot="pp=4")  # type: ignore[call-arg]
+
+
+def parse(run: str, steps: str | None = None) -> RunName:
+    return parse_run_name(run, steps=steps, option="steps_a")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "window"),
+    [
+        ("run", "run", None),
+        ("run:10:14", "run", (10, 14)),
+        ("run::14", "run", (None, 14)),
+        ("run:10:", "run", (10, None)),
+        ("a/b:c/d:1:2", "a/b:c/d", (1, 2)),
+        ("2026-11-24T12:30:55", "2026-11-24T12:30:55", None),
+        ("node*/r.sqlite:3:5", "node*/r.sqlite", (3, 5)),
+    ],
+)
+def test_steps_are_at_the_end(
+    text: str,
+    path: str,
+    window: tuple[int | None, int | None] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "2026-11-24T12:30:55").mkdir()
+    assert parse(text) == RunName(inputs=path, window=window)
+
+
+def test_a_path_that_exists_keeps_its_colons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run", "run:10:14", "2026-01-01T10:20:30"):
+        (tmp_path / name).mkdir()
+    assert parse("run:10:14") == RunName(inputs="run:10:14")
+    assert parse("2026-01-01T10:20:30") == RunName(inputs="2026-01-01T10:20:30")
+    assert parse("2026-01-01T10:20:30:5:7") == RunName(inputs="2026-01-01T10:20:30", window=(5, 7))
+    assert parse("run:10:14:2:3") == RunName(inputs="run:10:14", window=(2, 3))
+    assert parse("run:10:*") == RunName(inputs="run:10:*"), "a pattern with matches"
+    assert parse("run", "10:14") == RunName(inputs="run", window=(10, 14))
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OptionError, match="use `run:10:11`"):
+        parse("run:10")
+    with pytest.raises(OptionError, match="given twice"):
+        parse("run:10:14", "1:2")
+    with pytest.raises(OptionError, match="empty steps"):
+        parse("run:14:10")

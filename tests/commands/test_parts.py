@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_STORED, ZipFile
 
 import polars as pl
 import pytest
@@ -26,6 +30,7 @@ from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
     FACTS_MEMBER,
     FORMAT,
+    FRAMES_MEMBER,
     METRIC_FRAMES,
     PART_FRAMES,
     Encoded,
@@ -46,8 +51,13 @@ from nsys_pp.run import trace as tracing
 from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import IDENTITY_FRAMES, Input, build_identity
 from nsys_pp.run.report import extract_report
+from tests.cli.calls import call, command_line, environment
 from tests.draws import count_draws
 from tests.importer import Importer, assert_no_errors, slices_by_track
+from tests.patience import PATIENCE_S
+from tests.read.tables import Row, op, push_pop
+from tests.read.tables import call as call_row
+from tests.trace.test_shown import write_without_gpus
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = [PIPELINE / f"node2/rank{rank}.sqlite" for rank in (0, 1)]
@@ -552,3 +562,296 @@ def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:
     shutil.rmtree(bare.parent)
     assert list(tmp_path.iterdir()) == [report]
     assert nsys_pp.extract(report, tmp_path / "x.nspart", detail="cpu").parts[0].slices == 1
+
+
+REPORTS_LEFT = sorted((Path(__file__).parents[2] / "fixtures" / "pipeline").rglob("*.sqlite"))[:3]
+Members = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("parts")
+    nsys_pp.extract(REPORTS_LEFT, folder)
+    return sorted(folder.iterdir())
+
+
+def _rewrite(part: Path, output: Path, change: Callable[[Members], None]) -> Path:
+    with ZipFile(part) as archive, ZipFile(output, "w", ZIP_STORED) as changed:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+        change(members)
+        for name, data in members.items():
+            changed.writestr(name, data)
+    return output
+
+
+def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
+    """Replace the start of the blocks; the checksums of the archive are right."""
+    data = members[BLOCKS_MEMBER]
+    members[BLOCKS_MEMBER] = data[:skipped] + start + data[skipped + len(start) :]
+
+
+def _break_frame(members: Members) -> None:
+    """Replace the frame of anchors by bytes that are none."""
+    facts = json.loads(members[FACTS_MEMBER])
+    frames, at = {}, 0
+    for name, size in facts["frame_bytes"].items():
+        frames[name], at = members[FRAMES_MEMBER][at : at + size], at + size
+    frames["anchors"] = zlib.compress(b"\4\0\0\0none")
+    facts["frame_bytes"] = {name: len(frame) for name, frame in frames.items()}
+    members[FACTS_MEMBER] = json.dumps(facts).encode()
+    members[FRAMES_MEMBER] = b"".join(frames.values())
+
+
+CHANGES: dict[str, Callable[[Members], None]] = {
+    "something else than packets": lambda members: _break_blocks(members, b"\x0b"),
+    "a packet of another kind": lambda members: _break_blocks(members, b"\x0a\x02\x50\x01"),
+    "a packet without an end": lambda members: _break_blocks(members, b"\x0a" + b"\xff" * 40),
+    "a packet longer than its track": lambda members: _break_blocks(members, b"\x0a\xff\xff\x7f"),
+    "a frame": _break_frame,
+}
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+@pytest.mark.filterwarnings("ignore:no operation is shared")
+@pytest.mark.parametrize("change", CHANGES)
+def test_hostile_contents(parts: list[Path], tmp_path: Path, change: str) -> None:
+    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
+    output = tmp_path / "run.pftrace"
+    with pytest.raises(ReportError, match="is damaged"):
+        nsys_pp.merge([parts[0], hostile, parts[2]], output)
+    assert not output.exists()
+    _assert_left_out(parts, hostile, output)
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+@pytest.mark.filterwarnings("ignore:no operation is shared")
+def test_a_block_that_cannot_be_decompressed(parts: list[Path], tmp_path: Path) -> None:
+    def change(members: Members) -> None:
+        _break_blocks(members, b"\xff" * 8, skipped=20)
+
+    _assert_left_out(parts, _rewrite(parts[1], tmp_path / "rank1.nspart", change), tmp_path / "run.pftrace")
+
+
+def _assert_left_out(parts: list[Path], hostile: Path, output: Path) -> None:
+    words = f"`{hostile}` is damaged, or not a part of nsys-pp"
+    done = nsys_pp.merge([parts[0], hostile, parts[2]], output, keep_going=True)
+    assert [(path, error.message) for path, error in done.skipped] == [(hostile, words)]
+    kept = output.read_bytes()
+    nsys_pp.merge([parts[0], parts[2]], output, force=True)
+    assert output.read_bytes() == kept
+    checked = call("check", hostile)
+    assert checked.code == 5
+    assert words in checked.stdout
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+@pytest.mark.filterwarnings("ignore:no operation is shared")
+@pytest.mark.parametrize("command", ["pipeline", "summary", "align"])
+def test_tables_of_the_other_parts(parts: list[Path], tmp_path: Path, command: str) -> None:
+    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", _break_frame)
+    done = call(command, parts[0], hostile, parts[2], "--keep-going")
+    assert done.code == 3, done.stderr
+    assert f"skipped {hostile}: `{hostile}` is damaged" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+@pytest.mark.filterwarnings("ignore:no operation is shared")
+def test_a_part_with_other_options_is_skipped_whichever_is_first(parts: list[Path], tmp_path: Path) -> None:
+    other = tmp_path / "other.nspart"
+    nsys_pp.extract(REPORTS_LEFT[1], other, detail="jobs")
+    for inputs in ([other, parts[0], parts[2]], [parts[0], other, parts[2]]):
+        done = nsys_pp.merge(inputs, tmp_path / "run.pftrace", keep_going=True, force=True)
+        ((path, error),) = done.skipped
+        assert path == other
+        assert error.message.startswith(f"`{other}` was made with `--detail jobs")
+    with pytest.raises(ReportError, match="is asked for"):
+        nsys_pp.merge(parts, tmp_path / "x.pftrace", keep_going=True, detail="cpu")
+    assert not (tmp_path / "x.pftrace").exists()
+
+
+EPOCH = 1_700_000_000_000_000_000
+PROCESS = (1 << 48) | (1 << 24)
+ON_GPU: dict[str, list[Row]] = {
+    "CUPTI_ACTIVITY_KIND_RUNTIME": [call_row(100, 200, 1, globalTid=PROCESS + 1)],
+    "CUPTI_ACTIVITY_KIND_KERNEL": [op(300, 900, 1, shortName=2, demangledName=2, globalPid=PROCESS)],
+}
+LAUNCHER = {"NVTX_EVENTS": [push_pop(300, 900, text="load", globalTid=(1 << 48) | (2 << 24) | 2)]}
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> list[Path]:
+    """A report with a kernel, and two without: of a launcher with a range, and of a process with calls of MPI alone."""
+    return [
+        write_without_gpus(tmp_path / "gpu.sqlite", pid=1, epoch_ns=EPOCH + 5000, more=ON_GPU),
+        write_without_gpus(tmp_path / "launcher.sqlite", pid=2, epoch_ns=EPOCH, more=LAUNCHER),
+        write_without_gpus(tmp_path / "mpi.sqlite", pid=3, epoch_ns=EPOCH),
+    ]
+
+
+def merge(inputs: list[Path], folder: Path) -> bytes:
+    folder.mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nsys_pp.merge(inputs, folder / "run.pftrace")
+    return (folder / "run.pftrace").read_bytes()
+
+
+def test_the_trace_of_parts_is_that_of_their_reports(reports: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "parts"
+    with pytest.warns(
+        UserWarning, match=r"2 reports \(`.*launcher.sqlite` and others\) have no GPU oper"
+    ) as notes:
+        done = nsys_pp.extract(reports, output)
+    assert len(notes) == 1
+    assert [part.slices for part in done.parts] == [1, 41, 40]
+    expected = merge(reports, tmp_path / "reports")
+    assert merge([part.output for part in done.parts], tmp_path / "of_parts") == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = nsys_pp.extract(reports, output)
+    assert not any(part.is_new for part in again.parts)
+
+
+def test_a_report_is_drawn_among_parts_as_among_reports(reports: list[Path], tmp_path: Path) -> None:
+    part = nsys_pp.extract(reports[0], tmp_path / "gpu.nspart").parts[0].output
+    with pytest.warns(
+        UserWarning, match="2 reports .* have no GPU operations: their CPU ranges, and calls of"
+    ):
+        nsys_pp.merge([part, *reports[1:]], tmp_path / "mixed.pftrace")
+    (tmp_path / "mixed.pftrace").rename(tmp_path / "run.pftrace")
+    assert merge(reports, tmp_path / "all") == merge([part, *reports[1:]], tmp_path / "mixed")
+
+
+def test_content_that_was_chosen_is_not_changed(reports: list[Path], tmp_path: Path) -> None:
+    for chosen in ({"detail": "kernels"}, {"detail": "jobs"}, {"show": "samples"}):
+        with pytest.raises(MissingDataError, match=r"launcher.sqlite` has nothing to draw"):
+            nsys_pp.extract(reports[1], tmp_path / "x.nspart", **chosen)  # type: ignore[arg-type]
+    assert not (tmp_path / "x.nspart").exists()
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return Path(shutil.copy(REPORTS[0], tmp_path / "in" / "x.sqlite"))
+
+
+@pytest.fixture
+def made_part(report: Path) -> Path:
+    made = report.parent.parent / "x.nspart"
+    nsys_pp.extract(report, made)
+    return made
+
+
+def extract_again(report: Path, made_part: Path, **options: Any) -> bool:
+    """Say whether the part was made again."""
+    before = made_part.stat().st_ino
+    [extracted] = nsys_pp.extract(report, made_part, **options).parts
+    is_new = extracted.is_new
+    assert is_new == (made_part.stat().st_ino != before)
+    return is_new
+
+
+def test_a_part_that_is_there_is_left(report: Path, made_part: Path) -> None:
+    [first] = nsys_pp.extract(report, made_part.with_name("y.nspart")).parts
+    [again] = nsys_pp.extract(report, made_part).parts
+    assert not again.is_new
+    assert (again.slices, again.jobs, again.gpus) == (first.slices, first.jobs, first.gpus)
+    assert not extract_again(report, made_part)
+    assert extract_again(report, made_part, force=True)
+    moved = report.rename(report.with_name("moved.sqlite"))
+    assert not extract_again(moved, made_part)  # the recording counts, not its name
+
+
+def test_a_part_that_is_stale_is_made_again(report: Path, made_part: Path, tmp_path: Path) -> None:
+    fresh = made_part.read_bytes()
+    assert extract_again(report, made_part, detail="jobs")
+    assert extract_again(report, made_part)
+    later = made_part.stat().st_mtime_ns + 1
+    os.utime(report, ns=(later, later))
+    assert extract_again(report, made_part)
+    changes: list[Callable[[dict[str, Any]], None]] = [
+        lambda facts: facts.update(made_by="0.0.1"),
+        lambda facts: facts.update(format=0),
+    ]
+    for change in changes:
+        rewritten(made_part, tmp_path / "other", change).replace(made_part)
+        assert extract_again(report, made_part)
+    assert made_part.read_bytes() == fresh
+    shutil.copy(REPORTS[1], report)  # recorded again, and named as before
+    os.utime(report, ns=(1, 1))
+    assert extract_again(report, made_part)
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.999], ids=["a third", "nearly all"])
+def test_a_part_that_is_cut_is_made_again(keep: float, report: Path, made_part: Path) -> None:
+    whole = made_part.read_bytes()
+    made_part.write_bytes(whole[: int(len(whole) * keep)])
+    assert nsys_pp.extract(report, made_part).parts[0].is_new
+    assert made_part.read_bytes() == whole
+
+
+def test_a_part_whose_blocks_are_damaged_is_made_again(report: Path, made_part: Path) -> None:
+    whole = made_part.read_bytes()
+    with zipfile.ZipFile(made_part) as archive:
+        at = 200 + archive.getinfo("trace.blocks").header_offset
+    made_part.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    assert nsys_pp.extract(report, made_part).parts[0].is_new
+    assert made_part.read_bytes() == whole
+
+
+def test_the_part_of_another_report_is_refused(report: Path, made_part: Path) -> None:
+    before = made_part.read_bytes()
+    with pytest.raises(OutputError, match="is the part of another report") as refused:
+        nsys_pp.extract(REPORTS[1], made_part)
+    assert str(report) in refused.value.message
+    assert made_part.read_bytes() == before
+
+
+@pytest.mark.parametrize("data", [b"", b"precious", b"PK\x03\x04" + bytes(100)])
+def test_what_is_no_part_is_refused(data: bytes, report: Path, made_part: Path) -> None:
+    made_part.write_bytes(data)
+    for processes in (None, 2):
+        with pytest.raises(OutputError, match="exists"):
+            nsys_pp.extract([report, REPORTS[1]], made_part.parent, processes=processes)
+    assert made_part.read_bytes() == data
+
+
+def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
+    for processes in (None, 2):
+        folder = tmp_path / str(processes is None)
+        nsys_pp.extract(REPORTS[:2], folder)
+        extracted = nsys_pp.extract([PIPELINE], folder, processes=processes).parts
+        assert [one.is_new for one in extracted] == [False, False, True, True]
+        assert [one.report for one in extracted] == REPORTS
+        assert sorted(path.name for path in folder.iterdir()) == [f"rank{n}.nspart" for n in range(4)]
+    for path in (tmp_path / "True").iterdir():
+        assert (tmp_path / "False" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for path in REPORTS[:3]:
+        shutil.copy(path, tmp_path / "in")
+    broken = tmp_path / "in" / "rank1.sqlite"
+    broken.write_bytes(broken.read_bytes()[:20_000])
+    with pytest.raises(ReportError, match=r"rank1\.sqlite` is truncated"):
+        nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2)
+    result = nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2, keep_going=True)
+    assert [one.output.name for one in result.parts] == ["rank0.nspart", "rank2.nspart"]
+    assert [path for path, _ in result.skipped] == [broken]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rank0.nspart", "rank2.nspart"]
+
+
+def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> None:
+    line = command_line("extract", PIPELINE / "node2", "-o", tmp_path / "out", "--processes", "2")
+    (tmp_path / "out").mkdir()
+    processes = [
+        subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    nsys_pp.extract([PIPELINE / "node2"], tmp_path / "alone")
+    found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert found == {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
+    lines = "".join(said).splitlines()
+    assert [line for line in lines if not line.startswith(("Wrote ", "already there: "))] == []

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -31,11 +32,6 @@ from tests.ui.test_report import open_report
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 SLOW = "--pp 2 --dp 3 --layers 1 --micro-batches 4 --steps 6 --slow-rank 4=1.4 --slow-since 13 --machines 2 --brief-truth"
-
-pytestmark = [
-    pytest.mark.usefixtures("reports_read_once"),
-    pytest.mark.filterwarnings("ignore:.*have no report:UserWarning"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +71,8 @@ def assert_equal_tables(page: str, command: str, tables: dict[str, list[dict[str
     return count
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
     training = json.loads(call("pipeline", PIPELINE, "--format", "json").stdout)
     sums = json.loads(call("summary", PIPELINE, "--format", "json").stdout)
@@ -84,6 +82,8 @@ def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
     assert all(line in read_text(read_sections(pipeline_page)["verdict"]) for line in lines)
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     heat = read_heat_map(pipeline_page)
     tables = nsys_pp.pipeline(PIPELINE).tables(["lanes", "steps"])
@@ -105,6 +105,8 @@ def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     assert heat["columns"]["start_ns"] == starts.to_list()
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: str, tmp_path: Path) -> None:
     nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", detail="jobs")
     slices = importer.query(
@@ -126,6 +128,8 @@ def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: 
         assert all(title.startswith(f"{lane['label']} ") for title in expanded)
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     simulate([str(tmp_path / "run"), *SLOW.split()])
     page = tmp_path / "report.html"
@@ -147,12 +151,16 @@ def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     assert found.values == [pytest.approx(0.4, abs=0.05)]
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_parts_give_the_page_of_their_reports(tmp_path: Path, pipeline_page: str) -> None:
     nsys_pp.extract(PIPELINE, tmp_path / "parts")
     nsys_pp.report(tmp_path / "parts", tmp_path / "report.html", trace="run.pftrace")
     assert (tmp_path / "report.html").read_text() == pipeline_page
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_serving_has_its_iterations(tmp_path: Path) -> None:
     serving = draw_serving(13, engine="vllm", count=4)
     write_reports(tmp_path / "run", serving, serve(serving, 13))
@@ -165,6 +173,8 @@ def test_serving_has_its_iterations(tmp_path: Path) -> None:
     open_report(tmp_path / "report.html", [])
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name", ["GindaChen__mfu_2gpu", "zx3xyy__result_2_7B_compile", "caoye310", "NVIDIA__report1"]
@@ -182,6 +192,8 @@ def test_real_reports_of_single_gpus(name: str, shared_reports: list[Path], tmp_
     open_report(tmp_path / "report.html", [])
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["pipeline", "zx3xyy__result_2_7B_nvtx", "quasiben__cudf", "LeiWang1999"])
 def test_what_is_lacking_is_what_info_says(name: str, shared_reports: list[Path]) -> None:
@@ -194,6 +206,8 @@ def test_what_is_lacking_is_what_info_says(name: str, shared_reports: list[Path]
     assert {item.option: set(item.titles) for item in list_lacking(summed.run.inputs)} == said
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_a_broken_report_is_skipped(tmp_path: Path) -> None:
     for rank in (0, 1):
         (tmp_path / f"rank{rank}.sqlite").write_bytes(
@@ -209,8 +223,48 @@ def test_a_broken_report_is_skipped(tmp_path: Path) -> None:
     assert "1 report" in (tmp_path / "x.html").read_text()
 
 
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_clocks_are_those_of_align(pipeline_page: str) -> None:
     rows = json.loads(call("align", PIPELINE, "--format", "json").stdout)
     headings, cells = read_table(read_sections(pipeline_page)["clocks"], "clocks")
     assert len(cells) == len(rows)
     assert headings[0] == CLOCK_TABLE.columns[0].heading
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_a_pipeline_shows_its_chart_and_tables() -> None:
+    shown = nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
+    svg = shown[: shown.index("</svg>") + len("</svg>")]
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert "jobs-forward" in svg
+    for heading in ("Stages", "Bubble"):
+        assert heading in shown
+    assert shown.count("<table>") >= 4
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_a_summary_shows_its_tables() -> None:
+    shown = nsys_pp.summarise(FIXTURES / "pipeline")._repr_html_()
+    assert "ncclDevKernel_SendRecv" in shown
+    assert "more rows" in shown
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_an_answer_of_a_query_is_a_table() -> None:
+    shown = nsys_pp.sql("SELECT kind FROM jobs LIMIT 1", FIXTURES / "pipeline")._repr_html_()
+    assert "forward" in shown
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_a_comparison_shows_its_verdict_and_tables() -> None:
+    result = nsys_pp.compare(FIXTURES / "pipeline", FIXTURES / "pipeline")
+    shown = result._repr_html_()
+    assert result.verdict.lines[0] in shown
+    assert "Comparability" in shown
+    assert "on a lane, median" in shown
+    assert len(repr(result)) < 700

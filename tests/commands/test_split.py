@@ -7,8 +7,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,11 +15,14 @@ from urllib.parse import unquote
 import pytest
 
 import nsys_pp
+from fixtures import simulate
 from fixtures.recording.export import Session, write_report
+from fixtures.serving.reports import write_reports
+from fixtures.serving.simulate import draw_serving, serve
 from nsys_pp.errors import OptionError, OutputError, ReportError
-from nsys_pp.output import files
-from nsys_pp.output.split_index import is_split_folder, name_files
-from nsys_pp.run import trace as trace_files
+from nsys_pp.frames.verdict import Verdict
+from nsys_pp.options import Detail
+from nsys_pp.output.split_index import is_split_folder
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, slices_by_machine
@@ -30,8 +32,6 @@ REPORTS = [PIPELINE / "node2/rank0.sqlite", PIPELINE / "node2/rank1.sqlite"]
 REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 EPOCH = 1_790_000_000_000_000_000
 NASTY = "../../<img src=x onerror=alert(1)>\"'&\\ con:*?|\u202e😀"
-
-pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 def rows(importer: Importer, trace: Path) -> Counter[tuple[Any, ...]]:
@@ -72,6 +72,7 @@ def unmarked(path: Path, *, host: str, rank: int, threads: int = 1) -> Path:
     )
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("split", ["machine", "rank", "step"])
 @pytest.mark.parametrize("detail", ["kernels", "cpu"])
 def test_the_pieces_hold_what_one_trace_holds(
@@ -109,6 +110,7 @@ def test_the_pieces_hold_what_one_trace_holds(
             assert {row[0].split("/")[0] for row in piece} == set(file.machines) == {file.title}
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("split", ["machine", "rank"])
 def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     parts = [part.output for part in nsys_pp.extract(REPORTS, tmp_path / "parts").parts]
@@ -126,6 +128,7 @@ def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "step.traces").exists()
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
     whole = nsys_pp.merge(PIPELINE, tmp_path / "whole.pftrace")
     assert (whole.split, whole.files, whole.index) == ("none", [], None)
@@ -149,6 +152,7 @@ def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
     assert never.split == "none"
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
     tmp_path: Path, importer: Importer
 ) -> None:
@@ -167,6 +171,7 @@ def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
     assert "the overview has no ranges of reports without jobs" in said
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
     hosts = [NASTY, "CON", "con", "a/b", "a\\b", "." * 5]
     reports = [unmarked(tmp_path / f"{n}.sqlite", host=host, rank=n) for n, host in enumerate(hosts)]
@@ -189,13 +194,7 @@ def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
     assert all((done.index.parent / link).is_file() for link in links)
 
 
-def test_names_of_files_are_short_and_distinct() -> None:
-    names = name_files(["x" * 300, "X" * 300, "", "…", "nul.a", "a b", "a_b"])
-    assert len({name.lower() for name in names}) == len(names)
-    assert max(map(len, names)) < 100
-    assert not any(name.lower().startswith("nul.") for name in names)
-
-
+@pytest.mark.usefixtures("reports_read_once")
 def test_the_index_lists_right_counts(tmp_path: Path) -> None:
     done = call(
         "merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--split", "rank", "--result", tmp_path / "r.json"
@@ -223,6 +222,7 @@ def test_the_index_lists_right_counts(tmp_path: Path) -> None:
     assert str(tmp_path / "run.traces" / "index.html") in closing
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
     run, folder = tmp_path / "run.pftrace", tmp_path / "run.traces"
     nsys_pp.merge(PIPELINE, run, split="rank")
@@ -238,33 +238,7 @@ def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
 
 
-def test_overview_and_folder_are_put_in_place_without_work_between(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that is killed while it works leaves both outputs of one run, or both of the other."""
-    run, folder = tmp_path / "run.pftrace", tmp_path / "run.traces"
-    nsys_pp.merge(REPORTS, run, split="rank")
-    old = run.stat().st_ino, folder.stat().st_ino
-    seen: list[tuple[bool, bool]] = []
-    synced: set[object] = set()
-
-    def watch(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        is_repeated = work is sync and arguments[0] in synced  # nothing is left to be written
-        synced.update(arguments[:1])
-        if not is_repeated:
-            seen.append((run.stat().st_ino != old[0], folder.stat().st_ino != old[1]))
-        return work(*arguments, **options)
-
-    sync, remove = files.sync_file, shutil.rmtree
-    for module in (files, trace_files):
-        monkeypatch.setattr(module, "sync_file", partial(watch, sync))
-    monkeypatch.setattr(shutil, "rmtree", partial(watch, remove))
-    nsys_pp.merge(PIPELINE, run, split="rank", force=True)
-    assert len(seen) >= 6  # five traces, the page, and the removal
-    assert set(seen) == {(False, False), (True, True)}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
-
-
+@pytest.mark.usefixtures("reports_read_once")
 def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "run.traces"
     nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
@@ -279,6 +253,7 @@ def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
         nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine", force=True)
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -289,6 +264,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs Perfetto's format"):
         nsys_pp.merge(PIPELINE, tmp_path / "run.json", split="rank")
@@ -298,6 +274,7 @@ def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
     assert nsys_pp.merge(PIPELINE, tmp_path / "run.json", max_events=1).split == "none"
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_broken_reports_are_skipped(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(REPORTS[0].read_bytes()[:9000])
@@ -312,6 +289,7 @@ def test_broken_reports_are_skipped(tmp_path: Path) -> None:
         assert done.files
 
 
+@pytest.mark.usefixtures("reports_read_once")
 def test_steps_are_the_same_in_several_processes(tmp_path: Path) -> None:
     written = []
     for name, options in [("a", {}), ("b", {"processes": 2})]:
@@ -324,6 +302,7 @@ def test_steps_are_the_same_in_several_processes(tmp_path: Path) -> None:
     assert written[0] == written[1]
 
 
+@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{"devices": {0}}, {"steps": "11:12"}, {"start_ns": 200_000_000}])
 def test_a_part_of_the_run_is_divided_alike(
@@ -339,3 +318,34 @@ def test_a_part_of_the_run_is_divided_alike(
         assert union(rows(importer, path) for path in (run, *(file.path for file in divided.files))) == rows(
             importer, one
         )
+
+
+RUNS = {
+    "a stage with more kernels": "--pp 4 --dp 1",
+    "a slow rank, in all families": "--pp 2 --dp 2 --slow-rank 1=1.3",
+    "a slow rank, in whole graphs": "--pp 2 --dp 2 --slow-rank 1=1.3 --graphs graph --schema 3.25.0",
+}
+
+
+def merge(folder: Path, inputs: Path, detail: Detail) -> Verdict:
+    return nsys_pp.merge(inputs, folder / "run.pftrace", detail=detail, force=True).verdict
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("detail", ["jobs", "kernels"])
+def test_slow_ranks_and_stages_are_those_of_a_pipeline(run: str, detail: Detail, tmp_path: Path) -> None:
+    """Their gain and confidence depend on kernels: more of them, or whole graphs, which may hold waits."""
+    options = f"{RUNS[run]} --steps 4 --micro-batches 3 --layers 1 --no-truth"
+    simulate.main([str(tmp_path / "run"), *options.split()])
+    expected = nsys_pp.pipeline(tmp_path / "run").verdict
+    assert "straggler" in {finding.kind for finding in expected.findings}
+    assert merge(tmp_path, tmp_path / "run", detail) == expected
+
+
+def test_waits_of_a_server_are_no_work_of_its_host(tmp_path: Path) -> None:
+    """They are in calls of the operating system, which a trace does not show."""
+    serving = draw_serving(18_600_007, engine="sglang-spans")
+    write_reports(tmp_path / "run", serving, serve(serving, 18_600_007))
+    expected = nsys_pp.pipeline(tmp_path / "run").verdict
+    assert "idle" in {finding.kind for finding in expected.findings}
+    assert merge(tmp_path, tmp_path / "run", "kernels") == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.errors import NsysPPError, ReportError
-from nsys_pp.run import inputs as reading
+from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
+from nsys_pp.errors import OptionError, ReportError
 from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
+from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))
@@ -26,7 +28,6 @@ ADDED = {  # columns that add up over whatever a table is split by
     "distribution": ("time_ns",),
     "ranges": ("count", "total_ns", "gpu_total_ns"),
 }
-
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
@@ -62,18 +63,6 @@ def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
             assert_frame_equal(found[name], table)
 
 
-def test_of_parts_nothing_but_sums_and_jobs_is_read(
-    parts: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("a report was read")
-
-    monkeypatch.setattr(reading, "survey_input", fail)
-    given = reading.read_part_input(parts[0], with_aggregates=True)
-    assert "projections" not in given.part.frames
-    assert tables_of(parts, tables=["kernels"])["kernels"]["count"].sum() > 0
-
-
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "run"])
 @pytest.mark.parametrize("name", ADDED)
 def test_groups_add_up_to_the_run(parts: list[Path], by: str, name: str) -> None:
@@ -85,26 +74,6 @@ def test_groups_add_up_to_the_run(parts: list[Path], by: str, name: str) -> None
     sums = split.group_by(keys).agg(pl.col(ADDED[name]).sum())
     expected = whole.select(*keys, pl.col(ADDED[name]).fill_null(0))
     assert_frame_equal(sums, expected, check_row_order=False)
-
-
-def test_steps_are_chosen_as_everywhere(parts: list[Path]) -> None:
-    steps = tables_of(parts, tables=["kernels"], by="step")["kernels"]
-    second = steps["step"].drop_nulls().unique().sort()[1]
-    found = tables_of(parts, tables=["kernels"], steps=(second, second + 1))["kernels"]
-    expected = steps.filter(pl.col("step") == second)
-    assert dict(found.select("name", "total_ns").rows()) == dict(expected.select("name", "total_ns").rows())
-    assert 0 < found["count"].sum() < steps["count"].sum()
-    with pytest.raises(NsysPPError, match="no step is in `--steps 70:80`"):
-        tables_of(parts, steps=(70, 80))
-
-
-def test_what_was_not_recorded_is_told_with_how_to_record_it(parts: list[Path]) -> None:
-    found = nsys_pp.summarise(parts)
-    assert found.absent == {
-        "memory": "not recorded: profile with `--cuda-memory-usage=true`",
-        "os": "not recorded: profile with `--trace=osrt`",
-    }
-    assert not set(found.absent) & set(found.tables)
 
 
 def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
@@ -125,9 +94,114 @@ def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
     assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
 
 
-def test_a_broken_report_is_left_out_where_that_is_wanted(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(b"SQLite format 3\0" + bytes(80))
-    found = nsys_pp.summarise([*REPORTS, broken], tables=["kernels"], keep_going=True)
-    assert [path for path, _ in found.skipped] == [broken]
-    assert_frame_equal(found.tables["kernels"], tables_of(REPORTS, tables=["kernels"])["kernels"])
+def test_frames_are_those_of_the_library() -> None:
+    result = nsys_pp.pipeline(PIPELINE)
+    for name, frame in (
+        ("jobs", result.training.jobs),
+        ("messages", result.training.transfers),
+        ("stages", result.tables(["stages"])["stages"]),
+        ("clocks", result.run.clocks.table),
+    ):
+        assert nsys_pp.sql(f"SELECT * FROM {name}", PIPELINE).table.equals(frame), name
+
+
+def test_tables_of_several_analyses_meet_in_one_query() -> None:
+    query = """
+      SELECT (SELECT count(*) FROM projections) AS ranges, (SELECT sum(count) FROM summary_copies) AS copies,
+        (SELECT count(*) FROM jobs) AS jobs
+    """
+    answer = nsys_pp.sql(query, PIPELINE).table.row(0, named=True)
+    assert answer["ranges"] == len(nsys_pp.project(PIPELINE).ranges)
+    assert answer["jobs"] == len(nsys_pp.pipeline(PIPELINE).training.jobs)
+    copies = nsys_pp.summarise(PIPELINE, tables=["copies"]).tables["copies"]
+    assert answer["copies"] == copies["count"].sum()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT 1", "names none of the tables"),
+        ("SELECT x FROM jobs", "unable to find column"),
+        ("SELEC x FROM jobs", "Expected: an SQL statement"),
+        ("SELECT * FROM jobs, no_such_table", "invalid"),
+        ("", "names none of the tables"),
+    ],
+)
+def test_what_is_no_query_is_refused(query: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as raised:
+        nsys_pp.sql(query, PIPELINE)
+    assert raised.value.hint is not None
+    assert "--explain" in raised.value.hint
+
+
+def test_a_table_that_was_not_recorded_is_named() -> None:
+    with pytest.raises(OptionError, match="summary_os` has no rows: its data was not recorded"):
+        nsys_pp.sql("SELECT * FROM summary_os", PIPELINE)
+
+
+def test_every_listed_column_can_be_selected() -> None:
+    columns = list_sql_columns()
+    assert columns.schema == SQL_COLUMNS
+    assert columns.filter(pl.col("table").str.starts_with("summary_"))["meaning"].str.len_chars().min() > 0  # type: ignore[operator]
+    absent = []
+    for (table,), rows in columns.group_by("table", maintain_order=True):
+        quoted = ", ".join(f'"{column}"' for column in rows["column"])
+        try:
+            answer = nsys_pp.sql(f"SELECT {quoted} FROM {table}", PIPELINE).table
+        except OptionError as error:
+            absent.append((table, "was not recorded" in error.message))
+            continue
+        assert answer.columns == rows["column"].to_list()
+    assert absent == [("summary_memory", True), ("summary_os", True)]
+
+
+def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
+    query = "SELECT kind, count(*) AS n FROM jobs GROUP BY kind ORDER BY kind"
+    done = call("sql", query, PIPELINE)
+    assert done.code == 0
+    assert "forward     96" in done.stdout.split("\n")
+    answer = json.loads(call("sql", query, PIPELINE, "--json").stdout)["answer"]
+    assert {"kind": "forward", "n": 96} in answer
+    target = tmp_path / "x.parquet"
+    assert call("sql", query, PIPELINE, "-o", target).code == 0
+    assert pl.read_parquet(target)["n"].sum() == sum(row["n"] for row in answer)
+    assert_refused(call("sql", query, PIPELINE, "-o", target), f"`{target}` exists")
+
+
+def test_lists_become_text() -> None:
+    rows = json.loads(call("sql", "SELECT reports FROM clocks", PIPELINE, "--json").stdout)["answer"]
+    assert [row["reports"] for row in rows] == ["[0]", "[1]", "[2]", "[3]"]
+
+
+def test_the_list_of_columns_is_printed_without_reports() -> None:
+    done = call("sql", "--explain", "clocks")
+    assert done.code == 0
+    assert "bound_ns" in done.stdout
+    assert "micro_batch" not in done.stdout
+    everything = call("sql", "--explain").stdout
+    assert "micro_batch" in everything
+    assert "summary_kernels" in everything
+    assert "no table 'x'" in call("sql", "--explain", "x").stderr
+
+
+def test_instants_keep_their_digits_and_computed_numbers_enough() -> None:
+    query = (
+        "SELECT start_ns, compute_ns / 3e9 AS share FROM jobs WHERE compute_ns > 0 ORDER BY start_ns LIMIT 3"
+    )
+    rows = nsys_pp.sql(query, PIPELINE).table
+    lines = call("sql", query, PIPELINE).stdout.split("\n")
+    for start_ns, share in rows.rows():
+        assert f"{start_ns:,}" in "\n".join(lines)
+        (shown,) = (line.split()[1] for line in lines if f"{start_ns:,}" in line)
+        assert float(shown) == pytest.approx(share, rel=1e-3)
+    mean = call("sql", "SELECT avg(start_ns) AS mean_ns FROM jobs", PIPELINE).stdout
+    assert f"{int(rows['start_ns'][0]) // 10**9:,}" in mean
+
+
+def test_columns_are_listed_beside_reports() -> None:
+    everything = call("sql", "--explain").stdout
+    assert call("sql", "--explain", PIPELINE).stdout == everything
+    of_jobs = call("sql", "--explain", "jobs", PIPELINE).stdout
+    assert call("sql", "--explain", "jobs").stdout == of_jobs
+    assert "outer" in of_jobs
+    assert "summary_kernels" not in of_jobs

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import warnings
 from contextlib import closing
 from pathlib import Path
 from shutil import copyfile
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 import nsys_pp
+from fixtures.simulate import main as simulate
+from nsys_pp.cli import main
 from nsys_pp.commands.pipeline import export_jobs
-from nsys_pp.errors import MissingDataError, NsysPPError
+from nsys_pp.errors import MissingDataError
+from nsys_pp.frames.training import BUBBLE_CAUSES, Training
+from nsys_pp.model import build_report
+from nsys_pp.read import read_report
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.draws import count_draws
-from tests.training.expected_training import PIPELINE
+from tests.training.expected_training import PIPELINE, expected_training
 
 SMALL = "--steps 3 --layers 1"
 SCHEDULES = {
@@ -139,16 +146,6 @@ def test_pieces_tile_every_step() -> None:
         cover
         == lane_states.filter(cause="compute").select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
     )
-
-
-@pytest.mark.usefixtures("reports_read_once")
-def test_steps_can_be_chosen() -> None:
-    training = nsys_pp.pipeline([PIPELINE], steps=(11, 12)).training
-    assert training.steps["step"].unique().to_list() == [11]
-    assert training.jobs["step"].unique().to_list() == [11]
-    with pytest.raises(NsysPPError, match="no step is in `--steps 20:`") as caught:
-        nsys_pp.pipeline([PIPELINE], steps="20:")
-    assert caught.value.hint == "the steps of these reports are 10 to 12"
 
 
 def test_reports_without_jobs_are_told(tmp_path: Path) -> None:
@@ -274,3 +271,281 @@ def test_whole_steps_of_captures_that_differ_have_their_causes(options: str, tmp
     complete = is_partial.filter(~pl.col("is_partial"))["step"].to_list()
     assert complete
     assert wrong_by(whole).filter(pl.col("step").is_in(complete))["error_ns"].max() == 0
+
+
+SMALL_STOCK = "--names megatron-stock --layers 1 --steps 2"
+_TOLERANCE_NS = 10  # clocks of several reports are aligned
+
+
+def compare(found: Training, true: Training) -> tuple[int, int, int]:
+    """Count the true jobs, the found ones, and the found ones with the interval of a true one."""
+    jobs = [
+        training.jobs.filter(pl.col("kind").is_in(WORK))
+        .join(training.lanes.select("lane", "rank"), on="lane")
+        .select("rank", pl.col("kind").cast(pl.String), "compute_start_ns", "compute_end_ns")
+        .sort("compute_start_ns")
+        for training in (true, found)
+    ]
+    same = jobs[1].join_asof(
+        jobs[0].with_columns(true_end_ns="compute_end_ns"),
+        on="compute_start_ns",
+        by=["rank", "kind"],
+        strategy="nearest",
+        tolerance=_TOLERANCE_NS,
+        check_sortedness=False,
+    )
+    is_same = (pl.col("compute_end_ns") - pl.col("true_end_ns")).abs() <= _TOLERANCE_NS
+    return len(jobs[0]), len(jobs[1]), len(same.filter(is_same))
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--schedule 1f1b --autograd fill",
+        "--schedule 1f1b --autograd none --grouped-messages --recompute",
+        "--schedule gpipe --autograd part --free-running",
+        "--schedule interleaved --chunks 2 --loader-kernels",
+        "--pp 2 --dp 2 --tp 2 --buckets 2 --small-ops 2 --lead-collectives 1",
+    ],
+)
+def test_jobs_are_the_launches_between_messages(options: str, tmp_path: Path) -> None:
+    """Also where receives are posted before the first kernel of a step, as here on all stages but the first."""
+    whole = run(tmp_path / "run", f"{SMALL_STOCK} {options}", infer_jobs=True)
+    true, found, same = compare(whole.found, whole.true)
+    assert true == found == same > 0
+    assert whole.found.jobs.filter(pl.col("kind").is_in(WORK))["is_inferred"].all()
+    assert any("jobs are the launches between the ranges of messages" in note for note in whole.found.notes)
+    name = options.split()[1] if "--schedule" in options else "1f1b"
+    assert whole.found.schedule.name == name
+    key = ["rank", "step", "kind", "micro_batch", "chunk"]
+    found_ids, true_ids = (
+        training.jobs.filter(pl.col("kind").is_in(WORK))
+        .join(training.lanes.select("lane", "rank"), on="lane")
+        .select(pl.col(key).exclude("chunk"), pl.col("chunk").fill_null(0))
+        .sort(key)
+        for training in (whole.found, whole.true)
+    )
+    assert found_ids.equals(true_ids)
+
+
+def test_jobs_are_inferred_only_on_request(tmp_path: Path) -> None:
+    found = run(tmp_path / "run", SMALL_STOCK).found
+    assert not found.jobs["kind"].is_in(WORK).any()
+    assert found.jobs["range_id"].null_count() == 0
+
+
+def test_ranges_of_messages_on_some_stages_are_not_enough(tmp_path: Path) -> None:
+    """Without ranges of messages that a stage does not send, its forwards and backwards are not apart."""
+    rules = tmp_path / "rules.toml"
+    names = [("send", "send"), ("recv", "receive")]
+    rules.write_text(
+        'title = "messages"\n'
+        + "".join(
+            f'[[job]]\nkind = "{kind}"\ndirection = "{direction}"\n'
+            f"pattern = '(?:\\w+\\.)*{word}_{direction}'\n"
+            for word, kind in names
+            for direction in ("forward", "backward")
+        )
+        + "[[step]]\npattern = 'training_step_(?P<step>\\d+)'\n"
+    )
+    folder = tmp_path / "run"
+    run(folder, "--names megatron --layers 1 --steps 2 --brief-truth")
+    found = nsys_pp.pipeline([folder], preset=rules, infer_jobs=True, layout="pp=4").training
+    assert not any("between the ranges of messages" in note for note in found.notes)
+
+
+@pytest.fixture(scope="module")
+def unmarked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy a report of the fixtures without its ranges."""
+    path = tmp_path_factory.mktemp("unmarked") / "bare.sqlite"
+    copyfile(min(PIPELINE.rglob("*.sqlite")), path)
+    with closing(sqlite3.connect(path)) as report, report:
+        report.execute("DELETE FROM NVTX_EVENTS")
+    return path
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> None:
+    result = nsys_pp.pipeline([unmarked])
+    training = result.training
+    assert training.jobs.is_empty() or training.jobs["is_inferred"].all()
+    assert len(training.lanes) == 1
+    states = training.lane_states.group_by("lane", "step").agg(
+        covered=(pl.col("end_ns") - pl.col("start_ns")).sum()
+    )
+    spans = training.steps.join(states, on=["lane", "step"])
+    assert len(spans) == len(training.steps) > 0
+    assert spans.select((pl.col("end_ns") - pl.col("start_ns") == pl.col("covered")).all()).item()
+    assert training.notes[0].startswith(f"`{unmarked}` has no NVTX ranges: ")
+    tables = result.tables()
+    assert tables["steps"].height == training.steps["step"].n_unique()
+    gaps = tables["gaps"]
+    assert gaps["length_ns"].is_sorted(descending=True)
+    assert gaps["cause"].drop_nulls().is_in(BUBBLE_CAUSES).all()
+    for share in ("cause_fraction", "range_fraction", "call_fraction", "os_call_fraction"):
+        assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
+
+
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
+def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) -> None:
+    advice = nsys_pp.pipeline([unmarked]).training.notes[0].partition(": ")[2]
+    part = tmp_path / "bare.nspart"
+    nsys_pp.extract([unmarked], part)
+    assert nsys_pp.pipeline([part]).training.notes[0] == f"`{part}` has no NVTX ranges: {advice}"
+    other = tmp_path / "other.sqlite"
+    copyfile(max(PIPELINE.rglob("*.sqlite")), other)
+    both = nsys_pp.pipeline([part, other])
+    assert not any("NVTX range" in note for note in both.training.notes)  # the other report has jobs
+    with closing(sqlite3.connect(other)) as report, report:
+        report.execute("DELETE FROM NVTX_EVENTS")
+    notes = nsys_pp.pipeline([part, other]).training.notes
+    assert notes[0] == f"none of the 2 reports has NVTX ranges: {advice}"
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
+    with closing(sqlite3.connect(unmarked)) as report:
+        spans = report.execute(
+            "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName"
+            " WHERE s.value NOT LIKE 'nccl%' ORDER BY k.start"
+        ).fetchall()
+    until, lengths = spans[0][1], []
+    for start, end in spans[1:]:
+        if start - until > 2_000:
+            lengths.append(start - until)
+        until = max(until, end)
+    found = nsys_pp.pipeline([unmarked]).tables(["gaps"])["gaps"]["length_ns"].to_list()
+    assert found[:50] == sorted(lengths, reverse=True)[:50]
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_charts_and_comparisons_answer(unmarked: Path, tmp_path: Path) -> None:
+    drawn = nsys_pp.chart([unmarked], tmp_path / "x.svg")
+    assert drawn.lanes == 1
+    assert b"There is nothing to draw" not in (tmp_path / "x.svg").read_bytes()
+    tables = nsys_pp.compare([unmarked], [unmarked]).tables
+    assert tables["steps"].height > 0
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_slices_in_lockstep_are_paired_with_a_layout_only(tmp_path: Path) -> None:
+    slices = "--pp 2 --tp 2 --sequence-parallel --jitter 0.001"
+    simulate([str(tmp_path), "--no-truth", *f"{slices} --steps 2 --layers 1 --micro-batches 8".split()])
+    unknown = nsys_pp.pipeline([tmp_path]).training
+    assert unknown.transfers.is_empty()
+    assert any("128 sends and receives" in note and "--layout" in note for note in unknown.notes)
+    known = nsys_pp.pipeline([tmp_path], layout="pp=2,tp=2")
+    assert len(known.training.transfers) == 64
+    assert known.training.transfers["doubtful"].null_count() == 64
+    assert known.tables(["links"])["links"]["message_count"].to_list() == [16] * 4
+
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+
+
+def test_all_names_are_explained() -> None:
+    names = nsys_pp.explain_jobs(FIXTURE).names
+    reports = [
+        build_report(read_report(path, need=frozenset({"ranges"}))) for path in FIXTURE.rglob("*.sqlite")
+    ]
+    assert names["range_count"].sum() == sum(len(report.ranges) for report in reports)
+    read = names.filter(pl.col("kind").is_not_null())
+    assert dict(read.select("name", "kind").rows()) == {
+        "step_#": "step",
+        "forward_#": "forward",
+        "backward_#": "backward",
+        "send_forward_#": "send",
+        "recv_forward_#": "receive",
+        "send_backward_#": "send",
+        "recv_backward_#": "receive",
+        "optimizer": "optimizer",
+        "zero_grad": "other",
+    }
+    assert set(read["preset"]) == {"plain"}
+    assert names["kind"].is_null().is_sorted()
+    unread = names.filter(pl.col("kind").is_null())
+    assert unread["gpu_ns"].is_sorted(descending=True)
+    assert unread["pattern"].null_count() == len(unread)
+
+
+def test_patterns_of_users_are_named_and_come_first() -> None:
+    names = nsys_pp.explain_jobs(FIXTURE, job_patterns="other=schedule", step_patterns=["step_(1.)"]).names
+    rules = {name: (kind, preset, pattern) for kind, _, _, preset, pattern, name in names.rows()}
+    assert rules["schedule"] == ("other", "", "schedule")
+    assert rules["step_#"] == ("step", "", "step_(?P<step>1.)")
+
+
+def test_names_are_printed_and_written(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(main, ["pipeline", "--explain-jobs", "--limit", "3", str(FIXTURE)])
+    assert shown.exit_code == 0
+    assert shown.output.startswith("Names of ranges\n")
+    output = tmp_path / "names.csv"
+    assert (
+        CliRunner().invoke(main, ["pipeline", "--explain-jobs", str(FIXTURE), "-o", str(output)]).exit_code
+        == 0
+    )
+    assert pl.read_csv(output)["name"].to_list() == nsys_pp.explain_jobs(FIXTURE).names["name"].to_list()
+
+
+SMALL_MACHINES = "--steps 2 --layers 1 --per machine --brief-truth"
+
+
+def run_with_layout(folder: Path, options: str, layout: str) -> tuple[Training, list[str]]:
+    simulate([str(folder), *SMALL_MACHINES.split(), *options.split()])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = nsys_pp.pipeline([folder], layout=layout).training
+    return found, [str(warning.message) for warning in caught]
+
+
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.parametrize(
+    ("options", "layout", "order"),
+    [
+        ("--pp 4 --machines 1 --gpus 4", "pp=4", "by GPU order"),
+        ("--pp 4", "pp=4", "by machine and GPU order"),
+        ("--pp 2 --tp 2 --launcher none --names megatron", "pp=2,tp=2", "by machine and GPU order"),
+    ],
+)
+def test_ranks_follow_machines_and_gpus(options: str, layout: str, order: str, tmp_path: Path) -> None:
+    found, warned = run_with_layout(tmp_path, options, layout)
+    place = ("rank", "stage", "replica", "tensor")
+    true = expected_training(tmp_path).lanes
+    assert found.lanes.select(place).sort("rank").equals(true.select(place).sort("rank"))
+    assert found.lanes["stage_source"].unique().to_list() == ["--layout"]
+    assert any(order in note for note in found.notes)
+    assert not warned
+
+
+@pytest.mark.usefixtures("reports_read_once")
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("options", "layout", "reason"),
+    [
+        ("--pp 4 --machines node9,node1", "pp=4", "it contradicts the first forwards"),
+        (
+            "--pp 2 --dp 4 --machines 4 --machine-ranks 3,1,2,2",
+            "pp=2,dp=4",
+            "several machines have the same stage",
+        ),
+    ],
+)
+def test_an_uncertain_order_is_not_used(options: str, layout: str, reason: str, tmp_path: Path) -> None:
+    """Stages are found by the first forwards then."""
+    found, _ = run_with_layout(tmp_path, options, layout)
+    assert any("`--layout` is not used" in note and reason in note for note in found.notes)
+    assert found.lanes["rank"].null_count() == len(found.lanes)
+    assert found.lanes["replica"].null_count() == len(found.lanes)
+    places = ("machine", "gpu", "stage")
+    true = expected_training(tmp_path).lanes
+    assert found.lanes.select(places).sort(places).equals(true.select(places).sort(places))
+
+
+@pytest.mark.usefixtures("reports_read_once")
+def test_processes_without_a_place_are_named(tmp_path: Path) -> None:
+    _, warned = run_with_layout(tmp_path, "--pp 2 --machines 1 --gpus 2", "pp=4")
+    assert len(warned) == 1
+    assert "`--layout` cannot place 2 GPU processes of" in warned[0]
+    assert "one report has several processes" in warned[0]
