@@ -45,9 +45,7 @@ class ClockError(NsysPPError):
 
 
 class UnforeseenError(NsysPPError):
-    """An error inside the processing of one report that nsys-pp has no words for.
-
-    A defect of nsys-pp or of a library.
+    """An unexpected error while one report is processed: a defect of nsys-pp or of a library.
 
     Args:
         message: One sentence that names the report and the error.

@@ -833,7 +833,7 @@ OPTIONS = (
         _READING,
         "Process up to N reports in parallel; auto (or 0): as many as cores and free memory allow.",
         type=parse_processes,
-        default_text="1, without a process of its own",
+        default_text="1 (runs in the main process)",
         metavar="N|auto",
     ),
     Option(

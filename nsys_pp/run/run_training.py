@@ -208,7 +208,9 @@ _BY_STEP = (
 _AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
 _NOT_INFERRED = "jobs cannot be inferred from messages"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
-_INFERRED = "no range tells jobs: all are inferred from the cadence of messages, and none is certain"
+_INFERRED = (
+    "no range identifies a job: all jobs are inferred from the cadence of messages, and none is certain"
+)
 
 
 class NumberedSteps(Struct, frozen=True, kw_only=True):
@@ -381,7 +383,7 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
     if steps.filter(is_selected).is_empty():
         asked = f"{'' if first is None else first}:{'' if last is None else last}"
         numbers = steps["step"].unique().sort().to_list()
-        hint = "steps are known of processes that ran something on a GPU (docs/presets.md)"
+        hint = "only processes with GPU work have steps (docs/presets.md)"
         if numbers:
             hint = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
         raise NsysPPError(f"no step is in `--steps {asked}`", hint)

@@ -734,7 +734,7 @@ def arguments(command: str, report: Path, folder: Path) -> list[str]:
 def test_a_window_without_steps_names_the_steps(
     command: str, window: str, unnumbered: Path, without_gpu: Path, tmp_path: Path
 ) -> None:
-    for report, hint in ((unnumbered, "0 to 0"), (without_gpu, "steps are known of")):
+    for report, hint in ((unnumbered, "0 to 0"), (without_gpu, "only processes with GPU work have steps")):
         done = call(*arguments(command, report, tmp_path), "--steps", window)
         assert done.code == 1
         assert_refused(done, "")
