@@ -57,7 +57,10 @@ def test_examples_of_the_library_run(page: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(ROOT)
     variables: dict[str, Any] = {}
     exec(EXAMPLES[page], variables)
-    names = {"library.md": ("ranges", "steps", "clocks", "stages", "jobs"), "from-other-tools.md": ("frames",)}
+    names = {
+        "library.md": ("ranges", "steps", "clocks", "stages", "jobs"),
+        "from-other-tools.md": ("frames",),
+    }
     assert all(len(variables[name]) for name in names[page])
 
 

@@ -11,15 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from msgspec import Struct
-from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import clear_values, index_column, numbers
-from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import NAME, build_nulls
 from nsys_pp.frames.raw import RawReport
-
-_BLOCK_ROWS = 32_768
 
 
 def resolve(
@@ -36,51 +30,18 @@ def resolve(
     Returns:
         A column of the length of `ids`.
     """
-    if strings["id"].has_nulls():
-        strings = strings.drop_nulls("id")
     if ids.null_count() == len(ids) or strings.is_empty():
         return build_nulls(ids.name, dtype, len(ids))
-    if not strings["id"].is_sorted():
-        strings = strings.sort("id", maintain_order=True)
-    count = strings.height
-    at, is_used = _find(ids, strings["id"].cast(pl.Int64).to_numpy())
-    used = np.flatnonzero(is_used[:count])
-    text = index_column(strings["text"], used)
-    if strip is not None:
-        text = as_texts(text).str.replace(strip, "")
-    position = np.full(count + 1, len(used), dtype=np.uint32)
-    position[used] = np.arange(len(used))
-    words = text.cast(dtype)  # in a small table of categories: no work on strings per row
-
-    index = pl.Series("", position[at])
-    if is_used[count]:
-        index = clear_values(index, at == count)
-    return words[index].alias(ids.name)
-
-
-def _find(ids: pl.Series, ids_of_rows: Int64s) -> tuple[NDArray[np.uint32], Bools]:
-    """Find the row of each id in a sorted list; the length of the list for null and unknown ids.
-
-    Blocks of ids stay in the processor's cache.
-
-    Returns:
-        The rows, and the mask of those that an id has.
-    """
-    first, count = int(ids_of_rows[0]), len(ids_of_rows)
-    is_contiguous = np.array_equal(ids_of_rows, np.arange(first, first + count))  # as nsys numbers strings
-    at, is_used = np.empty(len(ids), dtype=np.uint32), np.zeros(count + 1, dtype=np.bool_)
-    for begin in range(0, len(ids), _BLOCK_ROWS):
-        wanted = numbers(ids[begin : begin + _BLOCK_ROWS], null=first - 1)
-        if is_contiguous:
-            row = wanted - first
-            exists = (row >= 0) & (row < count)
-        else:
-            row = np.searchsorted(ids_of_rows, wanted)  # the first row of a repeated id
-            exists = ids_of_rows[np.minimum(row, count - 1)] == wanted
-        found = np.where(exists, row, count)
-        at[begin : begin + _BLOCK_ROWS] = found
-        is_used[found] = True
-    return at, is_used
+    # names become categories in a small table: no work on strings per row
+    text = pl.col("text") if strip is None else pl.col("text").str.replace(strip, "")
+    used = (
+        strings.filter(pl.col("id").is_in(ids.unique().implode()))
+        .unique("id", keep="first", maintain_order=True)
+        .select("id", text.cast(dtype))
+        .sort("id")
+    )
+    wanted = ids.cast(used.schema["id"]).alias("id").to_frame()
+    return wanted.join(used, on="id", how="left", maintain_order="left")["text"].alias(ids.name)
 
 
 _HEADER_BYTES = 32  # domain, 0, schema, 0 in 32 bits each; size, size with header in 64 bits each

@@ -1,21 +1,30 @@
-"""Activities and sampled metrics, against their definitions in plain loops."""
+"""Activities of threads, processors and GPUs, counters and metrics, against their definitions in plain loops."""
 
 from __future__ import annotations
 
+import io
 import json
+import sqlite3
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
-from nsys_pp.frames.raw import SHOW_GROUPS
-from nsys_pp.frames.report import Report
-from nsys_pp.model import build_report
+from fixtures.program.host_activity import READ_NS, RUN_NS, WORKSPACE_BYTES
+from fixtures.simulate import main
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, SHOW_GROUPS, Group, RawReport
+from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, OS_CALLS, STREAM_CALLS, THREAD_RUNS, Report
+from nsys_pp.model import add_activities, build_report
+from nsys_pp.model.activities import build_thread_runs
+from nsys_pp.model.gpu_ops import find_event_calls
 from nsys_pp.read import read_report
-from tests.read.tables import PROCESS, THREAD, Row, strings, switch, write_export
+from tests.read.tables import PROCESS, THREAD, Row, call, memory, op, os_call, strings, switch, write_export
 
 SWITCHES = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1), st.sampled_from([0, 2, 3, 5])),
@@ -141,3 +150,523 @@ def test_a_process_with_activities_alone_is_named(tmp_path: Path) -> None:
     assert report.processes.is_empty()
     assert report.active_processes.rows() == [(PROCESS, 4242, "app")]
     assert report.active_threads["tid"].to_list() == [4243]
+
+
+_OF_REPORT: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
+_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
+
+
+def test_activities_of_a_later_reading_are_equal(tmp_path: Path) -> None:
+    path = write_export(
+        tmp_path / "report.sqlite",
+        {
+            "StringIds": strings("read", "write"),
+            "CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 9, 1)],
+            "CUPTI_ACTIVITY_KIND_KERNEL": [op(10, 19, 1, shortName=0, demangledName=0)],
+            "CUPTI_ACTIVITY_KIND_MEMCPY": [op(20, 21, 2, copyKind=1, bytes=8, srcKind=0, dstKind=2)],
+            "OSRT_API": [os_call(0, 5, nameId=1), os_call(6, 8, nameId=0)],
+            "SCHED_EVENTS": [
+                {"start": time, "cpu": 0, "isSchedIn": time % 2, "globalTid": THREAD} for time in range(1, 9)
+            ],
+        },
+    )
+    whole = build_report(read_report(path, need=_OF_REPORT | _OF_THREADS))
+    first = build_report(read_report(path, need=_OF_REPORT))
+    found = add_activities(first, read_report(path, need=_OF_THREADS))
+    assert {"OS calls", "states"} == {*whole.activities["row"].to_list()}
+    for name in ("activities", "active_threads", "pageable_copies", "ranges", "api_calls", "gpu_ops"):
+        assert getattr(found, name).equals(getattr(whole, name))
+    assert first.activities.is_empty()
+
+
+def build_counters(folder: Path, **tables: list[Row]) -> Report:
+    process: Row = {"globalPid": PROCESS, "pid": 4242, "name": "app"}
+    tables = {"StringIds": strings("x", "temperature"), "PROCESSES": [process], **tables}
+    path = write_export(folder / "report.sqlite", tables)
+    return build_report(read_report(path, need=SHOW_GROUPS | {"ops"}))
+
+
+def list_counters(report: Report) -> list[tuple[object, ...]]:
+    return report.counters.select("name", "unit", "process_key", "device_id", "time_ns", "value").rows()
+
+
+COUNTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 2), st.integers(0, 6)), max_size=12)
+VALUES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2), st.integers(0, 99)), max_size=15)
+
+
+@settings(deadline=None, max_examples=60)
+@given(COUNTS, VALUES)
+def test_values_of_cores_are_those_that_their_intervals_refer_to(
+    counts: list[tuple[int, int, int]], values: list[tuple[int, int, int]]
+) -> None:
+    names = {0: "cycles", 1: "instructions"}
+    expected = sorted(
+        (f"CPU {cpu}: {names.get(event, f'event {event}')}", "count", None, None, start, float(value))
+        for start, cpu, counter in counts
+        for own, event, value in values
+        if own == counter
+    )
+    with TemporaryDirectory() as folder:
+        report = build_counters(
+            Path(folder),
+            PMU_EVENTS=[
+                {"start": start, "end": start + 9, "globalVm": 1, "cpu": cpu, "counter_id": counter}
+                for start, cpu, counter in counts
+            ],
+            PMU_EVENT_COUNTERS=[{"id": own, "idx": event, "value": value} for own, event, value in values],
+            PMU_EVENT_REQUESTS=[{"id": event, "event_name": name} for event, name in names.items()],
+        )
+    assert sorted(list_counters(report), key=str) == sorted(expected, key=str)
+
+
+def test_counters_of_perf_have_the_names_and_units_of_their_metrics(tmp_path: Path) -> None:
+    metric = {"description": "", "unit": "%"}
+    report = build_counters(
+        tmp_path,
+        PERF_EVENT_SOC_OR_CPU_METRIC_EVENT=[
+            {"start": at, "end": at + 1, "vmId": 1, "componentId": component, "metricId": 7, "value": 12.5}
+            for at, component in ((0, 4), (1, 5), (2, 9))
+        ],
+        PERF_EVENT_CPU_RAW_EVENT=[
+            {"start": 3, "end": 4, "vmId": 1, "componentId": 4, "eventId": 8, "count": 3}
+        ],
+        TARGET_INFO_PERF_METRIC=[
+            {"id": 7, "name": "cpu_frontend_bound", "displayName": "Frontend Bound", **metric},
+            {"id": 8, "name": "inst_retired", "displayName": None, **metric, "unit": "instructions"},
+        ],
+        TARGET_INFO_COMPONENT=[
+            {"componentId": component, "name": "core", "instance": component, "parentId": 0}
+            for component in (4, 5)
+        ],
+    )
+    assert sorted(row[:2] + row[4:] for row in list_counters(report)) == [
+        ("component 9: Frontend Bound", "%", 2, 12.5),
+        ("core 4: Frontend Bound", "%", 0, 12.5),
+        ("core 4: inst_retired", "instructions", 3, 3.0),
+        ("core 5: Frontend Bound", "%", 1, 12.5),
+    ]
+
+
+def test_counters_around_the_cores_are_named_by_their_numbers(tmp_path: Path) -> None:
+    report = build_counters(
+        tmp_path,
+        UNCORE_PMU_EVENTS=[{"start": 5, "end": 6, "globalVm": 1, "clusterId": 2, "counterId": 1}],
+        UNCORE_PMU_EVENT_VALUES=[{"id": 1, "type": 3, "value": 44, "rawId": 17, "clusterId": 2}],
+    )
+    assert list_counters(report) == [("cluster 2: event 17", "count", None, None, 5, 44.0)]
+
+
+POOLS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(0, 2), st.integers(1, 3), st.none() | st.integers(0, 9)),
+    max_size=20,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(POOLS)
+def test_pools_have_the_sizes_after_their_last_operation(
+    pools: list[tuple[int, int, int, int | None]],
+) -> None:
+    ordered = sorted(pools, key=lambda row: row[0])
+    addresses = list(dict.fromkeys(address for _, address, _, _ in ordered if address))
+    last: dict[tuple[int, int], int | None] = {}
+    for time, address, operation, size in ordered:
+        value = 0 if operation == 2 else size
+        if address and value is not None:
+            last[address, time] = value
+    name = {
+        address: "memory pool" if len(addresses) == 1 else f"memory pool {number}"
+        for number, address in enumerate(addresses, start=1)
+    }
+    expected = [
+        (f"{name[address]} {noun}", "bytes", PROCESS, 0, time, float(value or 0))
+        for (address, time), value in last.items()
+        for noun in ("size", "in use")
+    ]
+    rows: list[Row] = [
+        {"start": time, "globalPid": PROCESS, "deviceId": 0, "address": address, "operationType": operation}
+        | {"poolType": 1, "localMemoryPoolSize": size, "localMemoryPoolUtilizedSize": size}
+        for time, address, operation, size in pools
+    ]
+    with TemporaryDirectory() as folder:
+        report = build_counters(Path(folder), CUDA_GPU_MEMORY_POOL_EVENTS=rows)
+    assert sorted(list_counters(report)) == sorted(expected)
+
+
+def test_allocations_from_a_pool_have_its_sizes(tmp_path: Path) -> None:
+    own = {"globalPid": PROCESS, "deviceId": 1, "contextId": 1, "pc": 0, "memKind": 2, "name": None}
+    report = build_counters(
+        tmp_path,
+        CUDA_GPU_MEMORY_USAGE_EVENTS=[
+            {"start": at, "address": 64 * at, "bytes": 64, "memoryOperationType": 0, **own}
+            | {
+                "localMemoryPoolAddress": pool,
+                "localMemoryPoolSize": 1 << 20,
+                "localMemoryPoolUtilizedSize": 64 * at,
+            }
+            for at, pool in ((1, 512), (2, 512), (3, 0))
+        ],
+    )
+    assert list_counters(report) == [
+        ("memory pool in use", "bytes", PROCESS, 1, 1, 64.0),
+        ("memory pool in use", "bytes", PROCESS, 1, 2, 128.0),
+        ("memory pool size", "bytes", PROCESS, 1, 1, float(1 << 20)),
+        ("memory pool size", "bytes", PROCESS, 1, 2, float(1 << 20)),
+    ]
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 30), st.integers(0, 1), st.integers(1, 2), st.sampled_from([1, 2, 7, 8, 8, 9, 7])
+    ),
+    max_size=25,
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(CHANGES)
+def test_a_context_has_its_gpu_from_its_restoration_until_it_is_saved(
+    changes: list[tuple[int, int, int, int]],
+) -> None:
+    expected = []
+    restored: dict[tuple[int, int], int] = {}
+    for time, gpu, context, tag in sorted(changes, key=lambda row: row[0]):
+        if tag == 8:
+            restored[gpu, context] = time
+        elif tag == 7 and (gpu, context) in restored:
+            begin = restored.pop((gpu, context))
+            expected.append((f"contexts of GPU {gpu}", begin, time, f"app 4242, context {context}"))
+    rows: list[Row] = [
+        {"tag": tag, "vmId": 1, "seqNo": order, "contextId": context, "timestamp": time, "globalPid": PROCESS}
+        | {"gpuId": gpu}
+        for order, (time, gpu, context, tag) in enumerate(changes)
+    ]
+    with TemporaryDirectory() as folder:
+        found = build_counters(Path(folder), GPU_CONTEXT_SWITCH_EVENTS=rows).activities
+    assert sorted(found.select("row", "start_ns", "end_ns", "name").rows()) == sorted(expected)
+    assert found["process_key"].null_count() == len(found)
+
+
+def test_events_whose_values_are_rows_have_them_as_text(tmp_path: Path) -> None:
+    report = build_counters(
+        tmp_path,
+        GENERIC_EVENTS=[
+            {
+                "genericEventId": at,
+                "rawTimestamp": 0,
+                "timestamp": at,
+                "typeId": 5,
+                "globalTid": thread,
+                "data": data,
+            }
+            for at, thread, data in ((1, THREAD, None), (2, None, '{"own": 1}'), (3, None, None))
+        ],
+        GENERIC_EVENT_TYPES=[{"typeId": 5, "sourceId": 1, "nameId": 1, "data": None}],
+        GENERIC_EVENT_TYPE_FIELDS=[{"typeId": 5, "fieldIdx": 0, "fieldNameId": 1}],
+        GENERIC_EVENT_DATA=[
+            {"genericEventId": 1, "fieldIdx": 0, "intVal": 71, "uintVal": None},
+            {"genericEventId": 1, "fieldIdx": 1, "intVal": None, "uintVal": 4},
+        ],
+    )
+    rows = report.activities.filter(pl.col("row") == "generic events")
+    assert rows.select("thread_key", "start_ns", "name", "detail").sort("start_ns").rows() == [
+        (THREAD, 1, "temperature", '{"temperature": 71, "field 1": 4}'),
+        (None, 2, "temperature", '{"own": 1}'),
+        (None, 3, "temperature", None),
+    ]
+
+
+CALLS = st.lists(
+    st.tuples(
+        st.booleans(),  # a record
+        st.integers(1, 2),  # process
+        st.integers(1, 3),  # event
+        st.integers(1, 2),  # context
+        st.integers(0, 20),  # start
+        st.integers(0, 6),  # length
+        st.one_of(st.none(), st.integers(1, 5)),  # number of the record
+    ),
+    max_size=14,
+)
+
+Call = tuple[bool, int, int, int, int, int, int | None]
+
+
+def find(calls: list[Call]) -> dict[int, int | None]:
+    """Return the position of the record of each call that waits."""
+    columns = ("is_record", "process_key", "event_id", "context_id", "start_ns", "length", "record_id")
+    frame = pl.DataFrame(calls, schema=columns, orient="row").with_columns(
+        correlation_id=pl.int_range(pl.len()), end_ns=pl.col("start_ns") + pl.col("length")
+    )
+    api_calls = frame.with_columns(thread_key=pl.lit(1), name=pl.lit("call")).pipe(conform, API_CALLS)
+    stream_calls = frame.with_columns(stream_id=pl.lit(7), record_id=pl.col("record_id").cast(pl.Int64))
+    found = find_event_calls(stream_calls.pipe(conform, STREAM_CALLS), api_calls)
+    records = found.filter("is_record")
+    assert records["record"].to_list() == list(range(len(records)))
+    call_of = dict(zip(records["record"], records["correlation_id"], strict=True))
+    waits = found.filter(~pl.col("is_record")).select("correlation_id", "record").iter_rows()
+    return {correlation: call_of.get(record) for correlation, record in waits}
+
+
+def define(calls: list[Call]) -> dict[int, int | None]:
+    records = [(at, one) for at, one in enumerate(calls) if one[0]]
+    numbered = [(one[1], one[6]) for _, one in records if one[6] is not None]
+    counts = bool(numbered) and len(set(numbered)) == len(numbered)
+    expected: dict[int, int | None] = {}
+    for at, (is_record, process, event, _, start, _, number) in enumerate(calls):
+        if is_record:
+            continue
+        own = [(one, row) for row, one in records if one[1:3] == (process, event)]
+        if counts and number is not None:
+            expected[at] = next((row for one, row in own if one[6] == number), None)
+            continue
+        before = [(one[4], row, one) for one, row in own if one[4] <= start]
+        last = max(before, key=lambda item: item[:2], default=None)
+        is_one_event = len({one[3] for one, _ in own}) == 1
+        is_before = last is not None and last[0] + last[2][5] <= start
+        expected[at] = last[1] if last is not None and is_before and is_one_event else None
+    return expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(CALLS)
+@example([(True, 1, 1, 1, 0, 2, None), (True, 1, 1, 1, 5, 2, None), (False, 1, 1, 1, 8, 1, None)])
+@example([(True, 1, 1, 1, 0, 9, None), (False, 1, 1, 1, 8, 1, None)])
+@example([(True, 1, 1, 1, 0, 2, 4), (False, 1, 1, 1, 8, 1, 4), (False, 1, 1, 1, 8, 1, 5)])
+def test_records_are_those_of_the_definition(calls: list[Call]) -> None:
+    assert find(calls) == define(calls)
+
+
+def test_no_calls_have_no_records() -> None:
+    assert find_event_calls(STREAM_CALLS.to_frame(), API_CALLS.to_frame()).is_empty()
+
+
+_HOST: frozenset[Group] = frozenset({"host"})
+_SECRET = "hunter2-token"
+
+
+def _build(path: Path, need: frozenset[Group] = _HOST, **tables: list[Row]) -> Report:
+    export = path / "report.sqlite"
+    export.unlink(missing_ok=True)
+    return build_report(read_report(write_export(export, tables), need=need))
+
+
+def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> None:
+    report = _build(
+        tmp_path,
+        StringIds=strings("read", "OS runtime libraries profiling started", _SECRET),
+        OSRT_API=[
+            os_call(0, 0, eventClass=31, nameId=1),
+            os_call(5, 9, nameId=0),
+            os_call(6, 7, nameId=0, nestingLevel=1),
+            os_call(8, 9, nameId=77),
+            os_call(8, 9, globalTid=None),
+            os_call(9, 9, eventClass=99, nameId=2),
+        ],
+    )
+    assert report.os_calls.schema == OS_CALLS
+    assert report.os_calls.with_columns(pl.col("name").cast(pl.String)).rows() == [
+        (PROCESS, THREAD, 5, 9, "read"),
+        (PROCESS, THREAD, 6, 7, "read"),
+        (PROCESS, THREAD, 8, 9, None),
+    ]
+    assert report.recorded["os_calls"] == 6
+    written = io.BytesIO()
+    report.os_calls.write_ipc(written)  # with all names that it knows
+    assert b"read" in written.getvalue()
+    assert _SECRET.encode() not in written.getvalue()
+
+
+def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    report = _build(
+        tmp_path,
+        ALL_GROUPS - {"host", "os_calls"},
+        StringIds=strings("read"),
+        OSRT_API=[os_call(5, 9)],
+        SCHED_EVENTS=[switch(1, 1), switch(2, 0)],
+        CUDA_GPU_MEMORY_USAGE_EVENTS=[memory(1, 0, 16, 8)],
+    )
+    assert report.os_calls.equals(OS_CALLS.to_frame())
+    assert report.thread_runs.equals(THREAD_RUNS.to_frame())
+    assert report.memory_events.equals(MEMORY_EVENTS.to_frame())
+    assert report.threads.is_empty()
+    assert report.recorded == {"os_calls": 1, "thread_switches": 2, "cuda_memory": 1}
+
+
+@pytest.mark.parametrize(
+    ("switches", "runs"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([(1, 1), (4, 0), (6, 1), (9, 0)], [(1, 4), (6, 9)], id="in order"),
+        pytest.param([(6, 1), (9, 0), (4, 0), (1, 1)], [(1, 4), (6, 9)], id="in any order"),
+        pytest.param([(1, 0), (4, 1), (6, 0)], [(4, 6)], id="first seen leaving"),
+        pytest.param([(1, 1), (4, 0), (6, 1)], [(1, 4)], id="still running at the end"),
+        pytest.param([(1, 1), (4, 1), (6, 0)], [(4, 6)], id="came twice"),
+        pytest.param([(1, 1), (4, 0), (6, 0)], [(1, 4)], id="left twice"),
+        pytest.param([(1, 1), (4, 1), (4, 0), (6, 0)], [(1, 4), (4, 6)], id="left and came at once"),
+        pytest.param([(1, 7), (4, 0)], [(1, 4)], id="any number but 0 is in"),
+        pytest.param([(None, 1), (4, 0), (5, 1), (6, None), (7, 0)], [(5, 7)], id="without a time"),
+    ],
+)
+def test_a_run_is_what_lies_between_coming_and_leaving(
+    tmp_path: Path, switches: list[tuple[int, int]], runs: list[tuple[int, int]]
+) -> None:
+    events = [switch(time, is_in) for time, is_in in switches]
+    found = _build(tmp_path, SCHED_EVENTS=events, StringIds=strings("x")).thread_runs
+    assert found.schema == THREAD_RUNS
+    assert found.rows() == [(PROCESS, THREAD, start, end) for start, end in runs]
+
+
+_SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1)), max_size=25)
+
+
+@settings(deadline=None, max_examples=100)
+@given(_SWITCHES)
+def test_runs_are_those_of_the_definition(switches: list[tuple[int, int, int]]) -> None:
+    expected = []
+    came: dict[int, int] = {}  # thread -> since when it runs
+    for thread, time, is_in in sorted((thread, time, is_in) for time, thread, is_in in switches):
+        if is_in:
+            came[thread] = time
+        elif thread in came:
+            expected.append((thread, came.pop(thread), time))
+    frames = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
+    frames["thread_switches"] = pl.DataFrame(switches, schema=["time", "thread", "is_in"], orient="row").cast(
+        dict(SCHEMAS["thread_switches"])  # type: ignore[arg-type]
+    )
+    raw = RawReport(path=Path("x"), groups=_HOST, frames=frames, recorded={})
+    found = build_thread_runs(raw).select("thread_key", "start_ns", "end_ns")
+    assert found.rows() == expected
+
+
+def test_allocations_are_in_order_and_keep_what_is_unknown(tmp_path: Path) -> None:
+    high = 0xFFFF_0000_0000_0000
+    report = _build(
+        tmp_path,
+        StringIds=strings("x"),
+        CUDA_GPU_MEMORY_USAGE_EVENTS=[
+            memory(9, 1, high - (1 << 64), 0, correlationId=7),
+            memory(3, 0, high - (1 << 64), 64, memKind=4, correlationId=5),
+            memory(4, 0, 16, 8, memKind=7, deviceId=1),
+            memory(5, 2, 16, 8),
+            memory(5, 0, 16, 8, globalPid=None),
+            {**memory(5, 0, 16, 8), "start": None},
+        ],
+    )
+    assert report.memory_events.schema == MEMORY_EVENTS
+    assert report.memory_events.rows() == [
+        (PROCESS, 0, 5, 3, "managed", False, high, 64),
+        (PROCESS, 1, None, 4, None, False, 16, 8),
+        (PROCESS, 0, 7, 9, "device", True, high, 0),
+    ]
+
+
+def test_who_a_report_is_does_not_hang_on_reading_the_host(tmp_path: Path) -> None:
+    other = PROCESS + (1 << 24)
+    tables: dict[str, list[Row]] = {
+        "StringIds": strings("read", _SECRET),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": [call(1, 2, 1)],
+        "OSRT_API": [os_call(5, 9), os_call(5, 9, globalTid=other | 5)],
+        "SCHED_EVENTS": [switch(1, 1, globalTid=other | 5), switch(2, 0, globalTid=other | 5)],
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": [memory(1, 0, 16, 8, globalPid=other)],
+        "PROCESSES": [{"globalPid": other, "pid": 4243, "name": f"curl -H {_SECRET}"}],
+        "ThreadNames": [{"nameId": 1, "priority": 0, "globalTid": other | 5}],
+    }
+    little = _build(tmp_path, frozenset({"ops"}), **tables)
+    much = _build(tmp_path, frozenset({"ops", "host"}), **tables)
+    assert much.os_calls["process_key"].to_list() == [PROCESS, other]
+    assert much.thread_runs["process_key"].to_list() == [other]
+    assert much.memory_events["process_key"].to_list() == [other]
+    assert little.processes["process_key"].to_list() == [PROCESS]
+    assert_frame_equal(little.processes, much.processes)
+    assert_frame_equal(little.threads, much.threads)
+    assert _SECRET not in str(much)
+
+
+def test_tables_of_the_real_exporters_shape_are_read(tmp_path: Path) -> None:
+    ddl = Path(__file__).parents[3] / "shared" / "docs" / "schema_2023.4_3.7.2.sql"
+    if not ddl.is_file():
+        pytest.skip("no schema of a real export")
+    path = tmp_path / "report.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(f"BEGIN; {ddl.read_text()}; COMMIT")
+        event = {"start": 3, "globalPid": PROCESS, "deviceId": 1, "contextId": 2, "address": 4096, "pc": 0}
+        event |= {"bytes": 512, "memKind": 1, "memoryOperationType": 0, "correlationId": 77}
+        marks = ", ".join("?" * len(event))
+        connection.execute(
+            f"INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS ({', '.join(event)}) VALUES ({marks})",
+            [*event.values()],
+        )
+    connection.close()
+    report = build_report(read_report(path, need=_HOST))
+    assert report.memory_events.rows() == [(PROCESS, 1, 77, 3, "pinned", False, 4096, 512)]
+    assert report.recorded["cuda_memory"] == 1
+
+
+@pytest.mark.parametrize("prefix", ["Ihor", "argonne", "caoye310", "quasiben__multi", "zx3xyy"])
+def test_calls_of_real_reports_are_those_that_nsys_stats_counts(
+    shared_reports: list[Path], prefix: str
+) -> None:
+    path = next((path for path in shared_reports if path.name.startswith(prefix)), None)
+    if path is None:
+        pytest.skip(f"no report {prefix}*")
+    with sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True) as connection:
+        # what its report `osrt_sum` counts
+        expected = connection.execute(
+            "SELECT value, count(*), sum(end - start) FROM OSRT_API JOIN StringIds ON id = nameId"
+            " WHERE eventClass = 27 GROUP BY value"
+        ).fetchall()
+    connection.close()
+    calls = build_report(read_report(path, need=_HOST)).os_calls
+    found = calls.group_by(pl.col("name").cast(pl.String)).agg(
+        pl.len(), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total")
+    )
+    assert sorted(found.rows()) == sorted(expected)
+    assert len(expected) > 4
+
+
+@pytest.mark.parametrize("prefix", ["NVIDIA", "Ihor", "LeiWang"])
+def test_threads_of_real_reports_run_one_at_a_time(shared_reports: list[Path], prefix: str) -> None:
+    path = next((path for path in shared_reports if path.name.startswith(prefix)), None)
+    if path is None:
+        pytest.skip(f"no report {prefix}*")
+    report = build_report(read_report(path, need=_HOST))
+    runs = report.thread_runs
+    assert 2 * len(runs) == report.recorded["thread_switches"]  # all of them have pairs
+    assert runs.equals(runs.sort("thread_key", "start_ns"))
+    following = pl.col("start_ns").shift(-1).over("thread_key")
+    assert runs.filter(pl.col("end_ns") > following).is_empty()
+    assert (runs["end_ns"] > runs["start_ns"]).all()
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("simulated")
+    shape = ["--pp", "2", "--machines", "1", "--per", "machine", "--micro-batches", "2", "--no-truth"]
+    main([str(folder), "--host", *shape])
+    return build_report(read_report(next(folder.rglob("*.sqlite"))))
+
+
+def test_what_is_simulated_is_found(simulated: Report) -> None:
+    steps = simulated.ranges.filter(pl.col("name").cast(pl.String).str.starts_with("step_"))
+    assert len(steps) == 2 * 3
+    runs, calls, events = simulated.thread_runs, simulated.os_calls, simulated.memory_events
+    for process, start, end in steps.select("process_key", "start_ns", "end_ns").rows():
+        inside = pl.col("process_key") == process, pl.col("start_ns") >= start, pl.col("end_ns") <= end
+        assert runs.filter(*inside).select(pl.col("end_ns") - pl.col("start_ns")).sum().item() == 2 * RUN_NS
+        assert calls.filter(*inside).select(pl.col("end_ns") - pl.col("start_ns")).rows() == [(READ_NS,)]
+        happened = (pl.col("process_key") == process) & pl.col("time_ns").is_between(start, end)
+        assert events.filter(happened).select("is_release", "size_bytes").rows() == [
+            *((False, WORKSPACE_BYTES), (True, WORKSPACE_BYTES))
+        ]
+    assert [len(frame) for frame in (runs, calls, events)] == [2 * 6, 6, 2 * 6]
+    keys = ["process_key", "correlation_id"]
+    called = events.join(simulated.api_calls, on=keys).select(pl.col("name").cast(pl.String).unique().sort())
+    assert called["name"].to_list() == ["cudaFree", "cudaMalloc"]
+
+
+def test_reports_are_simulated_without_all_that_unless_it_is_asked_for(simulated: Report) -> None:
+    committed = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+    recorded = read_report(committed).recorded
+    assert {"os_calls", "thread_switches", "cuda_memory"} & recorded.keys() == set()
+    assert {"os_calls", "thread_switches", "cuda_memory"} <= simulated.recorded.keys()

@@ -1,4 +1,4 @@
-"""What `summary.recorded` and `summary.oddities` say."""
+"""Kinds of data that are recorded or missing, and anomalies."""
 
 from __future__ import annotations
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import sqlite3
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from nsys_pp.errors import ReportError
+from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from tests.read.tables import push_pop, write_export
+from nsys_pp.read.files import check_integrity
+from tests.cli.calls import environment, run
+from tests.read.tables import call, kernel, push_pop, strings, write_export
+from tests.row_sums import check_row_sums
 
 
 def _report(path: Path, rows: int = 2000) -> Path:
@@ -170,3 +178,188 @@ def test_a_kept_journal_that_is_done_does_not_matter(tmp_path: Path) -> None:
     connection.close()
     assert path.with_name("report.sqlite-journal").exists()
     assert read_report(path)["nvtx"]["row"].to_list() == [1, 3]
+
+
+_PAGE = 4096
+_ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+_SLOW = "hex(zeroblob(20000000))"
+
+
+def _export(path: Path, rows: int = 200) -> Path:
+    return write_export(path, {"NVTX_EVENTS": [push_pop(number, number + 1) for number in range(rows)]})
+
+
+def _edit(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _make_view(path: Path) -> None:
+    _edit(
+        path,
+        "ALTER TABLE NVTX_EVENTS RENAME TO t",
+        f"CREATE VIEW NVTX_EVENTS AS {_ENDLESS} SELECT t.* FROM t, n",
+        f"CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS {_ENDLESS} SELECT i AS start, i AS end, i AS deviceId FROM n",
+        f"CREATE VIEW StringIds2 AS {_ENDLESS} SELECT max(i) AS id FROM n",
+    )
+
+
+def _make_virtual_table(path: Path) -> None:
+    _edit(path, 'CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts5(start, "end", deviceId)')
+
+
+def _make_slow_columns(path: Path) -> None:
+    _edit(
+        path,
+        "DROP TABLE NVTX_EVENTS",
+        "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER, globalTid INTEGER,"
+        f" text TEXT AS ({_SLOW}) VIRTUAL) WITHOUT ROWID",
+        *(f"INSERT INTO NVTX_EVENTS VALUES ({number}, {number + 1}, 59, 1)" for number in range(20)),
+    )
+
+
+def _make_endless_tree(path: Path) -> None:
+    """Make pages whose children are one page, in levels: 300^5 rows in a file of a few pages."""
+    path.unlink()
+    _export(path, 60_000)
+    data = bytearray(path.read_bytes())
+    with closing(sqlite3.connect(path)) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+    model = bytes(data[(root - 1) * _PAGE : root * _PAGE])
+    assert model[0] == 0x05
+    leaf = int.from_bytes(model[8:12], "big")
+    chain = [root, *range(len(data) // _PAGE + 1, len(data) // _PAGE + 5), leaf]
+    data += bytes(4 * _PAGE)
+    for page, child in pairwise(chain):
+        changed = bytearray(model)
+        changed[8:12] = child.to_bytes(4, "big")
+        for cell in range(int.from_bytes(model[3:5], "big")):
+            at = int.from_bytes(model[12 + 2 * cell : 14 + 2 * cell], "big")
+            changed[at : at + 4] = child.to_bytes(4, "big")
+        data[(page - 1) * _PAGE : page * _PAGE] = changed
+    data[28:32] = (len(data) // _PAGE).to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("make", [_make_view, _make_virtual_table, _make_slow_columns, _make_endless_tree])
+def test_a_hostile_file_is_read_or_refused_soon(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = _export(tmp_path / "a.sqlite")
+    make(path)
+    begin = os.times()
+    for command in ("info", "summary", "project"):
+        done = run(command, path, env=environment(PYTHONWARNINGS=""))
+        assert "unforeseen" not in done.stderr
+        assert done.code in (0, 1)
+    if make is _make_endless_tree:
+        assert "is damaged" in done.stderr
+    end = os.times()  # time of processors: other work on the machine does not count
+    assert sum(end[:4]) - sum(begin[:4]) < 120
+
+
+def _write(path: Path, rows: int) -> Path:
+    return write_export(
+        path,
+        {
+            "StringIds": strings("a", "b"),
+            "NVTX_EVENTS": [push_pop(i, i + 5, text="x" * 20) for i in range(rows)],
+            "CUPTI_ACTIVITY_KIND_RUNTIME": [call(i, i + 1, i) for i in range(rows)],
+            "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(i + 2, i + 4, i) for i in range(rows)],
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _write(tmp_path_factory.mktemp("small") / "a.sqlite", 400)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of more than `_SMALL_FILE_BYTES`, of which only the read tables are checked."""
+    path = _write(tmp_path_factory.mktemp("large") / "a.sqlite", 40_000)
+    assert path.stat().st_size > 4_000_000
+    return path
+
+
+def _damage(data: bytes, seed: int) -> bytes:
+    """Flip bits, overwrite a run, or swap two pages; the header stays."""
+    drawn, broken = random.Random(seed), bytearray(data)
+    if seed % 3 == 0:
+        for _ in range(drawn.randrange(1, 9)):
+            broken[drawn.randrange(100, len(data))] ^= 1 << drawn.randrange(8)
+    elif seed % 3 == 1:
+        at = drawn.randrange(100, len(data) - 64)
+        broken[at : at + 64] = drawn.randbytes(64)
+    else:
+        one, other = (drawn.randrange(1, len(data) // _PAGE) * _PAGE for _ in range(2))
+        broken[one : one + _PAGE], broken[other : other + _PAGE] = (
+            data[other : other + _PAGE],
+            data[one : one + _PAGE],
+        )
+    return bytes(broken)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_damage_that_sqlite_sees_is_silent(small: Path, tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(_damage(small.read_bytes(), seed))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            check_row_sums(path)
+        except NsysPPError:
+            return
+    is_noted = any("is damaged, so rows may be" in str(note.message) for note in caught)
+    assert is_noted or not check_integrity(path, time_limit_s=60).complaints
+
+
+def test_swapped_pages_of_a_large_table_are_noted(large: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    data = bytearray(large.read_bytes())
+    with closing(sqlite3.connect(large)) as connection:
+        [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+    page = data[(root - 1) * _PAGE : root * _PAGE]
+    leaves = [int.from_bytes(page[at : at + 4], "big") for at in _cells(page)]
+    one, other = (slice((leaf - 1) * _PAGE, leaf * _PAGE) for leaf in leaves[:2])
+    data[one], data[other] = data[other], data[one]
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match=r"is damaged, so rows may be missing or wrong \(SQLite: .*Rowid"):
+        build_report(read_report(path))
+
+
+def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path) -> None:
+    """Its rows are there twice, and those of the page that it hides are missing: the number of rows is right."""
+    path = tmp_path / "a.sqlite"
+    data = bytearray(large.read_bytes())
+    with closing(sqlite3.connect(large)) as connection:
+        [[root]] = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_RUNTIME'"
+        )
+    begin = (root - 1) * _PAGE
+    first, second = (begin + at for at in _cells(data[begin : begin + _PAGE])[:2])
+    data[second : second + 4] = data[first : first + 4]
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match="is damaged, so rows may be missing or wrong"):
+        build_report(read_report(path))
+
+
+def _cells(page: bytes | bytearray) -> list[int]:
+    count = int.from_bytes(page[3:5], "big")
+    return [int.from_bytes(page[12 + 2 * at : 14 + 2 * at], "big") for at in range(count)]
+
+
+def test_constraints_of_a_file_are_not_run(tmp_path: Path) -> None:
+    """A check of `randomblob` would need gigabytes."""
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, CHECK (length(randomblob(900000000)) > 1))"
+        )
+        connection.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, 999)", [(i,) for i in range(99)]
+        )
+    assert check_integrity(path, time_limit_s=60).is_whole
+    assert len(build_report(read_report(path)).gpu_ops) == 99

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nsys_pp.errors import ReportError
+from nsys_pp.executors import limits as memory
+from nsys_pp.executors.executor import choose_executor
 from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
+from nsys_pp.read import plan as row_limits
 from nsys_pp.read import read_report
+from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
+from tests.cli.calls import assert_refused
+from tests.cli.calls import call as call_command
 from tests.conftest import find_shared_reports
+from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
+from tests.scrubbing.test_reports import export_tables
 
 _OPS: frozenset[Group] = frozenset({"ops"})
 _RANGES: frozenset[Group] = frozenset({"ranges"})
@@ -242,3 +255,163 @@ def test_exports_with_the_definitions_of_another_have_their_own_pages_and_counts
         connection.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN added INTEGER")
     connection.close()
     assert len(read_report(few)["nvtx"]) == 1
+
+
+COLUMNS = {
+    "start": "INTEGER",
+    "end": "INTEGER",
+    "eventType": "INTEGER",
+    "globalTid": "INTEGER",
+    "text": "TEXT",
+    "textId": "INTEGER",
+    "color": "INTEGER",
+    "doubleValue": "REAL",
+}
+
+Value = int | float | str | None
+
+
+def draw_rows(seed: int, count: int = 400) -> list[list[Value]]:
+    """Draw rows of NVTX events: numbers of all widths, texts of all lengths, nulls."""
+    chance = random.Random(seed)
+    rows: list[list[Value]] = []
+    for number in range(count):
+        end = chance.choice(
+            [None, 0, -(1 << 63), (1 << 63) - 1, chance.randrange(1 << chance.randrange(1, 63))]
+        )
+        text = chance.choice([None, "", "forward", "é" * chance.randrange(40), "x" * chance.randrange(9000)])
+        real = chance.choice([None, 0.0, -1.5, 1e300, float("inf"), 7])
+        rows.append([number * 1000 + chance.randrange(900), end, 59, 1 << 48, text, number % 300, None, real])
+    return rows
+
+
+def write(
+    path: Path,
+    rows: Sequence[Sequence[Value]],
+    *,
+    before: Sequence[str] = (),
+    declared: str = "",
+    suffix: str = "",
+) -> Path:
+    """Write NVTX events with SQLite, after some statements."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in before:
+            connection.execute(statement)
+        columns = declared or ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+        connection.execute(f"CREATE TABLE NVTX_EVENTS ({columns}){suffix}")
+        connection.execute("BEGIN")
+        marks = ", ".join("?" * len(COLUMNS))
+        connection.executemany(f"INSERT INTO NVTX_EVENTS ({', '.join(COLUMNS)}) VALUES ({marks})", rows)
+        connection.execute("COMMIT")
+    return path
+
+
+_KEYED = ", ".join(f"{name} {kind}{' PRIMARY KEY' * (name == 'start')}" for name, kind in COLUMNS.items())
+_COMPUTED = ", ".join(["twice INTEGER AS (2 * start) STORED", *(f"{n} {k}" for n, k in COLUMNS.items())])
+
+
+@pytest.mark.parametrize(
+    ("before", "declared", "suffix"),
+    [
+        *(([f"PRAGMA page_size = {size}"], "", "") for size in (512, 1024, 16384, 65536)),
+        (["PRAGMA auto_vacuum = FULL"], "", ""),
+        (["PRAGMA encoding = 'UTF-16le'"], "", ""),
+        (["PRAGMA encoding = 'UTF-16be'"], "", ""),
+        (["PRAGMA journal_mode = WAL"], "", ""),
+        ([], _KEYED, ""),
+        ([], _KEYED, " WITHOUT ROWID"),
+        ([], _KEYED.replace("PRIMARY KEY", "PRIMARY KEY DESC"), ""),
+        ([], _COMPUTED, ""),
+    ],
+)
+def test_files_of_any_form_have_the_rows_that_were_written(
+    before: list[str], declared: str, suffix: str, tmp_path: Path
+) -> None:
+    rows = draw_rows(1)
+    raw = read_report(write(tmp_path / "a.sqlite", rows, before=before, declared=declared, suffix=suffix))
+    events = raw["nvtx"].select("start", "end", "text", "text_id").rows()
+    assert events == [(row[0], row[1], row[4] or None, row[5]) for row in rows]
+    reals = [row[-1] for row in rows if row[-1] is not None]
+    assert raw["payloads"]["double"].drop_nulls().to_list() == reals
+
+
+def fetch(connection: Connection) -> Rows | str:
+    query = f"SELECT rowid, {', '.join(COLUMNS)} FROM NVTX_EVENTS NOT INDEXED"
+    query = query.replace("text,", "CAST(text AS TEXT),").replace("doubleValue", "CAST(doubleValue AS REAL)")
+    try:
+        return connection.fetch(query, "iiiiitiir")
+    except sqlite3.Error as error:
+        return str(error)
+    finally:
+        connection.close()
+
+
+@settings(max_examples=count_draws(100), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), is_damaged=st.booleans())
+def test_both_connections_are_equal(
+    seed: int, is_damaged: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path, chance = tmp_path_factory.mktemp("drawn") / "a.sqlite", random.Random(seed)
+    write(path, draw_rows(seed, chance.randrange(600)), before=["PRAGMA page_size = 512"])
+    data = bytearray(path.read_bytes())
+    for _ in range(chance.choice([1, 2, 8]) * is_damaged):
+        data[chance.randrange(1024, len(data))] = chance.randrange(256)
+    path.write_bytes(data)
+    library, uri = find_library(), f"file:{path}?mode=ro"
+    assert library is not None
+    try:
+        compiled = fetch(CompiledConnection(uri, len(data), library))
+        plain = fetch(PlainConnection(uri, len(data)))
+    except sqlite3.Error:
+        return
+    if isinstance(compiled, str) or isinstance(plain, str):
+        assert compiled == plain
+        return
+    assert compiled.is_odd == plain.is_odd
+    if not compiled.is_odd:
+        for ours, theirs in zip(compiled.columns, plain.columns, strict=True):
+            assert ours.equals(theirs, null_equal=True)
+
+
+RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "arrow"])
+def test_a_table_with_more_rows_than_can_be_counted(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = RANK0 if form == "sqlite" else export_tables(RANK0, tmp_path / "rank0_pqtdir", form)
+    monkeypatch.setattr(row_limits, "MOST_ROWS", 1486)
+    done = call_command("merge", report, "-o", tmp_path / "run.pftrace")
+    assert_refused(done)
+    words = "has 1,487 rows in `CUPTI_ACTIVITY_KIND_RUNTIME`; expected at most 1,486"
+    assert f"`{report}` {words}" in done.stderr
+    with pytest.raises(ReportError, match="expected at most 1,486"):
+        read_report(report)
+    monkeypatch.setattr(row_limits, "MOST_ROWS", 1487)
+    assert read_report(report).recorded["calls"] == 1487
+
+
+def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: Path) -> None:
+    """A damaged row id costs no more than its row, and is no reason to refuse the others."""
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(RANK0.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = ? WHERE rowid = 1487", [2**40])
+    assert len(read_report(path)["calls"]) == 1487
+
+
+def test_a_report_that_needs_more_memory_than_is_free_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(memory, "find_memory", lambda: 2_000_000_000)
+    paths = [tmp_path / name for name in ("small.sqlite", "large.sqlite")]
+    for path, size in zip(paths, (200_000_000, 1_000_000_000), strict=True):
+        with path.open("wb") as file:
+            file.truncate(size)
+    limits: dict[str, None] = {"memory_bytes": None, "timeout_s": None, "scheduler": None}
+    choose_executor(paths[:1], processes=None, **limits)
+    choose_executor([], processes=None, **limits)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"large.sqlite` may need 6\.2 GB of memory, and 2\.0 GB are free"):
+        choose_executor(paths, processes=None, **limits)
