@@ -12,6 +12,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import is_among
 from nsys_pp.arrays.launch_calls import find_launch_calls
 from nsys_pp.arrays.names import is_matched
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import LOSS, REPORT
 from nsys_pp.frames.raw import ExportedTable, RawReport
@@ -273,57 +274,32 @@ class _DataKind(Struct, frozen=True, kw_only=True):
     option: str | None = None  # None: never reported as missing
 
 
-_KINDS = (
-    _DataKind(kind="ranges", title="NVTX ranges", tables=("ranges",), option="--trace=nvtx"),
-    _DataKind(kind="marks", title="NVTX marks", tables=("marks",)),
-    _DataKind(kind="api_calls", title="CUDA calls", tables=("calls",), option="--trace=cuda"),
-    _DataKind(kind="kernels", title="kernels", tables=("kernel",), option="--trace=cuda"),
-    _DataKind(kind="copies", title="copies", tables=("memcpy",)),
-    _DataKind(kind="sets", title="memory sets", tables=("memset",)),
-    _DataKind(kind="graphs", title="whole CUDA graphs", tables=("graph",)),
-    _DataKind(
-        kind="graph_nodes",
-        title="CUDA graph nodes",
-        tables=("graph_nodes",),
-        option="--cuda-graph-trace=node",
-    ),
-    _DataKind(kind="synchronizations", title="synchronizations", tables=("synchronizations",)),
-    _DataKind(kind="cuda_events", title="CUDA events", tables=("cuda_events",)),
-    _DataKind(kind="nccl_calls", title="NCCL calls", tables=("nccl_calls",), option="--trace=nccl"),
-    _DataKind(
-        kind="mpi_calls",
-        title="MPI calls",
-        tables=("mpi_messages", "mpi_collectives", "mpi_other"),
-        option="--trace=mpi",
-    ),
-    _DataKind(kind="ucx_calls", title="UCX calls", tables=("ucx_calls",), option="--trace=ucx"),
-    _DataKind(kind="cublas_calls", title="cuBLAS calls", tables=("cublas_calls",), option="--trace=cublas"),
-    _DataKind(kind="cudnn_calls", title="cuDNN calls", tables=("cudnn_calls",), option="--trace=cudnn"),
-    _DataKind(kind="os_calls", title="OS calls", tables=("os_calls",), option="--trace=osrt"),
-    _DataKind(
-        kind="cpu_samples", title="CPU samples", tables=("cpu_samples",), option="--sample=process-tree"
-    ),
-    _DataKind(
-        kind="thread_switches",
-        title="thread switches",
-        tables=("thread_switches",),
-        option="--cpuctxsw=process-tree",
-    ),
-    _DataKind(
-        kind="gpu_memory", title="GPU memory use", tables=("cuda_memory",), option="--cuda-memory-usage=true"
-    ),
-    _DataKind(
-        kind="gpu_metrics", title="GPU metrics", tables=("gpu_metrics",), option="--gpu-metrics-devices=all"
-    ),
-    _DataKind(
-        kind="gpu_context_switches",
-        title="GPU context switches",
-        tables=("gpu_context_switches",),
-        option="--gpuctxsw=true",
-    ),
-    _DataKind(
-        kind="nic_metrics", title="network metrics", tables=("nic_metrics",), option="--nic-metrics=true"
-    ),
+_KINDS = tuple(
+    _DataKind(kind=kind, title=title, tables=tuple(tables.split()), option=option)
+    for kind, title, tables, option in (
+        ("ranges", "NVTX ranges", "ranges", "--trace=nvtx"),
+        ("marks", "NVTX marks", "marks", None),
+        ("api_calls", "CUDA calls", "calls", "--trace=cuda"),
+        ("kernels", "kernels", "kernel", "--trace=cuda"),
+        ("copies", "copies", "memcpy", None),
+        ("sets", "memory sets", "memset", None),
+        ("graphs", "whole CUDA graphs", "graph", None),
+        ("graph_nodes", "CUDA graph nodes", "graph_nodes", "--cuda-graph-trace=node"),
+        ("synchronizations", "synchronizations", "synchronizations", None),
+        ("cuda_events", "CUDA events", "cuda_events", None),
+        ("nccl_calls", "NCCL calls", "nccl_calls", "--trace=nccl"),
+        ("mpi_calls", "MPI calls", "mpi_messages mpi_collectives mpi_other", "--trace=mpi"),
+        ("ucx_calls", "UCX calls", "ucx_calls", "--trace=ucx"),
+        ("cublas_calls", "cuBLAS calls", "cublas_calls", "--trace=cublas"),
+        ("cudnn_calls", "cuDNN calls", "cudnn_calls", "--trace=cudnn"),
+        ("os_calls", "OS calls", "os_calls", "--trace=osrt"),
+        ("cpu_samples", "CPU samples", "cpu_samples", "--sample=process-tree"),
+        ("thread_switches", "thread switches", "thread_switches", "--cpuctxsw=process-tree"),
+        ("gpu_memory", "GPU memory use", "cuda_memory", "--cuda-memory-usage=true"),
+        ("gpu_metrics", "GPU metrics", "gpu_metrics", "--gpu-metrics-devices=all"),
+        ("gpu_context_switches", "GPU context switches", "gpu_context_switches", "--gpuctxsw=true"),
+        ("nic_metrics", "network metrics", "nic_metrics", "--nic-metrics=true"),
+    )
 )
 
 
@@ -648,7 +624,7 @@ def list_losses(diagnostics: pl.DataFrame) -> list[str]:
     return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()
 
 
-_LEAST_SHARE = 0.01  # of the operations of a GPU
+_LEAST_SHARE = 0.01  # of operations or calls, from which on what is off about them is a warning
 _LEAST_HELD = 0.02  # of the time of launching threads
 
 
@@ -727,19 +703,24 @@ def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
     ]
 
 
+def _measure_early(report: Report, launches: pl.DataFrame) -> tuple[Int64s, Int64s]:
+    """Return the rows of operations with a known launch, and by how much each starts before its call."""
+    ops, calls = report.gpu_ops, report.api_calls
+    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
+    known = np.flatnonzero(call >= 0)
+    return known, calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
+
+
 def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
     """Describe the GPUs whose operations start before the calls that launched them.
 
     By more than clocks differ.
     """
-    ops, calls = report.gpu_ops, report.api_calls
-    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
-    known = np.flatnonzero(call >= 0)
-    early = calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
+    known, early = _measure_early(report, launches)
     if not (early > MOST_EARLY_NS).any():
         return []
     launched = (
-        ops.select("process_key", "device_id")[known]
+        report.gpu_ops.select("process_key", "device_id")[known]
         .with_columns(early_ns=pl.Series(early))
         .join(
             report.devices.select("process_key", "device_id", "gpu"),
@@ -764,7 +745,6 @@ def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
     ]
 
 
-_LEAST_SHARE_FINDINGS = 0.01  # of the rows, from which on orphans are a warning
 _LAUNCHING_KERNELS = r"^(?:cuda|cu)Launch(?:Kernel|CooperativeKernel)"
 _NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
     ("nvtx", "text_id"): "NVTX events",
@@ -873,7 +853,7 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     lost = len(ops) - launches["op_id"].n_unique()
     if lost:
         yield Finding(
-            severity="warning" if lost > _LEAST_SHARE_FINDINGS * len(ops) else "info",
+            severity="warning" if lost > _LEAST_SHARE * len(ops) else "info",
             kind="operations without a call",
             count=lost,
             text=f"{lost:,} of {len(ops):,} GPU operations lack the CUDA call that launched them",
@@ -885,7 +865,7 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     without = len(np.setdiff1d(rows, launches["call_row"].to_numpy()))
     if without and len(ops):
         yield Finding(
-            severity="warning" if without > _LEAST_SHARE_FINDINGS * len(rows) else "info",
+            severity="warning" if without > _LEAST_SHARE * len(rows) else "info",
             kind="calls without an operation",
             count=without,
             text=f"{without:,} of {len(rows):,} CUDA calls that launch kernels have no kernel",
@@ -897,14 +877,8 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _find_clock(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
-    ops, calls = report.gpu_ops, report.api_calls
-    if not len(launches):
-        return
-    call = find_launch_calls(ops["op_id"], gpu_ops=ops, api_calls=calls, launches=launches)
-    known = np.flatnonzero(call >= 0)
-    early = calls["start_ns"].to_numpy()[call[known]] - ops["start_ns"].to_numpy()[known]
-    count = int((early > 0).sum())
-    if count:
+    known, early = _measure_early(report, launches)
+    if count := int((early > 0).sum()):
         most, is_off = int(early.max()), bool((early > MOST_EARLY_NS).any())
         yield Finding(
             severity="warning" if is_off else "info",

@@ -15,9 +15,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,7 +34,7 @@ from nsys_pp.frames.ids import (
     strip_uuid,
     tid,
 )
-from nsys_pp.frames.raw import SCHEMAS, RawReport
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, STREAMS, THREADS, Session
 from nsys_pp.frames.roster import MOST_RANKS
 from nsys_pp.model.names import resolve
@@ -389,10 +387,8 @@ def _conform(ranks: pl.DataFrame, source: str, *, world_size: object) -> pl.Data
     return conform(ranks.with_columns(rank_source=pl.lit(source), world_size=size), RANKS)
 
 
-Row = tuple[Any, ...]
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _PREFIX = r"^(?i:MIG-GPU-|MIG-|GPU-)"
-_MOST_MACHINES = 64  # whose GPUs are kept
 _UUID_LENGTH = len(_NO_UUID)
 
 
@@ -408,19 +404,9 @@ def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
     """
     if listed.is_empty() and raw["cuda_devices"].is_empty():
         return GPUS.to_frame()
-    uuids = dict.fromkeys(raw["cuda_devices"]["uuid"].to_list())
-    return _build_gpus(tuple(listed[GPUS.names()].rows()), tuple(uuids)).clone()
-
-
-@lru_cache(_MOST_MACHINES)
-def _build_gpus(listed: tuple[Row, ...], uuids: tuple[str | None, ...]) -> pl.DataFrame:
-    gpus = pl.DataFrame(listed, schema=GPUS, orient="row")
-    if uuids:
-        used = pl.DataFrame({"uuid": uuids}, schema={"uuid": pl.String}).select(_clean_uuid())
-        used = used.drop_nulls().unique()
-        used = used.filter(~pl.col("uuid").is_in(gpus["uuid"].drop_nulls().implode()))
-        gpus = pl.concat([gpus, used], how="diagonal")
-    gpus = conform(gpus, GPUS)
+    used = raw["cuda_devices"].select(_clean_uuid()).drop_nulls().unique()
+    used = used.filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
+    gpus = pl.concat([conform(listed, GPUS), used], how="diagonal").pipe(conform, GPUS)
     known = pl.any_horizontal(pl.col("uuid", "bus_location").is_not_null())
     return gpus.filter(known).unique().sort("bus_location", "uuid", nulls_last=True)
 
@@ -528,15 +514,7 @@ def _identify(
 
 def number_gpus(raw: RawReport) -> pl.DataFrame:
     """List the GPUs of the machine with their ordinals in nsys, numbered along the PCI bus."""
-    return _number_gpus(*(tuple(raw[name].rows()) for name in ("gpus", "cuda_gpus"))).clone()
-
-
-@lru_cache(_MOST_MACHINES)  # all reports of a machine list the same
-def _number_gpus(listed: tuple[Row, ...], of_cuda: tuple[Row, ...]) -> pl.DataFrame:
-    gpus, cuda_gpus = (
-        pl.DataFrame(rows, schema=SCHEMAS[name], orient="row")
-        for name, rows in (("gpus", listed), ("cuda_gpus", of_cuda))
-    )
+    gpus, cuda_gpus = raw["gpus"], raw["cuda_gpus"]
     gpus = gpus.with_columns(_clean_uuid()).unique(maintain_order=True)
     if gpus["ordinal"].is_null().all():
         # of 2019, with ordinals in another table; or of a tool that writes only ids

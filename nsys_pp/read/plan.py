@@ -25,7 +25,6 @@ from nsys_pp.read.names import (
     is_enumeration,
 )
 
-_EMPTY = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
 _LAUNCHER_VARIABLE = re.compile(LAUNCHER_VARIABLE)
 
 Catalog = Mapping[str, Sequence[str]]
@@ -150,8 +149,8 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     for name, rows in parts:
         by_frame.setdefault(name, []).append(rows)
     return {
-        name: conform_part(_concat(by_frame[name]), SCHEMAS[name]) if name in by_frame else empty
-        for name, empty in _EMPTY.items()
+        name: conform_part(_concat(by_frame[name]), schema) if name in by_frame else schema.to_frame()
+        for name, schema in SCHEMAS.items()
     }
 
 
@@ -258,7 +257,7 @@ def _keep_launcher_variables(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 MOST_ROWS = 2**31 - 1
-_LEAST_ROW_BYTES = 5  # pointer, length, row id, length of the header, one value
+LEAST_ROW_BYTES = 5  # pointer, length, row id, length of the header, one value
 
 
 def check_row_counts(path: Path, sources: Sequence[Source], counts: Mapping[str, int]) -> None:
@@ -273,7 +272,7 @@ def check_row_counts(path: Path, sources: Sequence[Source], counts: Mapping[str,
     Raises:
         ReportError: A table has more rows than can be processed.
     """
-    room = path.stat().st_size // _LEAST_ROW_BYTES if path.is_file() else None
+    room = path.stat().st_size // LEAST_ROW_BYTES if path.is_file() else None
     for source in sources:
         count = counts.get(source.name, 0)
         if count > MOST_ROWS and (room is None or count <= room):

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
@@ -35,6 +35,7 @@ from nsys_pp.progress import report_stage
 from nsys_pp.read.files import IMMUTABLE, busy_error, check_database, damaged_error, find_state
 from nsys_pp.read.names import ROW_ID, STRINGS_TABLE, Source
 from nsys_pp.read.plan import (
+    LEAST_ROW_BYTES,
     assemble,
     check_row_counts,
     list_tables,
@@ -50,7 +51,6 @@ _OPEN = 0x1 | 0x40 | 0x8000  # SQLITE_OPEN_READONLY, _URI, _NOMUTEX: one thread 
 _ROW, _DONE = 100, 101  # of sqlite3.h
 _STEPS = 10_000  # between two looks at the budget
 _STEPS_PER_BYTE, _MORE_STEPS = 40, 10_000_000  # a row takes 5 bytes and some 20 steps, and a check of it more
-_LEAST_ROW_BYTES = 5  # pointer, length, row id, length of the header, one value
 _BLOCK_ROWS = 65_536
 _FEW_TEXTS = 2_000  # a query takes longer than a loop
 _MALFORMED = "database disk image is malformed"  # SQLite's words
@@ -70,29 +70,6 @@ class Rows(Struct, frozen=True):
 
     columns: list[pl.Series]  # Int64, Float64, or String without empty texts
     is_odd: bool  # integers are stored as something else, and are wrong here
-
-
-class Connection(Protocol):
-    """A connection to a SQLite file."""
-
-    def fetch(self, sql: str, kinds: str, *, most_rows: int = 0) -> Rows:
-        """Run a query.
-
-        Args:
-            sql: A statement.
-            kinds: Of each column: "i" for integers, "r" for reals, "t" for texts, each with NULL. The
-                statement converts values to the last two.
-            most_rows: Number of rows that is expected at most.
-
-        Raises:
-            sqlite3.Error: SQLite cannot run it.
-        """
-
-    def interrupt(self) -> None:
-        """End the query that another thread runs: it raises an error."""
-
-    def close(self) -> None:
-        """Close the connection."""
 
 
 class _Column(ctypes.Structure):
@@ -157,7 +134,7 @@ def find_library() -> _Library | None:
 
 
 class CompiledConnection:
-    """A `Connection` by `sqlite.c`.
+    """A connection to a SQLite file by `sqlite.c`.
 
     Args:
         uri: Of the file.
@@ -183,7 +160,17 @@ class CompiledConnection:
             self.fetch(setting, "")
 
     def fetch(self, sql: str, kinds: str, *, most_rows: int = 0) -> Rows:
-        """Run a query; see `Connection`."""
+        """Run a query.
+
+        Args:
+            sql: A statement.
+            kinds: Of each column: "i" for integers, "r" for reals, "t" for texts, each with NULL. The
+                statement converts values to the last two.
+            most_rows: Number of rows that is expected at most.
+
+        Raises:
+            sqlite3.Error: SQLite cannot run it.
+        """
         self._budget.value = _count_calls(self._size)
         statement = ctypes.c_void_p()
         if self._sqlite.sqlite3_prepare_v2(self._database, sql.encode(), -1, ctypes.byref(statement), None):
@@ -199,7 +186,7 @@ class CompiledConnection:
     def _read(
         self, statement: ctypes.c_void_p, kinds: str, columns: ctypes.Array[_Column], most_rows: int
     ) -> Rows:
-        most = self._size // _LEAST_ROW_BYTES + _BLOCK_ROWS  # also rows of pragmas
+        most = self._size // LEAST_ROW_BYTES + _BLOCK_ROWS  # also rows of pragmas
         room, at, status = min(max(most_rows, 63), most) + 1, ctypes.c_int64(0), _ROW
         values = [np.empty(0, _DTYPES[kind]) for kind in kinds]
         masks = [np.empty(0, np.bool_) for _ in kinds]
@@ -282,7 +269,7 @@ def _count_calls(size: int) -> int:
 
 
 class PlainConnection:
-    """A `Connection` by Python's own module.
+    """The same connection by Python's own module.
 
     Args:
         uri: Of the file.
@@ -307,7 +294,7 @@ class PlainConnection:
         return self._budget < 0
 
     def fetch(self, sql: str, kinds: str, *, most_rows: int = 0) -> Rows:
-        """Run a query; see `Connection`."""
+        """Run a query; see `CompiledConnection`."""
         self._budget = _count_calls(self._size)
         columns: list[list[pl.Series]] = [[pl.Series([], dtype=_TYPES[kind])] for kind in kinds]
         is_odd, count = False, 0
@@ -315,7 +302,7 @@ class PlainConnection:
             cursor = self._database.execute(sql)
             while kinds and (rows := cursor.fetchmany(_BLOCK_ROWS)):
                 count += len(rows)
-                if count > self._size // _LEAST_ROW_BYTES + _BLOCK_ROWS:
+                if count > self._size // LEAST_ROW_BYTES + _BLOCK_ROWS:
                     raise sqlite3.DatabaseError(_MALFORMED)
                 for kind, blocks, values in zip(kinds, columns, zip(*rows, strict=True), strict=True):
                     if kind == "i" and not {*map(type, values)} <= {int, type(None)}:
@@ -338,6 +325,9 @@ class PlainConnection:
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
+
+
+Connection: TypeAlias = CompiledConnection | PlainConnection
 
 
 class Database:
@@ -677,7 +667,7 @@ def _count_missing(path: Path, tally: RowTally, export: _Export) -> set[str]:
     Numbers of more rows than the file has room for are damaged themselves, and no count. Returns the tables
     that lack rows.
     """
-    most, lacking = path.stat().st_size // _LEAST_ROW_BYTES, set()
+    most, lacking = path.stat().st_size // LEAST_ROW_BYTES, set()
     for source in export.sources:
         frame, last = source.table.frame, export.last_rows.get(source.name, 0)
         if frame not in tally.read or not source.table.groups or source.name in export.own_ids:

@@ -30,7 +30,7 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.output.perfetto.trace import Source, check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
-from nsys_pp.projection.ranges import Scope, count_projected
+from nsys_pp.projection.ranges import count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import PackedFrames, concat_frames, damaged_error
 from nsys_pp.registry import import_on_call
@@ -383,7 +383,7 @@ _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompression
 
 
 def count_report_rows(
-    report: Report, launches: pl.DataFrame, projections: pl.DataFrame | None, scope: Scope
+    report: Report, launches: pl.DataFrame, projections: pl.DataFrame | None, scope: str
 ) -> pl.DataFrame:
     """Count the rows of a report up to its projections (`ROW_COUNTS`).
 
@@ -393,7 +393,7 @@ def count_report_rows(
         projections: Its `PROJECTIONS`; None: not computed.
         scope: Launches that counted.
     """
-    projected = count_projected(report.ranges, report.gpu_ops, launches, projections, scope)
+    projected = count_projected(report.ranges, report.gpu_ops, launches, projections, scope)  # type: ignore[arg-type]
     return report.row_counts.vstack(projected)
 
 

@@ -90,7 +90,7 @@ def draw_part(
         with_tables=with_tables,
         nsys=nsys,
     )
-    frames = {"row_counts": _count_rows(report, options, links, projections)}
+    frames = {"row_counts": count_report_rows(report, links.launches, projections, options.scope)}
     if with_tables:
         frames |= _aggregate(report, projections, links, training, options)
         frames |= summarise_for_part(report, training.frames["steps"])
@@ -139,7 +139,7 @@ def survey_report(
             frames = _aggregate(report, projections, links, training, options)
         if with_density:
             frames["density"] = count_rows_by_time(report, projections, detail=options.detail)
-    frames["row_counts"] = _count_rows(report, options, links, projections)
+    frames["row_counts"] = count_report_rows(report, links.launches, projections, options.scope)
     return _build_part(report, options, links, training, frames)
 
 
@@ -231,13 +231,6 @@ def nothing_to_draw_error(subject: str) -> MissingDataError:
         "`nsys profile --trace cuda,nvtx` records them; `--detail cpu` also draws CPU ranges,"
         " and `--show all` all else that reports hold",
     )
-
-
-def _count_rows(
-    report: Report, options: PartOptions, links: Links, projections: pl.DataFrame | None
-) -> pl.DataFrame:
-    scope: Any = options.scope
-    return count_report_rows(report, links.launches, projections, scope)
 
 
 def _aggregate(
