@@ -17,8 +17,7 @@ from pathlib import Path
 
 from tests.cli.calls import run
 from tests.executors.cluster import Cluster
-from tests.load.draw import draw_run
-from tests.load.ways import Merged, check_skipped, merge_folder
+from tests.load.ways import Merged, check_skipped, draw_run, merge_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
