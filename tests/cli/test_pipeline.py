@@ -15,7 +15,7 @@ import pytest
 import nsys_pp
 from nsys_pp.frames.training import BUBBLE_CAUSES
 from tests.cli.calls import assert_refused, call
-from tests.output.report.pages import read_heat_map
+from tests.output.report_pages import read_heat_map
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 NAMES = [

@@ -27,7 +27,7 @@ from nsys_pp.output.pages.report import SECTIONS
 from nsys_pp.output.tables.text import arrange_table
 from tests.cli.calls import call
 from tests.importer.importer import Importer
-from tests.output.report.pages import read_heat_map, read_sections, read_table, read_text
+from tests.output.report_pages import read_heat_map, read_sections, read_table, read_text
 from tests.ui.test_report import open_report
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

@@ -1,7 +1,7 @@
 /* Packing of overlapping slices on lanes. `packing.py` calls it.
 
    It is compiled because a merge where 2,000 ranges overlap takes 46 s of CPU with numpy, against 7. Its definition is a
-   plain loop in tests/output/trace. No function keeps a pointer. Each returns -1 where memory is short, and -2 where a
+   plain loop in tests/output/test_packing.py. No function keeps a pointer. Each returns -1 where memory is short, and -2 where a
    row is not one of `count`, before it writes anything. */
 
 #include <stdint.h>

@@ -5,25 +5,41 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import replace
+from io import BytesIO
 
 import polars as pl
 import pytest
 from msgspec.structs import replace as change
 
+from nsys_pp.frames.aggregates import RunFacts
+from nsys_pp.frames.table import AnyTable, fill_tables
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.frames.verdict import Finding, Verdict
 from nsys_pp.output.chart.content import TooManyBarsError, select_step
+from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.output.pages.page import Bar, Piece, draw_bars
 from nsys_pp.output.pages.report import SECTIONS, TraceLinks, name_rows
+from nsys_pp.tables.compare import TABLES, compare_samples, describe_training, sample_training
+from nsys_pp.tables.compare_verdict import COMPARABILITY_TABLE, build_comparison_verdict, compare_facts
 from nsys_pp.tables.verdict import FINDERS
 from nsys_pp.viewer import SITE, build_address
 from tests.output.large_training import make_large_training
-from tests.output.report.pages import inflate, read_data, read_heat_map, read_sections, read_text, write_page
-from tests.output.report.sources import COMMANDS, make_source
-from tests.training.expected_training import expected_training
+from tests.output.report_pages import (
+    COMMANDS,
+    inflate,
+    make_source,
+    read_data,
+    read_heat_map,
+    read_sections,
+    read_text,
+    write_page,
+)
+from tests.training.expected_training import expected_training, simulate_training
 from tests.ui.test_chart import NASTY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
+
+
 LIMIT_BYTES = 10_000_000
 
 
@@ -166,3 +182,77 @@ def test_steps_that_last_years_are_drawn() -> None:
     assert spans == source.rank_steps["span_ns"].to_list()
     assert [span > years_ns for span in spans] == [False, True, False] * 2
     assert "its events are 1,825 days apart" in read_text(read_sections(page)["charts"])
+
+
+HOSTILE = '<script>alert(1)</script>"\x1b[2J'
+
+
+def write_comparison_page(a: str, b: str, *, name: str = "x", rank: str | None = None) -> str:
+    trainings = [simulate_training(options) for options in (a, b)]
+    samples = [sample_training(training) for training in trainings]
+    if rank is not None:
+        renamed = pl.col("subject").replace({"rank 5": rank})
+        samples = [{**run, "ranks": run["ranks"].with_columns(renamed)} for run in samples]
+    facts: tuple[RunFacts, RunFacts] = (describe_training(trainings[0]), describe_training(trainings[1]))
+    comparability = compare_facts(*facts)
+    tables: dict[str, AnyTable] = {COMPARABILITY_TABLE.name: COMPARABILITY_TABLE, **TABLES}
+    frames = {COMPARABILITY_TABLE.name: comparability, **compare_samples(*samples)}
+    source = ComparisonSource(
+        title=name,
+        names=(name, "b"),
+        facts=facts,
+        samples=(samples[0], samples[1]),
+        verdict=build_comparison_verdict(facts, (samples[0], samples[1])),
+        comparability="the runs are alike",
+        tables={filled.table.name: filled for filled in fill_tables(tables, frames)},
+        failures=["`step>3%`: step went from 1 ms to 2 ms"],
+        gates=["step>3%", "bubble>5%"],
+        notes=[f"A: {name}"],
+        made_by="1",
+    )
+    stream = BytesIO()
+    write_comparison(source, stream)
+    return stream.getvalue().decode()
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return write_comparison_page("--seed 1", "--slow-rank 5=1.25 --seed 2")
+
+
+def test_the_page_needs_no_network_and_no_script(page: str) -> None:
+    assert "://" not in page
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme: dark" in page
+    assert len(page) < 200_000
+
+
+def test_findings_link_to_their_evidence(page: str) -> None:
+    sections = set(re.findall(r'<section id="([a-z]+)"', page))
+    assert set(re.findall(r'href="#([a-z]+)"', page)) == sections
+    assert re.search(r"Rank 5 \(stage 2\) computes 2\d % longer.*?evidence: <a href=\"#ranks\">", page)
+
+
+def test_plots_are_named_for_those_who_do_not_see_them(page: str) -> None:
+    plots = re.findall(r"<svg [^>]*>", page)
+    assert len(plots) > 10
+    assert all('role="img" aria-label="' in plot or 'aria-hidden="true"' in plot for plot in plots)
+    assert page.count("<circle") == 8, "a point for each step of both runs"
+    assert "7 of 8 ranks within noise" in page
+
+
+def test_gates_say_which_failed(page: str) -> None:
+    assert '<span class="failed">failed</span> <code>step&gt;3%</code>' in page
+    assert '<span class="passed">passed</span> <code>bubble&gt;5%</code>' in page
+
+
+def test_names_in_a_comparison_are_text() -> None:
+    page = write_comparison_page("--seed 1", "--slow-rank 5=1.25 --seed 2", name=HOSTILE, rank=HOSTILE)
+    assert "<script" not in page
+    assert "\x1b" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_run_of_one_step_has_a_page() -> None:
+    assert "single step" in write_comparison_page("--seed 1", "--seed 2 --steps 1")

@@ -14,7 +14,7 @@ from rich.console import Console
 from nsys_pp.frames.table import Column, FilledTable, Table, View
 from nsys_pp.output.tables.formats import format_tables
 from nsys_pp.output.tables.terminal import LOG_WIDTH, open_console, print_tables
-from tests.output.tables.tables import make_table
+from tests.output.test_tables import make_table
 
 
 def test_lines_replace_rows_and_control_nothing() -> None:

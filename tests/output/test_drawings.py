@@ -1,0 +1,736 @@
+"""Which rows a report gets, in which order, and what stands on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from fixtures.recording.export import write_report
+from nsys_pp.frames.clock import Clock
+from nsys_pp.frames.conform import conform_part
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.frames.report import (
+    API_CALLS,
+    COUNTERS,
+    GPU_OPS,
+    OP_DETAILS,
+    PROJECTIONS,
+    RANGES,
+    OpDetails,
+    Report,
+)
+from nsys_pp.frames.training import JOB_RANGES, JOBS, LANE_STATES, RUN_STEPS, TRANSFERS, Training
+from nsys_pp.model import build_report
+from nsys_pp.options import DETAILS, Detail
+from nsys_pp.output.colors import COLORS, chrome_names, perfetto_seeds
+from nsys_pp.output.perfetto.trace import write_perfetto
+from nsys_pp.output.trace.drawing import (
+    SAMPLES,
+    Drawing,
+    MarkSubtrack,
+    Placement,
+    Row,
+    SliceSubtrack,
+    arrange,
+    index_tracks,
+    intern,
+    subtracks_by_track,
+)
+from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
+from nsys_pp.output.trace.tracks import (
+    _MAX_SAMPLES,
+    api_call_slices,
+    busy_percent,
+    cpu_range_slices,
+    list_counters,
+    operation_slices,
+    range_slices,
+    thin,
+)
+from nsys_pp.read import read_report
+from nsys_pp.run.report import draw as draw_as_part
+from nsys_pp.run.report import project
+from nsys_pp.run.view import Window
+from nsys_pp.training.jobs import list_job_ranges
+from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
+from tests.output.drawings import PlacedDrawings, encode
+from tests.training.expected_training import expected_training
+
+
+def read(path: Path) -> Report:
+    return build_report(read_report(path))
+
+
+def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
+    """The drawing of a report."""
+    window = Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
+    return draw_as_part(
+        report, project(report, PartOptions()), PartOptions(detail=detail, **asked), window=window
+    )
+
+
+def rows(drawing: Drawing, below: str = "") -> list[str]:
+    """Paths of the rows that are drawn, in order; or their names below one of them."""
+    nodes = arrange(index_tracks(drawing), subtracks_by_track(drawing))
+    paths = ["/".join(node.track.path) for node in nodes]
+    if below:
+        return [path[len(below) + 1 :] for path in paths if path.startswith(below + "/")]
+    return [path for path in paths if path and "/" not in path]
+
+
+def names(drawing: Drawing, path: str) -> list[str]:
+    """What stands on a row, subtrack by subtrack."""
+    subtracks = subtracks_by_track(drawing)[tuple(path.split("/"))]
+    return [
+        name
+        for subtrack in subtracks
+        for name in (
+            subtrack.slices
+            if isinstance(subtrack, SliceSubtrack)
+            else subtrack.marks
+            if isinstance(subtrack, MarkSubtrack)
+            else pl.DataFrame({"name": []})
+        )["name"]
+    ]
+
+
+def launched(*threads: int, **fields: Any) -> dict[str, Any]:
+    """A range, a call and a kernel for each thread, one after the other."""
+    at = [(1000 * row, tid) for row, tid in enumerate(threads)]
+    return {
+        "ranges": [
+            {"start": start, "end": start + 100, "name": f"of {tid}", "tid": tid} for start, tid in at
+        ],
+        "api_calls": [{"start": start + 10, "end": start + 20, "tid": tid} for start, tid in at],
+        "kernels": [
+            {"start": start + 300, "end": start + 400, "correlation": row + 1, **fields}
+            for row, (start, tid) in enumerate(at)
+        ],
+    }
+
+
+def test_each_detail_has_its_rows(tmp_path: Path) -> None:
+    recorded = launched(1000)
+    recorded["kernels"][0]["name"] = "ncclDevKernel_SendRecv"
+    report = read(write_report(tmp_path / "x.sqlite", **recorded, marks=[{"time": 5, "name": "here"}]))
+    expected: dict[Detail, list[str]] = {
+        "jobs": ["ranges"],
+        "ranges": ["GPU busy", "ranges", "communication"],
+        "kernels": ["GPU busy", "ranges", "communication", "stream 7 (default)"],
+        "cpu": ["GPU busy", "ranges", "communication", "stream 7 (default)"],
+    }
+    for detail in DETAILS:
+        drawing = draw(report, detail=detail)
+        assert rows(drawing, "GPU 0") == expected[detail]
+        assert rows(drawing) == ["GPU 0", "CPU: python 1000"][: 2 if detail == "cpu" else 1]
+    assert rows(drawing, "CPU: python 1000") == [
+        "NVTX thread 1000",
+        "marks thread 1000",
+        "CUDA API thread 1000",
+    ]
+    assert names(drawing, "GPU 0/ranges") == ["of 1000"]
+    assert names(drawing, "GPU 0/communication") == ["ncclDevKernel_SendRecv"]
+    assert names(drawing, "CPU: python 1000/marks thread 1000") == ["here"]
+
+
+def test_what_is_not_there_has_no_row(tmp_path: Path) -> None:
+    recorded = launched(1000)
+    report = read(write_report(tmp_path / "x.sqlite", kernels=recorded["kernels"]))
+    assert rows(draw(report), "GPU 0") == ["GPU busy", "stream 7 (default)"]
+    report = read(write_report(tmp_path / "y.sqlite", ranges=recorded["ranges"]))
+    assert rows(draw(report)) == ["CPU: python 1000"]
+    assert rows(draw(report, detail="kernels")) == []
+
+
+def test_jobs_are_the_outer_levels_of_ranges(tmp_path: Path) -> None:
+    report = read(
+        write_report(
+            tmp_path / "x.sqlite",
+            ranges=[{"start": level, "end": 100 - level, "name": f"level {level}"} for level in range(6)],
+            api_calls=[{"start": 20, "end": 30}],
+            kernels=[{"start": 40, "end": 50, "correlation": 1}],
+        )
+    )
+    assert names(draw(report, detail="jobs"), "GPU 0/ranges") == ["level 0", "level 1", "level 2"]
+    assert len(names(draw(report, detail="ranges"), "GPU 0/ranges")) == 6
+
+
+def test_threads_have_rows_of_their_own_the_busiest_first(tmp_path: Path) -> None:
+    threads = [{"tid": 1002, "name": "pt_autograd_0"}]
+    report = read(write_report(tmp_path / "x.sqlite", **launched(1001, 1002, 1002), threads=threads))
+    drawing = draw(report)
+    assert rows(drawing, "GPU 0")[1:3] == ["ranges of pt_autograd_0 1002", "ranges of thread 1001"]
+    assert names(drawing, "GPU 0/ranges of thread 1001") == ["of 1001"]
+    cpu = rows(drawing, "CPU: python 1000")
+    assert cpu == [
+        f"{kind} {name}" for name in ("thread 1001", "pt_autograd_0 1002") for kind in ("NVTX", "CUDA API")
+    ]
+
+
+def test_streams_are_told_apart(tmp_path: Path) -> None:
+    """By the least that does: number, name, context, process."""
+
+    def streams(*kernels: dict[str, Any], **more: Any) -> list[str]:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite"
+        report = read(write_report(path, kernels=[{"start": 0, "end": 9, **one} for one in kernels], **more))
+        return [row for row in rows(draw(report), "GPU 0") if row.startswith("stream")]
+
+    assert streams({"stream": 10}, {"stream": 9}) == ["stream 9", "stream 10"]
+    named = [{"stream": 9, "name": "copies"}]
+    assert streams({"stream": 9}, {"stream": 7}, streams=named) == ["stream 7 (default)", "stream 9 copies"]
+    contexts = streams({"stream": 9, "context": 1}, {"stream": 9, "context": 4})
+    assert contexts == ["stream 9, context 1", "stream 9, context 4"]
+    shared = [{"id": 0, "pid": pid, "device": 0, "bus": "0000:01:00.0", "uuid": "u"} for pid in (1, 2)]
+    processes = streams({"stream": 9, "pid": 1}, {"stream": 9, "pid": 2}, gpus=shared)
+    assert processes == ["stream 9, pid 1", "stream 9, pid 2"]
+
+
+def test_gpus_stand_in_order_and_above_all_cpus(tmp_path: Path) -> None:
+    """Also the sixteen of one machine."""
+    count = 16
+    gpus = [
+        {"id": number, "bus": f"0000:{number:02x}:00.0", "uuid": f"{number:032x}"} for number in range(count)
+    ]
+    recorded = launched(*[1000] * count)
+    for number, kernel in enumerate(recorded["kernels"]):
+        kernel["device"] = number
+    report = read(write_report(tmp_path / "x.sqlite", gpus=gpus, **recorded))
+    drawing = draw(report)
+    assert rows(drawing) == [*(f"GPU {number}" for number in range(count)), "CPU: python 1000"]
+
+
+def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
+    """Operations at 300 to 400, 1,300 to 1,400 and 2,300 to 2,400 ns, ranges 300 ns before."""
+    report = read(
+        write_report(tmp_path / "x.sqlite", **launched(1, 1, 1), marks=[{"time": t} for t in (5, 1300)])
+    )
+
+    def drawn(start: int | None, end: int | None) -> tuple[int, ...]:
+        drawing = draw(report, start_ns=start, end_ns=end)
+        parts = {subtrack.track[-1]: subtrack for subtrack in drawing.subtracks}
+        slices = [
+            parts.get(name) for name in ("stream 7 (default)", "ranges", "NVTX thread 1", "CUDA API thread 1")
+        ]
+        return tuple(len(part.slices) if isinstance(part, SliceSubtrack) else 0 for part in slices)
+
+    assert drawn(None, None) == (3, 3, 3, 3)
+    assert drawn(1300, 1301) == (1, 1, 0, 0)
+    assert drawn(1400, None) == (2, 2, 1, 1)
+    assert drawn(1401, None) == (1, 1, 1, 1)
+    assert drawn(None, 1300) == (1, 1, 2, 2)
+    assert drawn(None, 1301) == (2, 2, 2, 2)
+    assert drawn(2000, 2010) == (0, 0, 1, 0)
+
+
+def test_recorded_counters_follow_the_busy_time_of_their_gpu_and_head_their_process(tmp_path: Path) -> None:
+    report = read(write_report(tmp_path / "x.sqlite", **launched(1)))
+    process = report.processes["process_key"][0]
+    samples = [
+        (process, 0, "power", "W", 300, 250.0),
+        (process, None, "threads", "count", 0, 3.0),
+    ]
+    counters = pl.DataFrame(samples, schema=COUNTERS, orient="row")
+    drawing = draw(structs.replace(report, counters=counters))
+    assert rows(drawing, below="GPU 0")[:2] == ["GPU busy", "power"]
+    assert rows(drawing, below=rows(drawing)[1])[0] == "threads"
+    assert {track.name: track.counter_unit for track in drawing.tracks if track.counter_unit} == {
+        "GPU busy": "%",
+        "power": "W",
+        "threads": "count",
+    }
+
+
+NO_JOBS = JOB_RANGES.to_frame()
+
+
+NO_FLOW = pl.lit(None, dtype=pl.UInt64).alias("flow_id")
+
+
+def projections(*rows: dict[str, Any]) -> pl.DataFrame:
+    given = {
+        "thread_key": 1,
+        "gpu_start_ns": 0,
+        "gpu_end_ns": 10,
+        "busy_ns": 5,
+        "scope": "thread",
+        "is_open": False,
+    }
+    return pl.DataFrame([{**given, **row} for row in rows], schema=PROJECTIONS)
+
+
+def operations(*rows: dict[str, Any]) -> pl.DataFrame:
+    given = {"kind": "kernel", "start_ns": 0, "end_ns": 10, "name": "gemm", "is_communication": False}
+    numbered = [{**given, "op_id": number, **row} for number, row in enumerate(rows)]
+    return pl.DataFrame(numbered, schema=GPU_OPS).with_columns(NO_FLOW)
+
+
+def test_a_projected_range_tells_what_it_is() -> None:
+    on_cpu = {"range_id": 7, "domain": "NCCL", "name": "send", "start_ns": 100, "end_ns": 130}
+    on_gpu = {"gpu_start_ns": 200, "gpu_end_ns": 203, "busy_ns": 1, "first_op": "a", "last_op": "b"}
+    how = {"call_count": 2, "op_count": 3, "scope": "process", "is_open": True}
+    drawn = {"start_ns": 200, "end_ns": 203, "parent": -1, "name": "send", "color": None, "flow_id": None}
+    told = {"domain": "NCCL", "cpu_start_ns": 100, "cpu_duration_ns": 30, "calls": 2, "operations": 3}
+    shares = {"busy_ns": 1, "busy_percent": 33.3, "first_operation": "a", "last_operation": "b"}
+    rest = {"scope": "process", "is_open": True, "range_id": 7}
+    slices = range_slices(projections({**on_cpu, **on_gpu, **how}), NO_JOBS)
+    assert slices.to_dicts() == [{**drawn, **told, **shares, **rest}]
+
+
+def test_what_there_is_not_is_not_told() -> None:
+    """False would stand at every closed range; a range without length has no share."""
+    row = range_slices(projections({"name": None, "gpu_end_ns": 0, "busy_ns": 0}), NO_JOBS).to_dicts()[0]
+    assert (row["name"], row["is_open"], row["busy_percent"], row["domain"]) == (
+        "(no name)",
+        None,
+        None,
+        None,
+    )
+
+
+def test_parents_are_rows() -> None:
+    """Of these rows, in whatever order; a parent that is not among them is none."""
+    frame = projections(
+        {"range_id": 9, "parent_id": 4},
+        {"range_id": 2, "parent_id": None},
+        {"range_id": 4, "parent_id": 2},
+        {"range_id": 5, "parent_id": 3},
+        {"range_id": 6, "parent_id": 99},
+    )
+    assert range_slices(frame, NO_JOBS)["parent"].to_list() == [2, -1, 1, -1, -1]
+    assert range_slices(frame.clear(), NO_JOBS)["parent"].to_list() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_communication", "color"),
+    [
+        ("kernel", False, None),
+        ("kernel", True, "communication"),
+        ("memcpy", False, "copy"),
+        ("memset", False, "memset"),
+        ("graph", False, "graph"),
+    ],
+)
+def test_operations_are_coloured_by_kind(kind: str, is_communication: bool, color: str | None) -> None:
+    slices = operation_slices(operations({"kind": kind, "is_communication": is_communication}), OpDetails())
+    assert slices["color"].to_list() == [color]
+
+
+def test_details_are_found_by_operation() -> None:
+    ops = operations(*({"correlation_id": 10 + row, "graph_id": row or None} for row in range(4)))
+    details = pl.DataFrame(
+        {"grid": [f"{row},1,1" for row in (0, 1, 3)], "size_bytes": [None, 1, 3]},
+        schema_overrides=OP_DETAILS,
+    )
+    row = np.array([0, 1, 1, 2], dtype=np.uint32)
+    slices = operation_slices(ops[[3, 1]], OpDetails(distinct=conform_part(details, OP_DETAILS), row=row))
+    assert slices.select("correlation_id", "graph_id", "grid", "size_bytes").rows() == [
+        (13, 3, "3,1,1", 3),
+        (11, 1, "1,1,1", 1),
+    ]
+    assert operation_slices(ops, OpDetails()).columns[-1] == "graph_id"
+
+
+def test_what_the_cpu_did() -> None:
+    ranges = pl.DataFrame(
+        [
+            {
+                "range_id": 3,
+                "start_ns": -5,
+                "end_ns": 9,
+                "name": "f",
+                "category": "c",
+                "payload": "1",
+                "is_open": True,
+            },
+            {"range_id": 4, "start_ns": 0, "end_ns": 9, "domain": "D", "is_open": False},
+        ],
+        schema=RANGES,
+    ).with_columns(parent_id=pl.Series([None, 3], dtype=pl.Int64))
+    columns = ("start_ns", "end_ns", "parent", "name", "domain", "category", "payload", "is_open", "range_id")
+    assert cpu_range_slices(ranges, NO_JOBS).select(columns).rows() == [
+        (-5, 9, -1, "f", None, "c", "1", True, 3),
+        (0, 9, 0, "(no name)", "D", None, None, None, 4),
+    ]
+    calls = pl.DataFrame(
+        [{"start_ns": 1, "end_ns": 2, "name": "cudaLaunch", "correlation_id": 5}], schema=API_CALLS
+    )
+    calls = calls.with_columns(flow_id=pl.lit(8, pl.UInt64))
+    assert api_call_slices(calls).to_dicts() == [
+        {"start_ns": 1, "end_ns": 2, "name": "cudaLaunch", "color": None, "flow_id": 8, "correlation_id": 5}
+    ]
+
+
+def test_ranges_of_jobs_have_the_color_of_their_kind() -> None:
+    rows = [
+        {"range_id": 9, "kind": "backward", "start_ns": 5, "device_id": 0},
+        {"range_id": 9, "kind": "backward", "start_ns": 5, "device_id": 1},
+        {"range_id": 3, "kind": "forward", "start_ns": 1},
+        {"range_id": 4, "kind": "optimizer", "start_ns": None},
+        {"range_id": None, "kind": "data", "start_ns": 1},
+    ]
+    jobs = list_job_ranges(pl.DataFrame(rows, schema=JOBS))
+    assert jobs.rows() == [(3, "forward"), (9, "backward")]
+    found = range_slices(projections(*({"range_id": number} for number in (1, 3, 4, 9, 3))), jobs)
+    assert found["color"].to_list() == [None, "forward", None, "backward", "forward"]
+    on_cpu = conform_part(pl.DataFrame({"range_id": [9, 2]}, schema={"range_id": pl.UInt32}), RANGES)
+    assert cpu_range_slices(on_cpu.with_columns(parent_id=pl.lit(None, pl.Int64)), jobs)[
+        "color"
+    ].to_list() == [
+        "backward",
+        None,
+    ]
+
+
+TRAINING = expected_training()
+
+
+PLACES = {
+    row["lane"]: GpuRow(machine=row["machine"], row=row["gpu"])
+    for row in TRAINING.lanes.iter_rows(named=True)
+}
+
+
+def place(training: Training) -> PlacedDrawings:
+    drawn = []
+    for machine, drawing in draw_training(training, PLACES).items():
+        rows = {track.path[0]: Row(name=track.path[0], order=track.rank) for track in drawing.tracks}
+        placement = Placement(machine=machine, machine_order=0, rows=rows, clock=Clock.fixed(0))
+        drawn.append((drawing, placement))
+    return drawn
+
+
+def read_drawn(importer: Importer, training: Training) -> pl.DataFrame:
+    slices = slices_by_track(importer, b"".join(write_perfetto(encode(place(training)))))
+    assert_no_errors(importer)
+    return slices
+
+
+def gpu_path(lane: int) -> str:
+    return f"{PLACES[lane].machine}/{PLACES[lane].row}"
+
+
+def test_jobs_come_back_where_they_computed(importer: Importer) -> None:
+    slices = read_drawn(importer, TRAINING)
+    for lane in PLACES:
+        jobs = TRAINING.jobs.filter(lane=lane)
+        letters = jobs["kind"].cast(pl.String).str.slice(0, 1).str.to_uppercase()
+        found = slices.filter(path=f"{gpu_path(lane)}/jobs").sort("ts")
+        assert found["name"].to_list() == (letters + jobs["label"]).to_list()
+        assert found["ts"].to_list() == jobs["compute_start_ns"].to_list()
+        assert found["dur"].to_list() == (jobs["compute_end_ns"] - jobs["compute_start_ns"]).to_list()
+        seeds = [COLORS[kind].seed for kind in jobs["kind"]]
+        assert found["correlation"].to_list() == seeds
+
+
+def test_each_role_has_a_row_of_its_own(importer: Importer) -> None:
+    role = pl.Series([(None, "actor", "critic")[number % 3] for number in range(len(TRAINING.jobs))])
+    training = replace(TRAINING, jobs=TRAINING.jobs.with_columns(role=role))
+    slices = read_drawn(importer, training)
+    for lane in PLACES:
+        jobs = training.jobs.filter(lane=lane)
+        for name, own in (("jobs", None), ("jobs of actor", "actor"), ("jobs of critic", "critic")):
+            found = slices.filter(path=f"{gpu_path(lane)}/{name}").sort("ts")
+            of_role = jobs.filter(pl.col("role").eq_missing(own))
+            assert found["ts"].to_list() == of_role["compute_start_ns"].to_list()
+    names = [track.name for track in draw_training(training, PLACES)[PLACES[0].machine].tracks]
+    assert set(names) >= {"steps", "jobs", "jobs of actor", "jobs of critic"}
+
+
+def test_steps_of_every_gpu_and_of_the_run_come_back(importer: Importer) -> None:
+    slices = read_drawn(importer, TRAINING)
+    for lane in PLACES:
+        steps = TRAINING.steps.filter(lane=lane)
+        found = slices.filter(path=f"{gpu_path(lane)}/steps")
+        assert (
+            found.select("ts", "dur").rows()
+            == steps.select("start_ns", pl.col("end_ns") - pl.col("start_ns")).rows()
+        )
+        assert found["name"].to_list() == [f"step {step}" for step in steps["step"]]
+    run = slices.filter(path=f"{RUN}/steps").sort("ts")
+    spans = TRAINING.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    assert run.select("ts", end=pl.col("ts") + pl.col("dur")).rows() == spans.sort("step").drop("step").rows()
+
+
+def test_every_message_has_an_arrow_from_its_send_to_its_way(importer: Importer) -> None:
+    slices = read_drawn(importer, TRAINING)
+    by_id = {row["slice_id"]: row for row in slices.iter_rows(named=True)}
+    joined = [(by_id[out], by_id[into]) for out, into in read_flows(importer)]
+    expected = [
+        (gpu_path(row["sender"]), row["send_start_ns"], gpu_path(row["receiver"]), row["receive_end_ns"])
+        for row in TRAINING.transfers.iter_rows(named=True)
+    ]
+    assert len(expected) == 144
+    found = [
+        (
+            out["path"].removesuffix("/messages"),
+            out["ts"],
+            into["path"].removesuffix("/messages"),
+            into["ts"] + into["dur"],
+        )
+        for out, into in joined
+    ]
+    assert sorted(found) == sorted(expected)
+    assert all(out["name"].startswith("send ") and into["name"] == "transfer" for out, into in joined)
+    assert all(out["ts"] < into["ts"] and into["depth"] == 1 for out, into in joined)
+
+
+def test_a_message_that_seems_to_arrive_before_it_left_has_no_arrow(importer: Importer) -> None:
+    first = TRAINING.transfers.head(1)
+    before = first.with_columns(
+        receive_start_ns=pl.col("send_start_ns") - 50, receive_end_ns=pl.col("send_start_ns") - 1
+    )
+    slices = read_drawn(importer, replace(TRAINING, transfers=before))
+    assert read_flows(importer) == []
+    assert len(slices.filter(pl.col("path").str.ends_with("/messages"))) == 2
+
+
+def test_the_bubble_of_a_stage_counts_its_gpus(importer: Importer) -> None:
+    start = TRAINING.zero_ns
+    rows = [
+        (0, 1, "steady", "compute", start, start + 10, None),
+        (0, 1, "steady", "host", start + 10, start + 30, None),
+        (0, 1, "steady", "idle", start + 30, start + 40, None),
+        (1, 1, "steady", "message_transfer", start, start + 20, None),
+        (1, 1, "steady", "compute", start + 20, start + 40, None),
+    ]
+    lanes = TRAINING.lanes.with_columns(stage=pl.lit(0, pl.Int64))
+    lane_states = pl.DataFrame(rows, schema=LANE_STATES, orient="row")
+    read_drawn(importer, replace(TRAINING, lanes=lanes, lane_states=lane_states))
+    samples = importer.query(
+        None,
+        "SELECT ts, value FROM counter JOIN counter_track t ON t.id = track_id WHERE t.name = 'bubble of "
+        "stage 0'",
+    )
+    assert samples.rows() == [
+        (start, 50.0),
+        (start + 10, 100.0),
+        (start + 20, 50.0),
+        (start + 40, 0.0),
+    ]
+
+
+def test_lanes_that_share_a_gpu_have_rows_of_their_own(importer: Importer) -> None:
+    places = dict.fromkeys(PLACES, GpuRow(machine="node", row="GPU 0"))
+    paths = {track.path for drawing in draw_training(TRAINING, places).values() for track in drawing.tracks}
+    assert {("GPU 0", f"jobs of rank {rank}") for rank in range(4)} <= paths
+    assert ("GPU 0", "jobs") not in paths
+
+
+def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
+    nothing = replace(TRAINING, jobs=TRAINING.jobs.clear(), transfers=TRANSFERS.to_frame())
+    whole = TRAINING.steps.with_columns(source=pl.lit("capture", RUN_STEPS["source"]))
+    assert draw_training(replace(nothing, steps=whole), PLACES) == {}
+    names = {track.name for drawing in draw_training(nothing, PLACES).values() for track in drawing.tracks}
+    assert names >= {"steps"}
+    assert "jobs" not in names
+
+
+def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -> None:
+    tracks = read_tracks(importer, b"".join(write_perfetto(encode(place(TRAINING)))))
+    below = [path[-1] for path in tracks["path"].to_list() if len(path) == 3 and path[1] == "GPU 0"]
+    assert list(dict.fromkeys(below)) == ["jobs", "steps", "messages"]
+
+
+@pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])
+def test_any_frame_may_be_empty(importer: Importer, cut: str) -> None:
+    read_drawn(importer, replace(TRAINING, **{cut: getattr(TRAINING, cut).clear()}))
+
+
+Interval = tuple[int, int]
+
+
+intervals = st.lists(
+    st.tuples(st.integers(-300, 300), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))), max_size=25
+)
+
+
+scales = st.sampled_from([1, 3, 1_000, 999_983, 10**15])
+
+
+def sample(slices: list[Interval]) -> pl.DataFrame:
+    start, end = [one for one, _ in slices], [one for _, one in slices]
+    return busy_percent(pl.Series(start, dtype=pl.Int64), pl.Series(end, dtype=pl.Int64))
+
+
+def nice(length: int) -> int:
+    """1, 2 or 5 times a power of ten, not below `length`."""
+    lengths = [
+        factor * power for power in (int(f"1{'0' * zeros}") for zeros in range(20)) for factor in (1, 2, 5)
+    ]
+    return min(one for one in lengths if one >= length)
+
+
+def covered(slices: list[Interval], low: int, high: int) -> int:
+    """How much of `[low, high)` lies in at least one slice."""
+    total, reach = 0, low
+    for start, end in sorted(slices):
+        start, end = max(start, reach), min(end, high)
+        if end > start:
+            total, reach = total + end - start, end
+    return total
+
+
+def definition(slices: list[Interval]) -> list[tuple[int, float]]:
+    first, last = min((one for one, _ in slices), default=0), max((one for _, one in slices), default=0)
+    if last <= first:
+        return []
+    window = nice(-(-(last - first) // _MAX_SAMPLES))
+    at, samples = first // window * window, []
+    while at < last:
+        samples.append((at, float(np.round(100 * covered(slices, at, at + window) / window, 1))))
+        at += window
+    samples.append((at, 0.0))
+    return [
+        one
+        for one, before in zip(samples, [None, *samples[:-1]], strict=True)
+        if not before or one[1] != before[1]
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(intervals, scales)
+def test_samples_are_their_definition(slices: list[Interval], scale: int) -> None:
+    slices = [(start * scale, end * scale) for start, end in slices]
+    samples = sample(slices)
+    assert samples.schema == SAMPLES
+    assert samples.rows() == definition(slices)
+
+
+@settings(max_examples=100, deadline=None)
+@given(intervals, st.integers(-(10**18), 10**18), scales)
+def test_samples_are_few_and_end_at_zero(slices: list[Interval], shift: int, scale: int) -> None:
+    samples = sample([(start * scale + shift, end * scale + shift) for start, end in slices])
+    assert len(samples) <= _MAX_SAMPLES + 2
+    assert samples["value"].is_between(0, 100).all()
+    assert samples["time_ns"].is_sorted()
+    if len(samples):
+        assert samples["value"][-1] == 0
+
+
+@pytest.mark.parametrize("slices", [[], [(5, 5)], [(-3, -3), (-3, -3)]])
+def test_no_length_no_samples(slices: list[Interval]) -> None:
+    assert sample(slices).equals(pl.DataFrame(schema=SAMPLES))
+
+
+def test_what_touches_is_one() -> None:
+    assert sample([(0, 10), (10, 20), (5, 15)]).rows() == [(0, 100.0), (20, 0.0)]
+
+
+def test_a_moment_counts_nothing() -> None:
+    assert sample([(0, 10), (15, 15), (20, 30)]).rows() == [(0, 100.0), (10, 0.0), (20, 100.0), (30, 0.0)]
+
+
+def test_windows_have_round_lengths_and_begin_at_round_times() -> None:
+    """A little more than a second is cut into milliseconds."""
+    samples = sample([(100_123, 400_223), (1_000_100_122, 1_000_200_123)])
+    assert samples.rows() == [(0, 30.0), (1_000_000, 0.0), (1_000_000_000, 10.0), (1_001_000_000, 0.0)]
+
+
+def test_counters_are_split_by_name_and_unit() -> None:
+    rows = [
+        (1, 0, "power", "W", 5, 1.5),
+        (1, 0, "power", "W", 3, 2.5),
+        (1, 0, "memory", "bytes", 3, 7.0),
+    ]
+    counters = list_counters(pl.DataFrame(rows, schema=COUNTERS, orient="row"))
+    assert [(counter.name, counter.unit, counter.samples.rows()) for counter in counters] == [
+        ("power", "W", [(3, 2.5), (5, 1.5)]),
+        ("memory", "bytes", [(3, 7.0)]),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(-5, 5)), min_size=1, max_size=200),
+    st.integers(4, 40),
+)
+def test_a_thinned_counter_keeps_the_borders_and_extremes_of_every_window(
+    drawn: list[tuple[int, int]], most: int
+) -> None:
+    rows = sorted(drawn, key=lambda sample: sample[0])
+    samples = pl.DataFrame(
+        {"time_ns": [time for time, _ in rows], "value": [float(value) for _, value in rows]}, schema=SAMPLES
+    )
+    thinned = thin(samples, most=most).rows()
+    if len(rows) <= most:
+        assert thinned == samples.rows()
+        return
+    first = rows[0][0]
+    width = (rows[-1][0] - first) // (most // 4) + 1
+    windows: dict[int, list[tuple[int, float]]] = {}
+    for time, value in samples.rows():
+        windows.setdefault((time - first) // width, []).append((time, value))
+    kept: dict[int, list[tuple[int, float]]] = {}
+    for time, value in thinned:
+        kept.setdefault((time - first) // width, []).append((time, value))
+    assert kept.keys() == windows.keys()
+    assert len(thinned) <= 4 * (most // 4 + 1)
+    for window, of_window in windows.items():
+        values = [value for _, value in of_window]
+        assert kept[window][0] == of_window[0]
+        assert kept[window][-1] == of_window[-1]
+        assert max(value for _, value in kept[window]) == max(values)
+        assert min(value for _, value in kept[window]) == min(values)
+        assert set(kept[window]) <= set(of_window)
+    assert [time for time, _ in thinned] == sorted(time for time, _ in thinned)
+
+
+def ui_hash(text: str, modulus: int) -> int:
+    """Hash as `ui/src/base/hash.ts` does, where the product is a double and wraps to 32 bits."""
+    state = 18652613
+    for character in text:
+        state ^= ord(character)
+        product = int(16777619.0 * (state - (1 << 32) if state >= 1 << 31 else state))
+        state = int(float(product)) & 0xFFFFFFFF
+    return abs(state - (1 << 32) if state >= 1 << 31 else state) % modulus
+
+
+def hue_and_lightness(seed: str) -> tuple[int, int]:
+    """Choose a colour as `proceduralColorScheme` of `ui/src/components/colorizer.ts` does."""
+    return ui_hash(seed, 360), ui_hash(seed + "x", 40) + 40
+
+
+@pytest.mark.parametrize(
+    ("kind", "hue"),
+    [("forward", 250), ("backward", 130), ("optimizer", 285), ("send", 36), ("communication", 20)],
+)
+def test_hues(kind: str, hue: int) -> None:
+    assert abs(hue_and_lightness(COLORS[kind].seed)[0] - hue) <= 3
+
+
+def test_kinds_look_different() -> None:
+    looks = sorted(hue_and_lightness(color.seed) for color in COLORS.values())
+    close = [(a, b) for a, b in pairwise(looks) if abs(a[0] - b[0]) < 8 and abs(a[1] - b[1]) < 8]
+    assert not close
+    assert len({color.cname for color in COLORS.values()}) == len(COLORS)
+    assert len({color.rgb for color in COLORS.values()}) == len(COLORS)
+
+
+def test_seeds_say_what_they_stand_for() -> None:
+    assert all(color.seed.startswith(kind) for kind, color in COLORS.items())
+
+
+def test_unknown_kinds() -> None:
+    keys = pl.Series(["forward", "mine"])
+    assert perfetto_seeds(keys) == [COLORS["forward"].seed, "mine"]
+    assert chrome_names(keys).to_list() == [COLORS["forward"].cname, None]
+    assert perfetto_seeds(keys.head(0)) == chrome_names(keys.head(0)).to_list() == []
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical(), pl.String, pl.Enum(list("abcde"))])
+@given(words=st.lists(st.one_of(st.none(), st.sampled_from("abcde")), max_size=40))
+def test_numbers_of_strings_ascend_in_order_of_appearance(
+    dtype: pl.DataType, words: list[str | None]
+) -> None:
+    distinct = list(dict.fromkeys(word for word in words if word is not None))
+    expected = [0 if word is None else 1 + distinct.index(word) for word in words]
+    texts, numbers = intern(pl.Series(words, dtype=dtype))
+    assert (texts.to_list(), numbers.tolist()) == (distinct, expected)

@@ -1,0 +1,818 @@
+"""Tables made of any frame."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from nsys_pp.errors import OutputError
+from nsys_pp.frames.table import AnyTable, Column, FilledTable, Table, View, build_table_schema
+from nsys_pp.output.tables import FORMATS, SUFFIXES
+from nsys_pp.output.tables.formats import format_html, format_table, format_tables, write_table, write_tables
+from nsys_pp.output.tables.text import (
+    TextColumn,
+    arrange_rows,
+    arrange_table,
+    clean,
+    convert_times,
+    find_sort_column,
+    format_columns,
+    limit_rows,
+    shorten_symbol,
+    sort_rows,
+)
+from tests.unpacking import find_words
+
+
+def make_table(
+    frame: pl.DataFrame,
+    *,
+    name: str = "things",
+    title: str = "t",
+    caption: str = "",
+    groups: Collection[str] = (),
+    symbols: Collection[str] = (),
+    totals: tuple[str, ...] = (),
+    is_nested: bool = False,
+    is_fixed: bool = False,
+    missing: str = "",
+) -> FilledTable:
+    """Make a table whose columns are those of the frame."""
+    columns = tuple(
+        Column(column, dtype, "", is_group=column in groups, is_symbol=column in symbols)
+        for column, dtype in frame.schema.items()
+    )
+    table = Table(
+        name=name,
+        title=title,
+        columns=columns,
+        caption=caption,
+        build=lambda: frame,
+        totals=totals,
+        is_nested=is_nested,
+        is_fixed=is_fixed,
+    )
+    return FilledTable(table=table, frame=frame, missing=missing)
+
+
+FRAME = pl.DataFrame(
+    {
+        "count": pl.Series([1, None, -(2**62)], dtype=pl.Int64),
+        "share": [0.5, None, 1e300],
+        "is_open": [True, False, None],
+        "kind": pl.Series(["a", None, "b"], dtype=pl.Enum(["a", "b"])),
+        "name": pl.Series(['a "b"', "", None], dtype=pl.Categorical()),
+    }
+)
+
+
+PLAIN = FRAME.with_columns(pl.col("kind", "name").cast(pl.String))
+
+
+def written(tmp_path: Path, format: str, frame: pl.DataFrame = FRAME) -> Path:
+    path = tmp_path / f"x.{format}"
+    write_table(make_table(frame), path, format=format, force=False)
+    return path
+
+
+def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
+    import sqlite3
+
+    database = sqlite3.connect(path)
+    rows = database.execute("SELECT * FROM things").fetchall()
+    database.close()
+    return pl.DataFrame(rows, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
+
+
+def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
+    schema = PLAIN.schema
+    path = written(tmp_path, "parquet")
+    read = pl.read_parquet(path)
+    assert read.equals(PLAIN)
+    assert read.schema == schema
+    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
+    assert parquet.read_schema(path).field("name").type == "large_string"
+    assert pl.read_csv(written(tmp_path, "csv"), schema=schema).equals(PLAIN)
+    assert pl.read_json(written(tmp_path, "json"), schema=schema).equals(PLAIN)
+    assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
+
+
+def test_parquet_has_no_category_without_a_row(tmp_path: Path) -> None:
+    names = pl.Series("name", ["used", "password", "used"], dtype=pl.Categorical())
+    rows = names.to_frame().filter(pl.Series([True, False, True]))
+    path = written(tmp_path, "parquet", rows)
+    assert not find_words(path.read_bytes(), ["password"])
+    assert pl.read_parquet(path)["name"].to_list() == ["used", "used"]
+
+
+@pytest.mark.parametrize(
+    "texts", [["node7"] * 3, ["node7", "node8", "node7"], ["a", None, "a"], [None] * 3, ["", "", ""], ["a"]]
+)
+def test_a_string_of_all_rows_is_read_as_the_others(tmp_path: Path, texts: list[str | None]) -> None:
+    frame = pl.DataFrame({"count": range(len(texts)), "label": pl.Series(texts, dtype=pl.String)})
+    path = written(tmp_path, "parquet", frame)
+    assert pl.read_parquet(path).equals(frame)
+    assert pl.read_parquet(path).schema == pl.read_parquet_schema(path) == frame.schema
+    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
+    assert parquet.read_table(path)["label"].to_pylist() == texts
+
+
+def test_the_registry_has_the_names_and_extensions_of_its_formats() -> None:
+    assert {name: format.name for name, format in FORMATS.items()} == {name: name for name in FORMATS}
+    assert {suffix: format.name for format in FORMATS.values() for suffix in format.suffixes} == SUFFIXES
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_an_empty_frame_is_written(tmp_path: Path, format: str) -> None:
+    assert written(tmp_path, format, FRAME.clear()).stat().st_size > 0
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_what_is_there_stays_without_force(tmp_path: Path, format: str) -> None:
+    path = written(tmp_path, format)
+    before = path.read_bytes()
+    with pytest.raises(OutputError, match="exists"):
+        write_table(make_table(FRAME.clear()), path, format=format, force=False)
+    assert path.read_bytes() == before
+    write_table(make_table(FRAME.clear()), path, format=format, force=True)
+    assert path.read_bytes() != before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_sqlite_in_many_batches(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"name": "x", "is_open": True, "count": range(25_003)})
+    assert read_sqlite(written(tmp_path, "sqlite", frame), frame.schema).equals(frame)
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_text_is_what_the_file_holds(tmp_path: Path, format: str) -> None:
+    assert format_table(make_table(FRAME), format=format).rstrip("\n") == written(
+        tmp_path, format
+    ).read_text().rstrip("\n")
+    assert format_table(make_table(FRAME), format=format).endswith("\n")
+    assert format_table(make_table(FRAME.clear()), format=format) in (
+        "count,share,is_open,kind,name\n",
+        "[]\n",
+    )
+
+
+def test_markdown_has_headings_of_people_and_numbers_on_the_right() -> None:
+    assert format_table(
+        make_table(FRAME, title="Things", caption="How."), format="markdown"
+    ).splitlines() == [
+        "## Things",
+        "",
+        "| Count | Share | Is open | Kind | Name |",
+        "| ---: | ---: | --- | --- | --- |",
+        '| 1 | 0.5 | yes | a | a "b" |',
+        "| - | - | no | - |  |",
+        f"| {-(2**62):,} | {1e300:,.1f} | - | b | - |",
+        "",
+        "How.",
+    ]
+    empty = format_table(make_table(FRAME.clear(), title="Things"), format="markdown")
+    assert empty == "## Things\n\nno such events were recorded\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("a|b", "a\\|b"),
+        ("void k<float*>(int&)", "void k\\<float\\*\\>(int\\&)"),
+        ("two\nlines", "two lines"),
+        ("`code` [link](x) ~~no~~", "\\`code\\` \\[link\\](x) \\~\\~no\\~\\~"),
+        ("rail_idle __init__", "rail_idle \\_\\_init\\_\\_"),
+        ("C:\\dir", "C:\\\\dir"),
+    ],
+)
+def test_names_are_themselves_in_markdown(name: str, written: str) -> None:
+    table = make_table(pl.DataFrame({"name": [name]}), title=name)
+    assert format_table(table, format="markdown") == f"## {written}\n\n| Name |\n| --- |\n| {written} |\n"
+
+
+SEVERAL = [
+    make_table(FRAME, name="first", title="The first"),
+    make_table(FRAME.clear(), name="second", title="The second"),
+]
+
+
+NAMES = ("first", "second")
+
+
+def test_several_tables_are_one_text() -> None:
+    found = json.loads(format_tables(SEVERAL, format="json"))
+    assert found == {"first": json.loads(format_table(make_table(FRAME), format="json")), "second": []}
+    parts = [format_table(table, format="markdown") for table in SEVERAL]
+    assert format_tables(SEVERAL, format="markdown") == "\n".join(parts)
+
+
+def test_tables_that_could_not_be_built_are_explained_to_people_and_left_out_of_data(tmp_path: Path) -> None:
+    missing = make_table(
+        pl.DataFrame(), name="second", title="Second", missing="not recorded: use `--trace=osrt`"
+    )
+    tables = [make_table(FRAME, name="first"), missing]
+    assert format_tables(tables, format="markdown").endswith(
+        "## Second\n\nnot recorded: use `--trace=osrt`\n"
+    )
+    assert json.loads(format_tables(tables, format="json")).keys() == {"first"}
+    assert format_tables(tables, format="csv") == format_table(tables[0], format="csv")
+    assert [path.name for path in write_tables(tables, tmp_path / "csv", format="csv", force=False)] == [
+        "first.csv"
+    ]
+
+
+@pytest.mark.parametrize("format", ["parquet", "sqlite"])
+def test_a_binary_format_is_not_printed(format: str) -> None:
+    with pytest.raises(ValueError, match=f"{format} is a binary format"):
+        format_tables(SEVERAL, format=format)
+
+
+def test_data_is_sorted_limited_and_converted_where_that_is_asked_for() -> None:
+    frame = pl.DataFrame({"total_ns": [1_000, 3_000, 2_000], "name": ["a", "b", "c"]})
+    rows = json.loads(format_tables([make_table(frame)], format="json", sort="total", limit=2, unit="us"))
+    assert rows == {"things": [{"total_us": 3.0, "name": "b"}, {"total_us": 2.0, "name": "c"}]}
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
+    folder = tmp_path / "out"
+    paths = write_tables(SEVERAL, folder, format=format, force=False)
+    assert sorted(folder.iterdir()) == sorted(paths)
+    ((path, content),) = {path: path.read_bytes() for path in paths[1:]}.items()
+    path.write_text("mine")
+    paths[0].unlink()
+    with pytest.raises(OutputError, match="exists"):
+        write_tables(SEVERAL, folder, format=format, force=False)
+    assert [*folder.iterdir()] == [path], "what is there is found before any is written"
+    write_tables(SEVERAL, folder, format=format, force=True)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("format", ["json", "markdown", "sqlite"])
+def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
+    path = tmp_path / {"json": "x.json", "markdown": "x.md", "sqlite": "x.sqlite"}[format]
+    assert write_tables(SEVERAL, path, format=format, force=False) == [path]
+    if format != "sqlite":
+        assert path.read_text() == format_tables(SEVERAL, format=format)
+    else:
+        with closing(sqlite3.connect(path)) as database:
+            counts = [database.execute(f"SELECT count(*) FROM {name}").fetchone() for name in NAMES]
+        assert counts == [(3,), (0,)]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_file_of_one_table_holds_one(tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"x.{format}"
+    with pytest.raises(ValueError, match="holds one table, not 2"):
+        write_tables(SEVERAL, path, format=format, force=False)
+    assert write_tables(SEVERAL[:1], path, format=format, force=False) == [path]
+    assert len(pl.read_csv(path) if format == "csv" else pl.read_parquet(path)) == len(FRAME)
+
+
+def shown(unit: str | None = None, **columns: Sequence[object]) -> dict[str, TextColumn]:
+    frame = pl.DataFrame(columns)
+    return {text.column.name: text for text in format_all(frame, unit=unit, is_blank=[False] * len(frame))}
+
+
+def format_all(frame: pl.DataFrame, *, unit: str | None, is_blank: Sequence[bool]) -> list[TextColumn]:
+    columns = [Column(name, dtype, "") for name, dtype in frame.schema.items()]
+    return format_columns(frame, columns, unit=unit, is_blank=is_blank)
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "unit", "text"),
+    [
+        (999, "ns", "999"),
+        (1_234, "us", "1.234"),
+        (999_999, "us", "1,000.00"),
+        (18_591_040_000, "ms", "18,591.04"),
+        (999_000_000_000, "ms", "999,000.0"),
+        (1_000_000_000_000, "s", "1,000.00"),
+    ],
+)
+def test_a_time_has_one_to_six_digits_before_the_point(time_ns: int, unit: str, text: str) -> None:
+    column = shown(total_ns=[time_ns], name=["a"])["total_ns"]
+    assert (column.heading, column.texts) == (f"Total ({unit})", (text,))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 10**14), min_size=1, max_size=5))
+@example([999_999_950_001])  # rounded to 1,000,000.0 ms
+def test_the_largest_time_fits_in_six_digits_and_is_seen(times: list[int]) -> None:
+    column = shown(total_ns=times, name=["a"] * len(times))["total_ns"]
+    largest = max(float(text.replace(",", "")) for text in column.texts)
+    assert largest < 1e6
+    assert largest > 0 or max(times) == 0
+
+
+def test_a_unit_of_small_means_does_not_make_a_seventh_digit() -> None:
+    columns = shown(max_ns=[999_999_960], mean_ns=[5_000.0], name=["a"])
+    assert (columns["max_ns"].unit, columns["max_ns"].texts) == ("ms", ("1,000.00",))
+
+
+def test_a_display_unit_is_that_of_all_values_unless_another_is_asked_for() -> None:
+    column = Column("wait_ns", pl.Float64, "", display_unit="us", is_signed=True)
+    frame = pl.DataFrame({"wait_ns": [12_345_678.0, -50.0, 0.0]})
+    (own,) = format_columns(frame, [column], unit=None, is_blank=[False] * 3)
+    assert (own.heading, own.texts) == ("Wait (us)", ("+12,345.7", "-0.1", "+0.0"))
+    (asked,) = format_columns(frame, [column], unit="ms", is_blank=[False] * 3)
+    assert asked.heading == "Wait (ms)"
+
+
+def test_measures_of_one_call_share_a_unit_that_shows_each_mean() -> None:
+    columns = shown(
+        total_ns=[2_000_000_000, 40_000],
+        mean_ns=[400_000.0, 2_000.0],
+        max_ns=[39_000_000, 3_000],
+        min_ns=[100, 200],
+        name=["a", "b"],
+    )
+    assert [column.unit for column in columns.values()] == ["ms", "us", "us", "us", ""]
+    assert columns["mean_ns"].texts == ("400.00", "2.00")
+    assert columns["max_ns"].texts == ("39,000.00", "3.00")
+    assert columns["min_ns"].texts == ("0.100", "0.200")
+
+
+def test_a_column_that_would_be_all_zeros_has_a_unit_of_its_own() -> None:
+    columns = shown(mean_ns=[5e9], min_ns=[12], name=["a"])
+    assert (columns["mean_ns"].unit, columns["min_ns"].heading, columns["min_ns"].texts) == (
+        "ms",
+        "Min (ns)",
+        ("12",),
+    )
+
+
+def test_a_unit_that_is_asked_for_is_that_of_all_times() -> None:
+    columns = shown("s", total_ns=[1_500_000_000], mean_ns=[1.5e3], count=[2], name=["a"])
+    assert columns["total_ns"].texts == ("1.500",)
+    assert columns["mean_ns"].heading == "Mean (s)"
+    assert columns["count"].texts == ("2",)
+
+
+def test_bytes_shares_rates_and_counts_have_their_units() -> None:
+    columns = shown(
+        total_bytes=[3 << 30, 1 << 28],
+        mean_bytes=[3 << 30, 4],
+        size_bytes=[512, 1],
+        fraction=[0.4602, 1.0],
+        host_fraction=[0.5, None],
+        bytes_per_s=[2.5e9, None],
+        op_count=[12_345, 0],
+        late_count=[1, 2],
+        mean_queue_count=[1.25, 0.0],
+        step=[12_345, None],
+        name=["a", "b"],
+    )
+    assert {column.heading: column.texts[0] for column in columns.values()} == {
+        "Total (GiB)": "3.000",
+        "Mean": "3.0 GiB",
+        "Size (B)": "512",
+        "Share (%)": "46.02",
+        "CPU (%)": "50.00",
+        "Bandwidth (GB/s)": "2.50",
+        "Operations": "12,345",
+        "Late": "1",
+        "Mean queue": "1.2",
+        "Step": "12345",
+        "Name": "a",
+    }
+    assert columns["mean_bytes"].texts[1] == "4 B"  # in one unit it would not be seen
+    assert columns["host_fraction"].texts[1] == columns["step"].texts[1] == "-"
+
+
+def test_what_is_unknown_is_a_dash_and_in_rows_of_sums_nothing() -> None:
+    frame = pl.DataFrame(
+        {"total_ns": [None, None], "name": ["a", "total"]}, schema_overrides={"total_ns": pl.Int64}
+    )
+    times, _ = format_all(frame, unit=None, is_blank=[False, True])
+    assert times.texts == ("-", "")
+
+
+def test_names_cannot_move_the_cursor() -> None:
+    assert shown(name=["a\x1b[31m\r\n\u202eb\u200d"])["name"].texts == ("a [31m   b ",)
+
+
+def test_times_of_data_are_given_in_a_unit_and_nothing_else_is_touched() -> None:
+    frame = pl.DataFrame(
+        {"total_ns": [1_500_000, None], "mean_ns": [1.5, 2.0], "tons": [1, 2], "name": ["a", "b"]}
+    )
+    assert convert_times(frame, "ms").to_dict(as_series=False) == {
+        "total_ms": [1.5, None],
+        "mean_ms": [1.5e-6, 2e-6],
+        "tons": [1, 2],
+        "name": ["a", "b"],
+    }
+    assert convert_times(frame, "ns").equals(frame)
+
+
+def table_of(
+    *,
+    groups: tuple[str, ...] = (),
+    totals: tuple[str, ...] = (),
+    is_nested: bool = False,
+    is_fixed: bool = False,
+) -> AnyTable:
+    """Make a table without rows, of which only the columns of groups matter."""
+    frame = pl.DataFrame({group: [] for group in groups})
+    return make_table(frame, groups=groups, totals=totals, is_nested=is_nested, is_fixed=is_fixed).table
+
+
+TREE = table_of(is_nested=True)
+
+
+TIMES = ("count", "total_ns", "fraction", "mean_ns", "min_ns", "name")
+
+
+SIDES = ("host_total_ns", "gpu_total_ns", "host_mean_ns", "gpu_min_ns", "call_count", "phase")
+
+
+@pytest.mark.parametrize(
+    ("word", "of_times", "of_sides"),
+    [
+        ("total", "total_ns", "gpu_total_ns"),
+        ("total_ns", "total_ns", "gpu_total_ns"),
+        ("CPUTotal", "total_ns", "host_total_ns"),
+        ("host_total", "total_ns", "host_total_ns"),
+        ("GPUTotal", "total_ns", "gpu_total_ns"),
+        ("CPUAvg", "mean_ns", "host_mean_ns"),
+        ("avg", "mean_ns", "host_mean_ns"),
+        ("GPUMin", "min_ns", "gpu_min_ns"),
+        ("Min", "min_ns", "gpu_min_ns"),
+        ("count", "count", "call_count"),
+        ("calls", "count", "call_count"),
+        ("name", "name", "phase"),
+        ("bytes", None, None),
+        ("fraction", "fraction", None),
+        ("GPUMax", None, None),
+        ("", None, None),
+    ],
+)
+def test_words_of_people_and_of_paddle_find_columns(
+    word: str, of_times: str | None, of_sides: str | None
+) -> None:
+    assert find_sort_column(TIMES, word) == of_times
+    assert find_sort_column(SIDES, word) == of_sides
+
+
+LIST = table_of()
+
+
+def names_by(column: str, columns: dict[str, list[Any]], table: AnyTable = LIST) -> list[str]:
+    return sort_rows(pl.DataFrame(columns), column, table)["name"].to_list()
+
+
+def test_rows_fall_and_names_and_minima_rise() -> None:
+    columns: dict[str, list[Any]] = {
+        "max_ns": [1, 3, None, 2],
+        "min_ns": [7, None, 5, 6],
+        "name": list("bdac"),
+    }
+    assert names_by("max_ns", columns) == ["d", "c", "b", "a"]
+    assert names_by("min_ns", columns) == ["a", "c", "b", "d"]
+    assert names_by("name", columns) == ["a", "b", "c", "d"]
+
+
+def test_groups_keep_their_order() -> None:
+    columns: dict[str, list[Any]] = {
+        "rank": ["rank 2", "rank 2", "rank 10", "rank 10"],
+        "count": [1, 2, 3, 4],
+        "name": list("abcd"),
+    }
+    assert names_by("count", columns, table_of(groups=("rank",))) == ["b", "a", "d", "c"]
+
+
+def test_parts_stay_below_what_they_are_part_of() -> None:
+    names = ["a", "    kernel", "  small", "    x", "    y", "  large", "b"]
+    assert names_by("count", {"count": [1, 9, 2, 3, 4, 5, 6], "name": names}, TREE) == [
+        *("b", "a", "    kernel", "  large", "  small", "    y", "    x")
+    ]
+
+
+def test_a_name_that_begins_with_a_blank_is_no_part_unless_the_table_is_nested() -> None:
+    assert names_by("count", {"count": [1, 2, 3], "name": ["a", " b", "c"]}) == ["c", " b", "a"]
+
+
+TREES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 1, 2, 3])), min_size=1, max_size=12).map(
+    lambda rows: [(0, rows[0][1]), *rows[1:]]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(TREES)
+def test_sorting_a_tree_is_sorting_the_parts_of_each_row(rows: list[tuple[int, int | None]]) -> None:
+    names = ["  " * depth + str(number) for number, (depth, _) in enumerate(rows)]
+    found = names_by("count", {"count": [value for _, value in rows], "name": names}, TREE)
+
+    def order(first: int, last: int, depth: int) -> list[str]:
+        """Sort rows of this depth, each with what is below it; deeper ones before the first of them stay first."""
+        heads = [number for number in range(first, last) if rows[number][0] == depth]
+        start = heads[0] if heads else last
+        before = order(first, start, depth + 1) if start > first else []
+        blocks = [
+            (rows[head][1], [names[head], *order(head + 1, end, depth + 1)])
+            for head, end in zip(heads, [*heads[1:], last], strict=False)
+        ]
+        blocks.sort(key=lambda block: (block[0] is None, -(block[0] or 0)))
+        return before + [name for _, block in blocks for name in block]
+
+    assert found == order(0, len(rows), 0)
+
+
+def test_what_is_left_out_and_the_total_are_of_all_rows() -> None:
+    frame = pl.DataFrame(
+        {"count": [4, 3, 2, 1], "fraction": [0.4, 0.3, 0.2, 0.1], "mean_ns": [1.0] * 4, "name": list("abcd")}
+    )
+    rows = arrange_rows(frame, table_of(totals=("count", "fraction")), limit=1)
+    assert rows.kinds == ["row", "rest", "total"]
+    assert rows.frame["name"].to_list() == ["a", "… 3 more rows", "total"]
+    assert rows.frame["count"].to_list() == [4, 6, 10]
+    assert rows.frame["fraction"].to_list() == pytest.approx([0.4, 0.6, 1.0])
+    assert rows.frame["mean_ns"].to_list() == [1.0, None, None]
+
+
+def test_without_a_column_of_shares_the_line_tells_the_share_of_what_is_left_out() -> None:
+    frame = pl.DataFrame({"count": [6, 3, 1], "name": list("abc")})
+    assert (
+        arrange_rows(frame, table_of(totals=("count",)), limit=1).frame["name"][1] == "… 2 more rows, 40.0 %"
+    )
+    nothing = pl.DataFrame({"count": [0, 0], "name": list("ab")})
+    assert arrange_rows(nothing, table_of(totals=("count",)), limit=1).frame["name"][1] == "… 1 more row"
+
+
+def test_one_row_has_no_total_and_rows_that_overlap_have_none() -> None:
+    frame = pl.DataFrame({"count": [1], "name": ["a"]})
+    assert arrange_rows(frame, table_of(totals=("count",)), limit=5).kinds == ["row"]
+    assert arrange_rows(pl.concat([frame, frame]), table_of(), limit=1).kinds == ["row", "rest"]
+
+
+def test_what_nobody_knows_does_not_add_up_to_zero() -> None:
+    frame = pl.DataFrame(
+        {"total_bytes": [None, None], "name": ["a", "b"]}, schema_overrides={"total_bytes": pl.Int64}
+    )
+    assert (
+        arrange_rows(frame, table_of(totals=("total_bytes",)), limit=0).frame["total_bytes"].to_list()
+        == [None] * 3
+    )
+
+
+def test_each_group_has_its_first_rows_and_its_total() -> None:
+    frame = pl.DataFrame({"rank": ["a", "a", "a", "b", "b"], "count": [3, 2, 1, 5, 5], "name": list("vwxyz")})
+    rows = arrange_rows(frame, table_of(groups=("rank",), totals=("count",)), limit=2)
+    assert list(zip(rows.groups, rows.kinds, rows.frame["count"], strict=True)) == [
+        *[(0, "row", 3), (0, "row", 2), (0, "rest", 1), (0, "total", 6)],
+        *[(1, "row", 5), (1, "row", 5), (1, "total", 10)],
+    ]
+    assert rows.frame["rank"].to_list() == ["a"] * 4 + ["b"] * 3
+
+
+def test_groups_of_one_row_are_a_list_whose_shares_do_not_add_up() -> None:
+    frame = pl.DataFrame(
+        {"rank": ["a", "b", "c"], "count": [1, 2, 3], "fraction": [1.0] * 3, "name": list("xyz")}
+    )
+    rows = arrange_rows(frame, table_of(groups=("rank",), totals=("count", "fraction")), limit=2)
+    assert rows.group_columns == ()
+    assert rows.frame.select("count", "fraction").rows() == [(1, 1.0), (2, 1.0), (3, None), (6, None)]
+
+
+def test_of_the_parts_of_rows_a_third_is_shown_and_the_others_are_counted() -> None:
+    names = [name for row in "abc" for name in (row, *(f"  {row}{part}" for part in range(4)))]
+    frame = pl.DataFrame({"count": range(15), "name": names})
+    assert limit_rows(frame, TREE, limit=6)["name"].to_list() == [
+        "a",
+        "  a0",
+        "  a1",
+        "b",
+        "  b0",
+        "  b1",
+        "c",
+        "  c0",
+        "  c1",
+    ]
+    rows = arrange_rows(frame, TREE, limit=2)
+    assert rows.frame["name"].to_list() == [
+        "a",
+        "  a0",
+        "  … 3 more parts",
+        "b",
+        "  b0",
+        "  … 3 more parts",
+        "… 1 more row",
+    ]
+
+
+def test_the_parts_of_a_single_row_are_shown_like_rows() -> None:
+    frame = pl.DataFrame({"count": range(5), "name": ["step", *(f"  {part}" for part in "abcd")]})
+    assert limit_rows(frame, TREE, limit=4).equals(frame)
+
+
+def test_of_a_table_that_always_has_the_same_rows_none_is_left_out() -> None:
+    frame = pl.DataFrame({"count": range(3), "name": ["step", "  forward", "  others"]})
+    rows = arrange_rows(frame, table_of(is_nested=True, is_fixed=True), limit=1)
+    assert rows.frame.equals(frame)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(-5, 5)), min_size=1, max_size=20),
+    st.integers(0, 6),
+)
+def test_shown_and_left_out_add_up_to_the_total_of_each_group(
+    rows: list[tuple[int, int, int]], limit: int
+) -> None:
+    rows.sort(key=lambda row: row[0])
+    frame = pl.DataFrame(rows, schema={"stage": pl.Int64, "depth": pl.Int64, "count": pl.Int64}, orient="row")
+    frame = frame.with_columns(name=pl.lit("x"))
+    shape = table_of(groups=("stage",), totals=("count",))
+    shown = arrange_rows(frame, shape, limit=limit)
+    for group in set(shown.groups):
+        values = {"row": 0, "rest": 0}
+        total = None
+        for number, kind, value in zip(shown.groups, shown.kinds, shown.frame["count"], strict=True):
+            if number == group:
+                if kind == "total":
+                    total = value
+                else:
+                    values[kind] += value
+        assert total is None or total == sum(values.values())
+    all_rows = shown.kinds.count("row")
+    assert all_rows == len(limit_rows(frame, shape, limit=limit))
+    assert all_rows == len(frame) or limit > 0
+
+
+def test_a_table_may_have_a_column_of_any_name() -> None:
+    frame = pl.DataFrame(
+        {"kind": ["a", "a", "b"], "group": [1, 2, 3], "block": [4, 5, 6], "name": ["x", "y", "z"]}
+    )
+    shown = arrange_rows(frame, table_of(groups=("kind",), totals=("block",)), limit=1)
+    assert shown.frame.columns == frame.columns
+    assert shown.frame.rows()[0] == ("a", 1, 4, "x")
+    assert shown.kinds == ["row", "rest", "total", "row"]
+
+
+NASTY = "<script>alert(1)</script> & \"x\" 'y'"
+
+
+class Cells(HTMLParser):
+    """Texts of the cells, by row; tags that are not those of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: set[str] = set()
+        self.is_cell = False
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.is_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_cell = self.is_cell and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self.is_cell:
+            self.rows[-1][-1] += data
+
+
+def filled(frame: pl.DataFrame, **more: object) -> FilledTable:
+    columns = tuple(Column(name, dtype, "") for name, dtype in frame.schema.items())
+    table = Table(
+        name="t",
+        title=f"Title {NASTY}",
+        columns=columns,
+        caption="how",
+        build=lambda: frame,
+        **more,  # type: ignore[arg-type]
+    )
+    return FilledTable(table=table, frame=frame)
+
+
+def read(text: str) -> Cells:
+    cells = Cells()
+    cells.feed(text)
+    return cells
+
+
+def test_rows_come_back_and_no_text_is_a_tag() -> None:
+    frame = pl.DataFrame({"total_ns": [1_500_000, 2_000_000], "name": [NASTY, "  nested"]})
+    cells = read(format_html([filled(frame)]))
+    assert cells.rows[0] == ["Total (ms)", "Name"]
+    assert [row[1].strip("\xa0 ") for row in cells.rows[1:]] == [NASTY, "nested"]
+    assert cells.rows[2][1].startswith("\xa0\xa0")
+    assert "script" not in cells.tags
+
+
+def test_a_limit_hides_rows_and_notes_it() -> None:
+    text = format_html([filled(pl.DataFrame({"name": [str(at) for at in range(9)]}), sort="")], limit=3)
+    assert "6 more rows" in text
+    assert len(read(text).rows) == 5
+
+
+def test_a_table_without_rows_has_its_reason() -> None:
+    text = format_html(
+        [filled(pl.DataFrame({"name": []}, schema={"name": pl.String}), empty="nothing <here>")]
+    )
+    assert "nothing &lt;here&gt;" in text
+    assert "<table>" not in text
+
+
+def test_columns_are_those_of_the_view() -> None:
+    frame = pl.DataFrame({"a": [1], "b": [2]})
+    assert read(format_html([filled(frame, view=View(columns=("b",)))])).rows == [["B"], ["2"]]
+
+
+COLUMNS = (Column("report", pl.String, "label", is_file=True), Column("name", pl.String, "other"))
+
+
+def arrange(*labels: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    shown = arrange_table(fill(*labels))
+    return shown.columns[0].texts, shown.notes
+
+
+def fill(*labels: str) -> FilledTable:
+    frame = pl.DataFrame(
+        [(label, label) for label in labels], schema=build_table_schema(COLUMNS), orient="row"
+    )
+    table = Table(name="x", title="X", columns=COLUMNS, caption="", build=lambda: frame)
+    return FilledTable(table=table, frame=frame)
+
+
+def test_a_long_beginning_is_cut_at_a_word_and_noted() -> None:
+    texts, notes = arrange("profile_of_training_rank10", "profile_of_training_rank11")
+    assert texts == ("…rank10", "…rank11")
+    assert notes == ("…: `profile_of_training_`, with which the name of each report begins",)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ("node1/rank0", "node1/rank1"),
+        ("profile_of_training_rank0",),
+        ("profile_of_training_rank0", "profile_of_training_rank0"),
+        ("profileoftrainingrank0", "profileoftrainingrank1"),
+        ("a_long_name_of_a_report", "b_long_name_of_a_report"),
+    ],
+)
+def test_other_labels_stay(labels: tuple[str, ...]) -> None:
+    assert arrange(*labels) == (labels, ())
+
+
+def test_other_columns_and_data_formats_are_whole() -> None:
+    filled = fill("profile_of_training_rank10", "profile_of_training_rank11")
+    assert arrange_table(filled).columns[1].texts[0] == "profile_of_training_rank10"
+    assert "…" not in format_tables([filled], format="json")
+
+
+NAME = "void at::native::elementwise_kernel<(int)128, (int)2, at::Impl<float>::lambda(int)>(int, T3)"
+
+
+@pytest.mark.parametrize(
+    ("cells", "short"),
+    [
+        (200, NAME),
+        (90, "at::native::elementwise_kernel<(int)128, (int)2, at::Impl<float>::lambda(int)>(…)"),
+        (60, "at::native::elementwise_kernel<(int)128, (int)2, at::Im…>(…)"),
+        (45, "at::native::elementwise_kernel<(int)128,…>(…)"),
+        (10, "at::native::elementwise_kernel<(int)128…>(…)"),
+    ],
+)
+def test_a_function_keeps_its_name_and_the_start_of_its_template_arguments(cells: int, short: str) -> None:
+    found = shorten_symbol(NAME, cells)
+    assert found.startswith("void at::" if cells > 100 else "at::native::elementwise_kernel<(int)12")
+    assert cell_len(found) <= max(cells, 45)
+    assert found == short
+
+
+@pytest.mark.parametrize(
+    "name", ["ampere_sgemm_128x64_tn" * 3, "a -> b" * 9, "x < y", "f(", ")", "<", "a>b<c", ""]
+)
+def test_a_name_without_arguments_stays_as_it_is(name: str) -> None:
+    assert shorten_symbol(name, 5) == name
+
+
+@given(st.text(alphabet="ab<>(), 前", max_size=40), st.integers(1, 40))
+def test_a_short_name_ends_and_is_never_longer(name: str, cells: int) -> None:
+    short = shorten_symbol(name, cells)
+    assert cell_len(short) <= cell_len(name) or name.endswith("()")
+    if cell_len(name) <= cells:
+        assert short == name
+
+
+@given(st.text())
+def test_clean_text_has_as_many_characters_and_all_are_printable(text: str) -> None:
+    assert len(clean(text)) == len(text)
+    assert clean(text).isprintable()
