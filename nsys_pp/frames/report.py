@@ -333,7 +333,8 @@ SCOPE = pl.Enum(["thread", "process"])
 
 WAITING_CALL = (
     r"Synchronize"
-    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?(?:_v\d+)?(?:_ptds)?$"
+    r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?"
+    r"(?:_v\d+)?(?:_ptds)?$"
 )
 """Names of CUDA calls that wait for the GPU.
 

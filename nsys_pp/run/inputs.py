@@ -393,7 +393,8 @@ def count_report_rows(
         projections: Its `PROJECTIONS`; None: not computed.
         scope: Launches that counted.
     """
-    projected = count_projected(report.ranges, report.gpu_ops, launches, projections, scope)  # type: ignore[arg-type]
+    counted = report.ranges, report.gpu_ops, launches, projections, scope
+    projected = count_projected(*counted)  # type: ignore[arg-type]
     return report.row_counts.vstack(projected)
 
 
