@@ -186,7 +186,7 @@ class Option(NamedTuple):
     help: str
     type: Any = str  # str, int, bool (a flag), Path, or a function of a text that raises ValueError
     choices: Sequence[str] = ()
-    limits: tuple[int | None, int | None] = (None, None)  # of an int
+    limits: tuple[int | None, int | None] = (None, None)  # of a number
     default: Any = None
     default_text: str | None = None  # None: the default itself
     values: str = ""  # sentence on the values of one command
@@ -593,6 +593,7 @@ OPTIONS = (
         "check",
         "Time limit of SQLite's check of one file, e.g. 90s, 10m.",
         type=parse_timeout,
+        limits=(0, None),
         default="60s",
         metavar="TIME",
     ),
@@ -833,6 +834,7 @@ OPTIONS = (
         _READING,
         "Process up to N reports in parallel; auto (or 0): as many as cores and free memory allow.",
         type=parse_processes,
+        limits=(0, None),
         default_text="1 (runs in the main process)",
         metavar="N|auto",
     ),
@@ -844,6 +846,7 @@ OPTIONS = (
         "Memory limit of all processes together, e.g. 8GB: limits their number, and ends the largest "
         "beyond it. With --dask-scheduler: of each worker.",
         type=parse_size,
+        limits=(1, None),
         metavar="SIZE",
     ),
     Option(
@@ -853,6 +856,7 @@ OPTIONS = (
         _READING,
         "Time limit of each report, e.g. 10m; with --keep-going, reports beyond it are skipped.",
         type=parse_timeout,
+        limits=(0, None),
         metavar="TIME",
     ),
     Option(
@@ -881,6 +885,7 @@ OPTIONS = (
         _WAITING,
         "Time limit of --wait-for, e.g. 90s, 10m, 1h. With --keep-going, continue with the complete inputs.",
         type=parse_timeout,
+        limits=(0, None),
         default="1h",
         metavar="TIME",
     ),

@@ -24,7 +24,7 @@ from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.files import Integrity, check_integrity
 from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
 from nsys_pp.run.inputs import collect_row_counts
-from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_least
+from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,7 +65,7 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
         ReportError: An input does not exist, or is named twice.
     """
     check_keywords(options, BatchOptions)
-    check_least("time_limit_s", time_limit_s, 0)
+    check_values(time_limit_s=time_limit_s)
     batch = Batch(inputs, options)
     work = partial(_check_file, nsys=batch.nsys, time_limit_s=time_limit_s)
     checked = batch.map("checking", batch.paths, work)

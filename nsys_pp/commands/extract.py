@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import PartOptions
-from nsys_pp.options import DETAILS, Detail
+from nsys_pp.options import Detail
 from nsys_pp.output.blocks import make_scratch
 from nsys_pp.output.files import check_output
 from nsys_pp.projection.ranges import Scope
@@ -27,8 +27,8 @@ from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,
-    check_choice,
     check_keywords,
+    check_values,
     parse_part_options,
 )
 from nsys_pp.run.parts import (
@@ -88,8 +88,7 @@ def extract(
             reports share a name.
     """
     check_keywords(options, JobOptions)
-    if detail is not None:
-        check_choice("detail", detail, DETAILS)
+    check_values(detail=detail, scope=scope)
     asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
     target = None if output is None else Path(output)
     batch = Batch(inputs, options, with_parts=False)

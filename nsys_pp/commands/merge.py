@@ -13,7 +13,7 @@ from nsys_pp.errors import OptionError
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
-from nsys_pp.options import DETAILS, MAX_EVENTS, SPLITS, Detail, Split
+from nsys_pp.options import MAX_EVENTS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output
 from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_format
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
@@ -26,7 +26,7 @@ from nsys_pp.run.options import (
     RunOptions,
     check_choice,
     check_keywords,
-    check_least,
+    check_values,
     parse_part_options,
     parse_steps,
 )
@@ -123,10 +123,7 @@ def merge(
     check_keywords(options, RunOptions)
     if format is not None:
         check_choice("format", format, TRACE_FORMATS)
-    if detail is not None:
-        check_choice("detail", detail, DETAILS)
-    check_choice("split", split, SPLITS)
-    check_least("max_events", max_events, 1)
+    check_values(detail=detail, scope=scope, split=split, max_events=max_events)
     target = Path(output)
     trace_format = infer_trace_format(target) if format is None else TRACE_FORMATS[format]
     check_output(target, force=force)

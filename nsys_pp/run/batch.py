@@ -35,7 +35,7 @@ from nsys_pp.executors.executor import (
 from nsys_pp.progress import Progress, Share, follow_stages, report_progress
 from nsys_pp.read import find_reports
 from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
-from nsys_pp.run.options import BatchOptions, Inputs, check_least, parse_inputs
+from nsys_pp.run.options import BatchOptions, Inputs, parse_inputs
 
 # of files that are written, whichever report is being read
 _OF_OUTPUTS = {errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EROFS}
@@ -73,8 +73,6 @@ class Batch:
         self._with_parts = with_parts
         self._failed: dict[Path, NsysPPError] = {}
         self._missing: Skipped = []
-        for name, least in _LEAST.items():
-            check_least(name, options.get(name), least)  # type: ignore[arg-type]
         if options.get("dask_scheduler") is not None and options.get("processes") is not None:
             raise OptionError("processes", "`dask_scheduler` excludes `processes`; omit one of them")
 
@@ -220,15 +218,6 @@ class Batch:
         if _is_about_outputs(error):
             raise error
         self.skip(path, error, details=outcome.traceback)
-
-
-_LEAST = {
-    "processes": 0,
-    "memory_bytes": 1,
-    "report_timeout_s": 0,
-    "wait_for": 1,
-    "wait_timeout_s": 0,
-}
 
 
 def _is_about_outputs(error: Exception) -> bool:

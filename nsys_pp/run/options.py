@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 import polars as pl
 
 from nsys_pp.errors import OptionError
-from nsys_pp.options import CLOCK_MODES, SCHEDULES, SHOW_KINDS, ClockMode
+from nsys_pp.options import OPTIONS, SHOW_KINDS, ClockMode
 from nsys_pp.progress import Progress
 from nsys_pp.projection.ranges import parse_ops
 from nsys_pp.roster.ranks import Layout, check_rank_pattern, parse_layout
@@ -111,10 +111,11 @@ class RunOptions(ClockOptions, JobOptions, total=False):
 
 
 def check_keywords(options: Mapping[str, Any], allowed: type) -> None:
-    """Check that an option type has all keywords.
+    """Check that an option type has all keywords, and their values as `check_values` does.
 
     Raises:
         TypeError: A name is unknown.
+        OptionError: A value is invalid.
     """
     names = allowed.__annotations__
     for name in options:
@@ -122,6 +123,24 @@ def check_keywords(options: Mapping[str, Any], allowed: type) -> None:
             similar = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean `{similar[0]}`?" if similar else f"expected {', '.join(sorted(names))}"
             raise TypeError(f"unexpected keyword `{name}`; {hint}")
+    check_values(**options)
+
+
+def check_values(**options: Any) -> None:
+    """Check values against the choices and the least values of the table of options; None is no value.
+
+    Raises:
+        OptionError: A value is none of the choices, too small, or not a number.
+    """
+    for option in OPTIONS:
+        value, least = options.get(option.name), option.limits[0]
+        if value is None:
+            continue
+        if option.choices and not option.is_many:
+            check_choice(option.name, value, option.choices)
+        if least is not None and (not isinstance(value, (int, float)) or value < least):
+            message = f"invalid {option.name} {value!r}; expected a number from {least} on"
+            raise OptionError(option.name, message)
 
 
 def parse_inputs(inputs: Inputs) -> list[str | Path]:
@@ -174,16 +193,6 @@ def parse_show(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(kind for kind in SHOW_KINDS if kind in kinds or "all" in kinds)
 
 
-def parse_clock(value: str) -> ClockMode:
-    """Return the mode of the alignment.
-
-    Raises:
-        OptionError: The mode is unknown.
-    """
-    check_choice("clock", value, CLOCK_MODES)
-    return value  # type: ignore[return-value]
-
-
 def parse_offsets(value: Mapping[str, int] | None) -> dict[str, int]:
     """Return the clock offsets in ns by machine.
 
@@ -196,17 +205,6 @@ def parse_offsets(value: Mapping[str, int] | None) -> dict[str, int]:
                 "offsets", f"invalid offset {offset!r} of `{machine}`; expected whole nanoseconds"
             )
     return dict(value or {})
-
-
-def parse_schedule(value: str | None) -> str | None:
-    """Return the name of a schedule.
-
-    Raises:
-        OptionError: The schedule is unknown.
-    """
-    if value is not None:
-        check_choice("schedule", value, SCHEDULES)
-    return value
 
 
 def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
@@ -280,16 +278,6 @@ def check_choice(option: str, value: str, choices: Collection[str]) -> None:
     """
     if value not in choices:
         raise OptionError(option, f"invalid {option} {value!r}; expected {', '.join(choices)}")
-
-
-def check_least(option: str, value: float | None, least: float) -> None:
-    """Check that a number is not below the least one.
-
-    Raises:
-        OptionError: It is too small, or not a number.
-    """
-    if value is not None and (not isinstance(value, (int, float)) or value < least):
-        raise OptionError(option, f"invalid {option} {value!r}; expected a number from {least:g} on")
 
 
 def _parse(option: str, parse: Callable[[str], T], value: str) -> T:

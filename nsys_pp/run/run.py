@@ -23,12 +23,10 @@ from nsys_pp.run.clocks import Clocks, align_inputs
 from nsys_pp.run.inputs import Input, collect_parts, drop_repeated
 from nsys_pp.run.options import (
     RunOptions,
-    parse_clock,
     parse_job_options,
     parse_offsets,
     parse_rank_from,
     parse_run_layout,
-    parse_schedule,
     parse_steps,
 )
 from nsys_pp.run.run_training import Captures, NumberedSteps, find_captures, find_training, number_run
@@ -66,9 +64,9 @@ class Run:
         self.steps = parse_steps(options.get("steps"))
         self._layout = parse_run_layout(options.get("layout"))
         self._rank_from = parse_rank_from(options.get("rank_from"))
-        self._clock = parse_clock(options.get("clock", "collectives"))
+        self._clock = options.get("clock", "collectives")
         self._offsets_ns = parse_offsets(options.get("offsets"))
-        self._schedule = parse_schedule(options.get("schedule"))
+        self._schedule = options.get("schedule")
         self._infer_jobs = options.get("infer_jobs", False)
         self._read = read
         self.job_options = parse_job_options(options)
