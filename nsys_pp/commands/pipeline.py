@@ -308,7 +308,7 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
         readings = find_preset_readings(build_report(read(need=frozenset({"ranges"}))).ranges)
         found = find_preset_hint(build_report(read(need=SURVEY_GROUPS)), readings) if readings else None
         hint = _describe_hint(found)
-    if any(len(recorded.part.frames["messages"]) for recorded in inputs):
+    if any(recorded.part.frames["jobs"]["range_id"].has_nulls() for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
     return no_range, hint
 

@@ -1,15 +1,186 @@
-"""Families of kernels by name."""
+"""Family and library of kernels by their names, with the rules of `rules/*.toml`.
+
+A rule matches the function of a kernel (namespaces and name, without template arguments and parameters), and
+optionally its whole name. Files and their rules apply in order; the first match decides.
+"""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.families.names import extract_functions, fold_names
-from nsys_pp.families.rules import Rule, read_rules
-from nsys_pp.frames.aggregates import FAMILY, KERNEL_FAMILIES
+from nsys_pp.frames.aggregates import FAMILIES, FAMILY, KERNEL_FAMILIES
 from nsys_pp.frames.conform import conform
+
+_FOLDER = Path(__file__).parent / "rules"
+
+
+# names are ASCII nearly always; classes of Unicode take longer to compile and to search
+_ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]"}
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """A rule of one family.
+
+    Attributes:
+        pattern: Regular expression, searched in the function.
+        arguments: Regular expression, searched in the whole name; "": any.
+        family: One of `FAMILIES`.
+        library: Library of the kernel; None: unknown.
+        tensor_cores: Whether the kernel uses tensor cores; None: unknown.
+    """
+
+    pattern: str
+    arguments: str
+    family: str
+    library: str | None
+    tensor_cores: bool | None
+
+
+class InnerName(Struct, frozen=True, kw_only=True):
+    """A function that runs many kernels: their names are template arguments.
+
+    Attributes:
+        function: Regular expression, searched in the function.
+        pattern: Regular expression of the inner name, searched in the whole name; the first group that
+            matches.
+        is_suffix: The inner name follows the function instead of replacing it.
+    """
+
+    function: str
+    pattern: str
+    is_suffix: bool
+
+
+@cache
+def read_rules() -> tuple[Rule, ...]:
+    """Read the `[[kernel]]` rules of all files, in order of their names."""
+    return tuple(
+        _build_rule(entry, library=file["library"]) for file in _read_files() for entry in file["kernel"]
+    )
+
+
+@cache
+def read_inner_names() -> tuple[InnerName, ...]:
+    """Read the `[[inner]]` entries of all files, in order of their names."""
+    return tuple(
+        InnerName(
+            function=to_ascii(entry["function"]),
+            pattern=to_ascii(entry["pattern"]),
+            is_suffix=entry.get("is_suffix", False),
+        )
+        for file in _read_files()
+        for entry in file.get("inner", ())
+    )
+
+
+def to_ascii(pattern: str) -> str:
+    r"""Replace `\d` and `\w` by ASCII digits and letters.
+
+    >>> to_ascii(r"sm\d+_\w+")
+    'sm[0-9]+_[0-9A-Za-z_]+'
+    """
+    for escape, letters in _ASCII.items():
+        pattern = pattern.replace(escape, letters)
+    return pattern
+
+
+@cache
+def _read_files() -> tuple[Mapping[str, Any], ...]:
+    return tuple(tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.toml")))
+
+
+def _build_rule(entry: Mapping[str, Any], *, library: str) -> Rule:
+    family = entry["family"]
+    if family not in FAMILIES:
+        raise ValueError(f"invalid family {family!r}; expected one of {', '.join(FAMILIES)}")
+    return Rule(
+        pattern=to_ascii(entry["pattern"]),
+        arguments=to_ascii(entry.get("arguments", "")),
+        family=family,
+        library=entry.get("library", library) or None,
+        tensor_cores=entry.get("tensor_cores"),
+    )
+
+
+_UNNAMED = r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::"
+
+
+_COMPARISON = r" [<>]=? "  # in conditions of `std::enable_if`
+
+
+_BRACKETS = r"<[^<>()\[\]{}]*>|\([^<>()\[\]{}]*\)|\[[^<>()\[\]{}]*\]|\{[^<>()\[\]{}]*\}"
+
+
+_MOST_LEVELS = 100  # of brackets; names that nest deeper are cut at the first bracket
+
+
+_OPEN = r"^([^<(\[{]*)"
+
+
+_LAST_WORD = r"(\S+)\s*$"
+
+
+_FOLDS = (
+    # words with the sizes that follow them: `tilesize128x128x32`, `stages_32x1`, `ldg8`
+    (
+        r"_(?:tilesize|tile|warpsize|warpgroupsize|cgasize|tensor|cluster|stages?_?|align[abc]?|ldg|sliced)"
+        r"[0-9]+(?:x[0-9]+)*(_|$)"
+    ),
+    r"_[0-9]+x[0-9]+(?:x[0-9]+)*(_|$)",
+    r"_(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{6,}(_|$)",  # hashes
+    # numbers of fusions, concretisations, runtimes and groups of nvFuser
+    r"_f[0-9]+_c[0-9]+_r[0-9]+_g[0-9]+(_|$)",
+    r"_[0-9]+(_|$)",
+)
+
+
+def extract_functions(names: pl.Series) -> pl.Series:
+    """Return the function of each name.
+
+    Namespaces and base name, without result, template arguments and parameters.
+
+    >>> name = "void at::native::reduce_kernel<(int)512, at::MeanOps<float>>(T3)"
+    >>> extract_functions(pl.Series([name])).to_list()
+    ['at::native::reduce_kernel']
+    """
+    text = names.cast(pl.String).str.replace_all(_UNNAMED, "").str.replace_all(_COMPARISON, " ")
+    for _ in range(_MOST_LEVELS):
+        shorter = text.str.replace_all(_BRACKETS, "")
+        if shorter.equals(text):
+            break
+        text = shorter
+    return text.str.extract(_OPEN, 1).str.extract(_LAST_WORD, 1).fill_null("")
+
+
+def fold_names(names: pl.Series, functions: pl.Series) -> pl.Series:
+    """Remove namespaces, template arguments, sizes and hashes, so that kernels of other sizes have one name.
+
+    >>> names = pl.Series(["nvjet_tst_128x24_64x11_2x1_v_bz_TNT", "triton_poi_fused_add_mul_12"])
+    >>> fold_names(names, extract_functions(names)).to_list()
+    ['nvjet_tst_v_bz_TNT', 'triton_poi_fused_add_mul']
+    """
+    base = functions.str.extract(r"([^:]*)$", 1)
+    folded = base.clone()  # scattered into
+    for inner in read_inner_names():
+        rows = functions.str.contains(inner.function).arg_true()
+        if len(rows):
+            name = names[rows].cast(pl.String).str.extract(inner.pattern, 1)
+            if inner.is_suffix:
+                name = base[rows] + " " + name
+            folded = folded.scatter(rows, name.zip_with(name.is_not_null(), folded[rows]))
+    for pattern in _FOLDS * 2:  # twice: matches do not overlap, and neighbours share an underscore
+        folded = folded.str.replace_all(pattern, "${1}")
+    return folded
+
 
 _NUMBER = r" [0-9]+$"  # of a CUDA graph
 

@@ -29,7 +29,7 @@ from nsys_pp.registry import import_on_call
 from nsys_pp.run.inputs import ATTRIBUTE, Input, describe_rows, label_reports
 from nsys_pp.run.run import Run
 from nsys_pp.run.view import FRAME, Window, list_mpi_messages
-from nsys_pp.training.transfers import pair_mpi_messages
+from nsys_pp.training.messages import pair_mpi_messages
 from nsys_pp.units import format_count
 
 

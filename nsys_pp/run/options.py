@@ -102,7 +102,7 @@ class RunOptions(ClockOptions, JobOptions, total=False):
     Attributes:
         schedule: Name of the pipeline schedule. Default: detected.
         steps: Include only these steps: `(10, 12)` or "10:12" is 10 and 11; "10:" begins with 10.
-        infer_jobs: Infer jobs from the gaps between messages where no range is a job.
+        infer_jobs: Infer jobs from the gaps between the ranges of messages where no range is a job.
     """
 
     schedule: str | None

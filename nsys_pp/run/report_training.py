@@ -204,8 +204,14 @@ def describe_training(
         jobs = pl.concat([jobs, inferred.with_columns(range_id=pl.lit(None, pl.Int64))])
     jobs = assign_steps(jobs, steps)
     segments = find_segments(launched_ops, steps)
+    certain = None if links.waited is None else links.waited.certain
     waits = build_waits(
-        segments, launched_ops, steps=steps, stream_calls=report.stream_calls, messages=messages
+        segments,
+        launched_ops,
+        steps=steps,
+        stream_calls=report.stream_calls,
+        messages=messages,
+        waited=None if certain is None else (certain.thread, certain.call_row),
     )
     waits = cut_overheads(waits, report.overheads, ops=launched_ops)
     frames = {

@@ -36,8 +36,8 @@ from nsys_pp.run.inputs import Input
 from nsys_pp.run.options import StepWindow
 from nsys_pp.training.causes import build_lane_states, measure_cover
 from nsys_pp.training.ideal import build_ideal
-from nsys_pp.training.inferred_jobs import reconstruct_jobs
 from nsys_pp.training.lanes import build_lanes
+from nsys_pp.training.messages import pair_messages
 from nsys_pp.training.numbering import (
     describe_cuts,
     describe_restart,
@@ -47,7 +47,6 @@ from nsys_pp.training.numbering import (
     renumber_steps,
 )
 from nsys_pp.training.schedule import doubt_schedule, label_jobs, recognise_schedule, resolve_jobs
-from nsys_pp.training.transfers import pair_messages
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _EVER = 1 << 62  # no time is as large
@@ -206,11 +205,8 @@ _BY_STEP = (
     "overheads",
 )
 _AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
-_NOT_INFERRED = "jobs cannot be inferred from messages"
+_NOT_INFERRED = "jobs cannot be inferred: not every GPU has ranges of its sends and receives"
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
-_INFERRED = (
-    "no range identifies a job: all jobs are inferred from the cadence of messages, and none is certain"
-)
 
 
 class NumberedSteps(Struct, frozen=True, kw_only=True):
@@ -239,7 +235,7 @@ def number_run(
         roster: `ROSTER` of them.
         clocks: Clocks of them.
         captures: From `find_captures`.
-        infer_jobs: Infer jobs from messages where no range is a job.
+        infer_jobs: Infer jobs from the ranges of messages where no range is a job.
     """
     frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
     # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs
@@ -290,7 +286,7 @@ def find_training(
         numbered: From `number_run`.
         schedule: Name of the pipeline schedule; None: recognised.
         steps: Include only these steps.
-        infer_jobs: Infer jobs from messages where no range is a job.
+        infer_jobs: Infer jobs from the ranges of messages where no range is a job.
 
     Raises:
         NsysPPError: `steps` contains none of the steps.
@@ -314,11 +310,7 @@ def find_training(
         jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
         unknown.append(_BETWEEN_RANGES)
     elif infer_jobs and not jobs["kind"].is_in(SCHEDULED_KINDS).any():
-        inferred, reason = reconstruct_jobs(
-            lanes=lanes, steps=run_steps, compute_segments=by_lane["compute_segments"], transfers=transfers
-        )
-        jobs = jobs if reason else inferred
-        unknown.append(f"{_NOT_INFERRED}: {reason}" if reason else _INFERRED)
+        unknown.append(_NOT_INFERRED)
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
     recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
     jobs = label_jobs(jobs, lanes, recognised)

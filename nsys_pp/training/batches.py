@@ -18,15 +18,14 @@ from nsys_pp.arrays.columns import (
     numbers,
     pack,
 )
-from nsys_pp.arrays.intervals import find_innermost
+from nsys_pp.arrays.intervals import find_innermost, intersect, unite
 from nsys_pp.arrays.names import is_named
-from nsys_pp.arrays.search import expand_windows
+from nsys_pp.arrays.search import expand_windows, find_last, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, BATCHES, HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.training.launched import LaunchedOps, number_devices
-from nsys_pp.training.names import NAMED_STEPS
-from nsys_pp.training.rules import load_activities
+from nsys_pp.training.names import NAMED_STEPS, load_activities
 from nsys_pp.training.steps import list_step_ops
 
 _GRAPH_LAUNCH = "GraphLaunch"
@@ -48,7 +47,9 @@ def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.Data
         batch.
     """
     device, ops = number_devices(spans, launched_ops.devices), list_step_ops(launched_ops)
-    row = _find_batches(ops.device, ops.launch, device, spans)
+    begin, until = numbers(spans["host_start_ns"]), numbers(spans["host_end_ns"])
+    row = find_last(ops.device, ops.launch, device, begin)  # the batch in whose span each was launched
+    row[ops.launch > np.append(until, -NEVER)[row]] = -1
     count = len(spans)
 
     launcher = launched_ops.thread
@@ -63,50 +64,22 @@ def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.Data
     counted = np.union1d(counted, np.flatnonzero(is_own))
     np.maximum.at(end, row[counted], ops.end[counted])
 
-    busy, gap, until = np.full(count, NEVER), np.full(count, NEVER), np.full(count, NEVER)
-    for number in list_distinct(device):
-        own = np.flatnonzero((device == number) & (start != NEVER))
-        mine = ops.device == number
-        busy[own] = _cover(ops.start[mine], ops.end[mine], start[own], end[own])
-        if len(own) > 1:
-            gap[own[:-1]] = np.maximum(start[own[1:]] - np.maximum.accumulate(end[own])[:-1], 0)
-            until[own[:-1]] = thread[own[1:]]
+    own = np.flatnonzero(start != NEVER)
+    covered = intersect(device[own], start[own], end[own], unite(ops.device, ops.start, ops.end))
+    busy, gap, following = np.full(count, NEVER), np.full(count, NEVER), np.full(count, NEVER)
+    busy[own] = 0
+    np.add.at(busy, own[covered.row], covered.end - covered.start)
+    before, after = own[:-1], own[1:]
+    is_next = device[before] == device[after]
+    before, after, reach = before[is_next], after[is_next], running_maximum(device[own], end[own])
+    gap[before] = np.maximum(start[after] - reach[:-1][is_next], 0)
+    following[before] = thread[after]
     frame = [
         as_numbers(name, values)
         for name, values in {"start_ns": start, "end_ns": end, "busy_ns": busy, "gap_ns": gap}.items()
     ]
     sums = _sum_kernels(row, launched_ops, count)
-    return pl.DataFrame([*frame, as_numbers("thread_key", until), *sums])
-
-
-def _find_batches(of_device: Int64s, launch: Int64s, device: Int64s, spans: pl.DataFrame) -> Int64s:
-    """Find the batch in whose span on the host each operation was launched; -1 outside all."""
-    begin, until = numbers(spans["host_start_ns"]), numbers(spans["host_end_ns"])
-    row = np.full(len(of_device), -1)
-    for number in list_distinct(device):
-        own, mine = np.flatnonzero(device == number), np.flatnonzero(of_device == number)
-        at = np.searchsorted(begin[own], launch[mine], side="right") - 1
-        is_inside = (at >= 0) & (launch[mine] <= until[own][at])
-        row[mine[is_inside]] = own[at[is_inside]]
-    return row
-
-
-def _cover(start: Int64s, end: Int64s, since: Int64s, until: Int64s) -> Int64s:
-    """Measure the union of intervals within spans `[since, until)`."""
-    order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    begin = np.maximum(start, np.append(NEVER, reach[:-1]))
-    length = np.maximum(reach - begin, 0)
-    total = np.append(0, np.cumsum(length))
-
-    def measure(time: Int64s) -> Int64s:
-        """Measure the union before a time."""
-        at = np.searchsorted(begin, time, side="right")
-        last = np.maximum(at - 1, 0)
-        after: Int64s = total[last] + np.clip(time - begin[last], 0, length[last])
-        return np.where(at == 0, 0, after)
-
-    return measure(until) - measure(since)
+    return pl.DataFrame([*frame, as_numbers("thread_key", following), *sums])
 
 
 def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:

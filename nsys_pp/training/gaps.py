@@ -29,7 +29,7 @@ from nsys_pp.frames.conform import NAME, build_schema, conform
 from nsys_pp.frames.training import GAPS
 from nsys_pp.training.kernels import Segments
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.rules import EMITTED_SUFFIX
+from nsys_pp.training.names import EMITTED_SUFFIX
 
 ACTIVITIES = build_schema(
     {  # one row per interval and name; by interval, descending time, name

@@ -56,7 +56,7 @@ def build_ideal(
     is_done &= ~np.isin(run, run[is_whole & ~is_done])
     notes = _describe_absent(nodes, is_whole)
     if count := nodes.filter(pl.Series(is_whole & ~is_done))["step"].n_unique():
-        notes.append(f"{count:,} steps have no ideal: their jobs would wait for each other for ever")
+        notes.append(f"{count:,} steps have no ideal: their jobs have a dependency cycle")
     if schedule.name == "unknown" and schedule.stage_count > 1 and is_done.any():
         notes.append(
             f"the ideal assumes that the {schedule.stage_count} recorded stages are all of the pipeline"

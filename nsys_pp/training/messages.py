@@ -1,10 +1,25 @@
-"""Sends and receives of the point-to-point kernels of a report."""
+"""Sends and receives: those of each point-to-point kernel of a report, and their pairs over all lanes.
+
+A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded; else the lane of the
+same slice in the stage that the message comes from or goes to. Messages from one lane to another keep their
+order, so the n-th send belongs to the n-th receive, but for messages that one side lacks: captures begin and
+end at different times, or lose events. Micro-batches in names, positions in steps, or ends tell how many are
+missing.
+
+One test checks the result: the kernels of a send and of its receive end together. Where `--layout` or NCCL
+name the peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or stages
+are inferred, pairs are kept only if their ends agree, and no other lane fits as well. A wrong pair is worse
+than none. Calls of MPI are paired by communicator, ranks, tag and order.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
     NEVER,
@@ -18,13 +33,29 @@ from nsys_pp.arrays.columns import (
     pick,
     set_column,
 )
-from nsys_pp.arrays.intervals import check_forest, find_unmarked
+from nsys_pp.arrays.intervals import find_unmarked
 from nsys_pp.arrays.search import expand_windows, find_last, find_rows
 from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.conform import build_nulls, conform
-from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, MESSAGE_KINDS, MESSAGES
+from nsys_pp.frames.roster import list_missing_ranks
+from nsys_pp.frames.training import (
+    DIRECTION,
+    DOUBTFUL,
+    DOUBTFUL_TEXTS,
+    FIRST_FORWARDS,
+    JOB_KIND,
+    JOB_KINDS,
+    MESSAGE_KINDS,
+    MESSAGES,
+    MPI_PAIRS,
+    TRANSFERS,
+    UNPAIRED,
+)
 from nsys_pp.training.jobs import find_step_rows
+from nsys_pp.training.lanes import count_located, find_nccl_peers
 from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.units import format_count
 
 _KERNEL = r"(?i)send_?recv"
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
@@ -173,29 +204,619 @@ def _find_jobs(rows: Int64s, jobs: pl.DataFrame, kinds: Int64s, ops: LaunchedOps
     columns = ("thread_key", "host_start_ns", "host_end_ns", "outer_id")
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)
+    above = find_rows(range_id[ranges], outer_id)
     is_message = _IS_MESSAGE[kinds[ranges]]
-    row = _find_message_ancestors(nearest, launch_end, end, is_message, find_rows(range_id[ranges], outer_id))
+    around = np.append(find_unmarked(above, ~is_message), -1)
+    row = np.where(np.append(is_message, True)[nearest], nearest, around[nearest])
+    row[np.append(end, NEVER)[row] < launch_end] = -1  # messages are not inside each other
     return np.append(ranges, -1)[row]
 
 
-def _find_message_ancestors(
-    row: Int64s, call_end: Int64s, end: Int64s, is_message: Bools, above: Int64s
-) -> Int64s:
-    """Find the innermost message job around each call, from the last job started before it; -1 without one.
+_NCCL_PEER, _ONLY, _STAGES = "peer and order", "only peer and order", "stages and order"
+_SLICE = ("replica", "tensor")
+_OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
+# share of the pairs of a channel that end together, if it is right: a kernel of several messages does not
+_MOSTLY = 0.8
+_FEW = 5  # pairs below which ends that differ, or agree, may be chance
+_RECOGNISED = (
+    0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted
+)
+_MOST_LANES = 16  # lanes that may be the peer of one message: more are not tried, for memory
+_COMPARED = (
+    "send_wait_ns",
+    "receive_wait_ns",
+    "transfer_ns",
+    "is_buffered",
+    "bound_ns",
+)  # times of both lanes
+_MPI_CHANNEL = ["communicator", "sender", "receiver", "tag"]
+_MPI_SIDE = [*_MPI_CHANNEL, "is_send"]
+_HINT = "; specify `--layout`, or record NCCL's peers with `nsys profile --trace=cuda,nvtx,nccl`"
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """Order in which a micro-batch visits the stages.
+
+    Attributes:
+        stages: Number of stages; 0 where the stage of a lane is unknown.
+        is_line: The model is surely not cut into more parts than stages: messages are between neighbours, and
+            none leaves the first or the last stage outward.
+        is_folded: The model runs along the stages and back (DualPipeV). Neither line nor folded: it loops.
+        is_sure: Chunks are known where the model is cut into more parts than stages.
+    """
+
+    stages: int
+    is_line: bool = False
+    is_folded: bool = False
+    is_sure: bool = True
+
+
+def pair_messages(
+    *, lanes: pl.DataFrame, messages: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame
+) -> tuple[pl.DataFrame, list[str]]:
+    """Pair sends and receives of all lanes.
+
+    The wait of a kernel is its time before the start of the peer's kernel; the rest of a receive is the
+    transfer. The send of a small message may be buffered: it ends before the receive begins, and has no wait.
+
+        send       [ wait |              )
+        receive           [   transfer   )
 
     Args:
-        row: Row of the last job started before each call.
-        call_end: End of each call.
-        end: End of each job.
-        is_message: Mask of the message jobs.
-        above: Row of the job around each job.
+        lanes: `LANES`.
+        messages: `LANE_MESSAGES`.
+        steps: `RUN_STEPS`.
+        jobs: `RUN_JOBS`, for the layout of the model along the stages.
+
+    Returns:
+        `TRANSFERS` by send_start_ns, and notes on messages without a pair.
     """
-    next_message = find_unmarked(above, ~is_message)
-    check_forest(next_message)
-    row = np.where((row >= 0) & ~np.append(is_message, True)[row], np.append(next_message, -1)[row], row)
-    pending = np.flatnonzero(row >= 0)
-    while len(pending):  # messages are seldom inside each other
-        pending = pending[end[row[pending]] < call_end[pending]]
-        row[pending] = next_message[row[pending]]
-        pending = pending[row[pending] >= 0]
-    return row
+    if messages.is_empty():
+        return TRANSFERS.to_frame(), []
+    topology = find_topology(lanes, messages, jobs)
+    located = _mark_step_edges(_locate(lanes, messages, topology), steps)
+    peers = _list_peers(located, lanes, topology)
+    pairs = _check(_match(located.join(peers, on="row", maintain_order="left")))
+    agreeing = pairs.filter(~pl.col("is_refuted"))
+    # of several lanes that may be the peer, one may fit
+    single = agreeing.filter(pl.len().over(name) == 1 for name in ("row", f"row{_OTHER}"))
+    is_line = not _has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
+    transfers = _build_transfers(single, is_line=is_line)
+    return transfers, _describe(located, peers, pairs, transfers, lanes)
+
+
+def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> Topology:
+    """Find the order of the stages: a line, a loop, or a fold.
+
+    Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the
+    last stage are from its second chunk. In a line, the last stage sends nothing forward, and the first
+    receives nothing.
+
+    Args:
+        lanes: `LANES`.
+        messages: `LANE_MESSAGES`.
+        jobs: `RUN_JOBS`.
+    """
+    count = count_located(lanes)
+    stages = lanes.select("lane", "stage")
+    for frame in (jobs, messages) if count else ():
+        second = frame.select("lane", "virtual_stage").filter(pl.col("virtual_stage") >= count)
+        if len(second):
+            is_back = pl.col("virtual_stage") == 2 * count - 1 - pl.col("stage")
+            share = second.join(stages, on="lane").select(is_back.mean()).item()
+            return Topology(stages=count, is_folded=share > 0.5)
+    forward = messages.select("lane", "verb", "direction", "chunk").filter(direction="forward")
+    forward = forward.join(stages, on="lane")
+    last = forward.filter(verb="send", stage=count - 1)
+    if count == 0 or len(last):
+        chunks = last["chunk"].drop_nulls()
+        return Topology(
+            stages=count, is_folded=len(chunks) > 0 and bool((chunks == 1).all()), is_sure=len(chunks) > 0
+        )
+    is_sure = len(forward) > 0 or jobs["chunk"].max() == 0
+    is_line = (
+        is_sure and not _has_chunks(messages, jobs) and forward.filter(verb="receive", stage=0).is_empty()
+    )
+    return Topology(stages=count, is_line=is_line)
+
+
+def _has_chunks(messages: pl.DataFrame, jobs: pl.DataFrame) -> bool:
+    """Return whether a stage holds several parts of the model."""
+    return any(bool((frame["chunk"] > 0).any()) for frame in (jobs, messages))
+
+
+def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
+    """Find the stage of each message, its link, and the stage of its peer.
+
+    Returns:
+        The messages, in order, with row, issue_ns (launch, or start where it is unknown), stage, `CLOCK`,
+        `SLICE`, link (virtual stage of the sender) and target (stage of the peer); null where unknown.
+    """
+    located = messages.with_row_index("row").join(
+        lanes.select("lane", "stage", *CLOCK, *_SLICE), on="lane", how="left", maintain_order="left"
+    )
+    count, stage, is_send = topology.stages, pl.col("stage"), pl.col("verb") == "send"
+    located = located.with_columns(
+        issue_ns=pl.coalesce("launch_ns", "start_ns"), is_grouped=pl.len().over("lane", "op_id") > 1
+    )
+    if topology.is_line and count > 1:
+        # at both ends of a line the verb implies the direction; where names have directions, messages without
+        # one are not along the pipeline
+        is_end = (stage == 0) | (stage == count - 1)
+        word = pl.when((stage == 0) == is_send).then(pl.lit("forward")).otherwise(pl.lit("backward"))
+        inferred = pl.when(is_end, pl.col("direction").is_null().all().over("verb")).then(
+            word.cast(DIRECTION)
+        )
+        located = located.with_columns(direction=pl.coalesce("direction", inferred))
+    chunk = pl.col("chunk")
+    back = pl.when(chunk == 0).then(stage).when(chunk > 0).then(2 * count - 1 - stage)
+    virtual = pl.coalesce("virtual_stage", back if topology.is_folded else chunk * count + stage)
+    along = pl.when(pl.col("direction") == "forward").then(1).when(pl.col("direction") == "backward").then(-1)
+    toward = pl.when(is_send).then(along).otherwise(-along)  # from the message to its peer
+    if topology.is_folded:
+        ahead = virtual + toward
+        target = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
+    else:
+        target = stage + toward
+        target = target if topology.is_line else target % max(count, 1)
+    return located.with_columns(
+        link=pl.when(along.is_not_null()).then(pl.when(is_send).then(virtual).otherwise(virtual - along)),
+        target=pl.when(target.is_between(0, count - 1) & pl.lit(count > 1)).then(target).cast(pl.Int64),
+    )
+
+
+def _mark_step_edges(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add has_first and has_last: the step of a message begins, or ends, inside the capture of its lane."""
+    # by time, as numbers repeat after a restart
+    is_first = pl.col("start_ns") == pl.col("start_ns").min().over("lane")
+    is_last = pl.col("start_ns") == pl.col("start_ns").max().over("lane")
+    edges = steps.select(
+        "lane",
+        "step",
+        has_first=~(pl.col("is_partial") & (is_first | ~is_last)),
+        has_last=~(pl.col("is_partial") & (is_last | ~is_first)),
+    )
+    marked = messages.join(edges, on=["lane", "step"], how="left", maintain_order="left")
+    return marked.with_columns(pl.col("has_first", "has_last").fill_null(value=False))
+
+
+def _list_peers(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
+    """List the lanes that may be the peer of each message.
+
+    Args:
+        messages: From `_locate`.
+        lanes: `LANES`.
+        topology: Of the stages.
+
+    Returns:
+        row, peer_lane, peer_source and is_sure; several rows of a message with several lanes. peer_lane is
+        null where NCCL's peer has no lane.
+    """
+    by_nccl = find_nccl_peers(messages, lanes).with_columns(
+        peer_source=pl.lit(_NCCL_PEER), is_sure=pl.lit(value=True)
+    )
+    rest = messages.drop_nulls("verb").join(by_nccl, on="row", how="anti", maintain_order="left")
+    if topology.stages > 1:
+        return pl.concat([by_nccl, _list_neighbours(rest.drop_nulls("target"), lanes, topology)])
+    if sorted(lanes["rank"].fill_null(-1)) == [0, 1]:
+        others = lanes.select("lane", peer_lane=pl.col("lane").reverse())
+        found = rest.select("row", "lane").join(others, on="lane").drop("lane")
+        by_nccl = pl.concat(
+            [by_nccl, found.with_columns(peer_source=pl.lit(_ONLY), is_sure=pl.lit(value=True))]
+        )
+    return by_nccl
+
+
+def _list_neighbours(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
+    """List the lanes of the target stage that may be of the slice of each message.
+
+    Columns as `_list_peers`.
+    """
+    ranks = lanes["rank"].drop_nulls()
+    is_single = (len(ranks) == 0 or ranks.max() == len(lanes) - 1) and bool(lanes["stage"].is_unique().all())
+    own = messages.select("lane", "target", *_SLICE).unique()
+    others = lanes.select("stage", *_SLICE, peer_lane="lane")
+    pairs = own.join(others, left_on="target", right_on="stage", suffix=_OTHER).filter(
+        pl.col("lane") != pl.col("peer_lane"),
+        *((pl.col(name) == pl.col(f"{name}{_OTHER}")).fill_null(value=True) for name in _SLICE),
+        pl.len().over("lane", "target") <= _MOST_LANES,
+    )
+    is_known = pl.all_horizontal(pl.col(name).is_not_null() for name in _SLICE) | is_single
+    pairs = pairs.with_columns(peer_source=pl.lit(_STAGES), is_sure=is_known & _is_sure(lanes, topology))
+    found = messages.select("row", "lane", "target").join(pairs, on=["lane", "target"])
+    return found.select("row", "peer_lane", "peer_source", "is_sure")
+
+
+def _is_sure(lanes: pl.DataFrame, topology: Topology) -> bool:
+    """Return whether neighbours are known: neither stages nor the order of stages are inferred from times."""
+    return topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
+
+
+def _match(messages: pl.DataFrame) -> pl.DataFrame:
+    """Join sends with their receives, with columns `*_of_receive`.
+
+    The messages from one lane to another form a channel, or one per direction if all have one. Its n-th send
+    is paired with receive n + shift. Pairs that are recognised define the shift, by the first way that
+    recognises enough of the channel; sends between two of them with the same shift have it, too.
+
+    Args:
+        messages: From `_locate` and `_mark_step_edges`, with the columns of `_list_peers`.
+    """
+    is_send, ends = pl.col("verb") == "send", ["sender", "receiver"]
+    known = messages.drop_nulls(["peer_lane", "verb"]).with_columns(
+        sender=pl.when(is_send).then("lane").otherwise("peer_lane"),
+        receiver=pl.when(is_send).then("peer_lane").otherwise("lane"),
+    )
+    way = pl.when(pl.col("direction").is_not_null().all().over(ends)).then("direction")
+    sides = known.with_columns(channel=pl.struct(*ends, way).rank("dense")).drop(ends)
+    sides = sides.sort("channel", "issue_ns", maintain_order=True)
+    sides = sides.with_columns(at=pl.int_range(pl.len()).over("channel", "verb"))
+    sends, receives = (sides.filter(verb=verb) for verb in ("send", "receive"))
+    shifts = sends.select("channel", "at", shift=pl.lit(None, pl.Int64)).clear()
+    for recognise in (_pair_names, _pair_positions, _pair_ends):
+        rest = sends.join(shifts, on="channel", how="anti")
+        agreed = _keep_agreeing(recognise(rest, receives))
+        sizes = rest.group_by("channel").agg(size=pl.len())
+        counts = agreed.group_by("channel").len("count").join(sizes, on="channel")
+        enough = counts.filter(pl.col("count") >= _RECOGNISED * pl.col("size"))
+        shifts = pl.concat([shifts, agreed.join(enough, on="channel", how="semi")])
+    above, below = (
+        pl.col("shift").forward_fill().over("channel"),
+        pl.col("shift").backward_fill().over("channel"),
+    )
+    shift = pl.when(above.is_null() | (above == below)).then(below).when(below.is_null()).then(above)
+    filled = sends.join(shifts, on=["channel", "at"], how="left", maintain_order="left")
+    return filled.with_columns(to=pl.col("at") + shift).join(
+        receives, left_on=["channel", "to"], right_on=["channel", "at"], suffix=_OTHER, maintain_order="left"
+    )
+
+
+def _pair_names(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
+    """Pair messages of the same micro-batch, step and link, the nearest of several.
+
+    Channel, at, to, apart_ns.
+    """
+    # a link distinguishes messages of a channel where all have one
+    sides = pl.concat([side.select("channel", "micro_batch", "link") for side in (sends, receives)])
+    is_unlinked = pl.col("micro_batch").is_not_null() & pl.col("link").is_null()
+    unlinked = sides.filter(is_unlinked)["channel"].unique().implode()
+    keys = ["channel", "micro_batch", "step", "link"]
+    own, others = (
+        side.drop_nulls("micro_batch")
+        .with_columns(
+            pl.col("step").fill_null(-1),
+            link=pl.when(pl.col("channel").is_in(unlinked)).then(-1).otherwise("link"),
+        )
+        .sort("end_ns")
+        for side in (sends, receives)
+    )
+    others = others.select(*keys, "end_ns", to="at", other_ns="end_ns")
+    near = own.join_asof(others, on="end_ns", by=keys, strategy="nearest", check_sortedness=False)
+    apart = (pl.col("end_ns") - pl.col("other_ns")).abs()
+    return near.drop_nulls("to").select("channel", "at", "to", apart_ns=apart)
+
+
+def _pair_positions(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
+    """Pair messages of a channel at the same position of the same step: channel, at, to, apart_ns."""
+    pairs = _join_positions(sends, receives, ["channel"])
+    return pairs.select("channel", "at", to=f"at{_OTHER}", apart_ns=pl.lit(0, pl.Int64))
+
+
+def _join_positions(sends: pl.DataFrame, receives: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Join rows at the same position of the same step.
+
+    Positions are counted from the first row where both captures contain the begin of the step, else from the
+    last one. A step that both captures contain, with different numbers of rows, has no pairs.
+
+    Args:
+        sends: With step, issue_ns, and has_first and has_last of `_mark_step_edges`.
+        receives: The same.
+        by: Columns whose rows are counted together.
+    """
+    keys = [*by, "step"]
+    position = pl.int_range(pl.len()).over(keys)
+    numbered = [
+        side.drop_nulls("step")
+        .sort("issue_ns", maintain_order=True)
+        .with_columns(from_first=position, from_last=pl.len().over(keys) - 1 - position)
+        for side in (sends, receives)
+    ]
+    parts = []
+    for edge, opposite in (("first", "last"), ("last", "first")):
+        own, others = (side.filter(f"has_{edge}") for side in numbered)
+        is_cut = ~(pl.col(f"has_{opposite}") & pl.col(f"has_{opposite}{_OTHER}"))
+        is_same = (
+            (pl.col("from_last") == pl.col(f"from_last{_OTHER}")) if edge == "first" else pl.lit(value=False)
+        )
+        joined = own.join(others, on=[*keys, f"from_{edge}"], suffix=_OTHER, coalesce=False)
+        parts.append(joined.filter(is_cut | is_same))
+    return pl.concat(parts)
+
+
+def _pair_ends(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
+    """Pair messages of a channel that end at the same time: channel, at, to, apart_ns."""
+    others = receives.select("channel", "end_ns", *CLOCK, to="at", other_ns="end_ns").sort("end_ns")
+    near = sends.sort("end_ns").join_asof(
+        others, on="end_ns", by="channel", strategy="nearest", check_sortedness=False, suffix=_OTHER
+    )
+    apart = (pl.col("end_ns") - pl.col("other_ns")).abs()
+    is_together = is_comparable(_OTHER) & (apart <= SKEW_NS + relative_bound(_OTHER))
+    return near.drop_nulls("to").filter(is_together).select("channel", "at", "to", apart_ns=apart)
+
+
+def _keep_agreeing(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Keep the nearest send of each receive, and shifts that a neighbouring pair of the channel has, too."""
+    nearest = pairs.sort("apart_ns", maintain_order=True).unique(
+        ["channel", "to"], keep="first", maintain_order=True
+    )
+    shift = pl.col("shift")
+    is_agreed = (
+        (shift == shift.shift(1).over("channel"))
+        | (shift == shift.shift(-1).over("channel"))
+        | (pl.len().over("channel") == 1)
+    )
+    shifts = nearest.sort("channel", "at").select("channel", "at", shift=pl.col("to") - pl.col("at"))
+    return shifts.filter(is_agreed.fill_null(value=False))
+
+
+def _check(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Test the ends of each channel.
+
+    Those of a send and its receive are together, within the error of the clocks.
+
+    Not those of a buffered send, which ends before its receive begins, nor of kernels with several messages.
+    Sends that all take as long may be buffered, too: their ends are evidence for a guessed peer, but not
+    against a known one.
+
+    Returns:
+        The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more
+            than their
+        bounds, as ends are a constant apart.
+    """
+    bound, is_tested = relative_bound(_OTHER), is_comparable(_OTHER)
+    is_grouped = pl.col("is_grouped") | pl.col(f"is_grouped{_OTHER}")
+    is_buffered = pl.col("end_ns") < pl.col(f"start_ns{_OTHER}")
+    is_early = is_tested & (pl.col(f"end_ns{_OTHER}") + bound < pl.col("start_ns"))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    measured = pairs.with_columns(
+        is_early=is_early.fill_null(value=False),
+        apart_ns=pl.when(is_tested & ~is_buffered & ~is_grouped).then(
+            pl.col(f"end_ns{_OTHER}") - pl.col("end_ns")
+        ),
+        waits=length.quantile(0.9).over("channel") > 2 * length.min().over("channel") + SKEW_NS,
+    ).with_columns(center_ns=pl.col("apart_ns").median().over("channel"))
+    has_few = pl.col("apart_ns").count().over("channel") < _FEW
+    is_near = (pl.col("apart_ns") - pl.col("center_ns")).abs() <= SKEW_NS
+    is_constant = ~has_few & (is_near.mean().over("channel") >= _MOSTLY)
+    agrees = is_constant & (pl.col("center_ns").abs() <= SKEW_NS + bound)
+    is_against = ~has_few & ~agrees & pl.col("waits") & (pl.col("peer_source") != _NCCL_PEER)
+    is_against |= pl.col("is_early").mean().over("channel") > 1 - _MOSTLY
+    is_against = is_against.fill_null(value=False)
+    # lanes that are no neighbours exchange in both directions, and ends tell where sends wait; an error of
+    # the clocks delays messages of one direction, and advances those of the other
+    lanes = [bound_of("lane", f"lane{_OTHER}") for bound_of in (pl.min_horizontal, pl.max_horizontal)]
+    of_lanes = is_against.any().over(lanes)
+    is_shifted = is_constant.all().over(lanes) & (pl.col("center_ns").mean().over(lanes).abs() <= SKEW_NS)
+    is_displaced = of_lanes & pl.col("is_sure") & is_shifted.fill_null(value=False) & ~is_same_clock(_OTHER)
+    is_wrong = pl.when("is_sure").then(of_lanes).otherwise(is_against | ~agrees.fill_null(value=False))
+    return measured.with_columns(
+        is_refuted=(is_wrong | pl.col("is_early")) & ~is_displaced, is_displaced=is_displaced
+    )
+
+
+def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
+    """Split receives into wait and transfer, and infer directions in a pipeline without chunks."""
+    named = pairs.rename(
+        {"lane": "sender", f"lane{_OTHER}": "receiver", "start_ns": "send_start_ns", "end_ns": "send_end_ns"}
+        | {f"{edge}_ns{_OTHER}": f"receive_{edge}_ns" for edge in ("start", "end")}
+    )
+    is_buffered = pl.col("send_end_ns") < pl.col("receive_start_ns")
+    send_wait = pl.min_horizontal("receive_start_ns", "send_end_ns") - pl.col("send_start_ns")
+    receive_wait = pl.min_horizontal("send_start_ns", "receive_end_ns") - pl.col("receive_start_ns")
+    distance = (pl.col("stage_of_receive") - pl.col("stage")) if is_line else pl.lit(0)
+    guessed = pl.when(distance == 1).then(pl.lit("forward")).when(distance == -1).then(pl.lit("backward"))
+    return (
+        named.with_columns(
+            direction=pl.coalesce("direction", "direction_of_receive", guessed.cast(TRANSFERS["direction"])),
+            micro_batch=pl.coalesce("micro_batch", "micro_batch_of_receive"),
+            size_bytes=pl.coalesce("size_bytes", "size_bytes_of_receive"),
+            send_wait_ns=pl.when(is_buffered).then(0).otherwise(send_wait.clip(0)),
+            receive_wait_ns=receive_wait.clip(0),
+            is_buffered=pl.when(is_comparable("_of_receive")).then(is_buffered),
+            bound_ns=relative_bound("_of_receive"),
+            is_comparable=is_comparable("_of_receive"),
+            source=pl.coalesce("peer_source", "peer_source_of_receive"),
+            doubtful=pl.when("is_displaced").then(pl.lit("clocks", DOUBTFUL)),
+        )
+        .with_columns(
+            transfer_ns=pl.col("receive_end_ns") - pl.col("receive_start_ns") - pl.col("receive_wait_ns")
+        )
+        .with_columns(pl.when("is_comparable").then(pl.col(name)).alias(name) for name in _COMPARED)
+        .pipe(conform, TRANSFERS)
+        .sort("send_start_ns", "sender", "receiver")
+    )
+
+
+def _describe(
+    messages: pl.DataFrame,
+    peers: pl.DataFrame,
+    pairs: pl.DataFrame,
+    transfers: pl.DataFrame,
+    lanes: pl.DataFrame,
+) -> list[str]:
+    """Describe messages without a pair, and pairs that contradict the clocks."""
+    verbs = messages["verb"].count()
+    no_peer = verbs - messages.drop_nulls("verb").join(peers, on="row", how="semi").height
+    refuted = pl.concat(
+        [pairs.filter("is_refuted").select(row=name) for name in ("row", f"row{_OTHER}")]
+    ).unique()
+    kept = pairs.filter(~pl.col("is_refuted"))
+    kept_rows = pl.concat([kept.select(row=name) for name in ("row", f"row{_OTHER}")]).unique()
+    dropped = refuted.join(kept_rows, on="row", how="anti").height + kept_rows.height - 2 * len(transfers)
+    alone = verbs - no_peer - dropped - 2 * len(transfers)
+    missing = len(list_missing_ranks(lanes))
+    places = lanes.select("stage", *_SLICE)
+    is_laid_out = not places["stage"].has_nulls() and (missing > 0 or not places.is_duplicated().any())
+    absent = (
+        f" ({format_count(missing, 'rank')} of the run {'is' if missing == 1 else 'are'} missing)"
+        if missing
+        else ""
+    )
+    hint = "" if is_laid_out else _HINT
+    counts = (
+        (
+            len(messages) - verbs,
+            "point-to-point kernels have no known verb (send or receive), and are not paired",
+        ),
+        (no_peer, f"sends and receives have no known peer{absent}, and are not paired{hint}"),
+        (
+            dropped,
+            "sends and receives end together with no presumed peer, or with several, and are not "
+            f"paired{_HINT}",
+        ),
+        (alone, "sends and receives have no other side, or it is not recognised, and are not paired"),
+        (transfers["doubtful"].count(), f"messages are paired with doubt: {DOUBTFUL_TEXTS['clocks']}"),
+    )
+    return [f"{count:,} {text}" for count, text in counts if count > 0]
+
+
+def pair_mpi_messages(messages: pl.DataFrame) -> pl.DataFrame:
+    """Pair the sends and receives of all reports.
+
+    Args:
+        messages: `RUN_MPI_MESSAGES`.
+
+    Returns:
+        `MPI_PAIRS`. Empty in, empty out.
+    """
+    rows = messages.with_row_index("row").with_columns(
+        sender=pl.when("is_send").then("rank").otherwise("peer"),
+        receiver=pl.when("is_send").then("peer").otherwise("rank"),
+        unpaired=pl.lit(None, UNPAIRED),
+    )
+    rows = _mark_unpaired(rows, pl.col("communicator").is_null(), "unknown communicator")
+    process = pl.struct("report", "process_key")
+    is_twice = process.n_unique().over("communicator", "rank") > 1
+    rows = _mark_unpaired(rows, is_twice.any().over("communicator"), "a rank with several processes")
+    rows = _find_wildcards(rows)
+    rows = _mark_unpaired(
+        rows, pl.col("thread_key").n_unique().over(_MPI_SIDE) > 1, "several threads", of_channel=True
+    )
+    open_rows = rows.filter(pl.col("unpaired").is_null()).sort("start_ns", maintain_order=True)
+    numbered = open_rows.with_columns(number=pl.int_range(pl.len()).over(_MPI_SIDE))
+    receives = numbered.filter(~pl.col("is_send"))
+    pairs = numbered.filter("is_send").join(
+        receives, on=[*_MPI_CHANNEL, "number"], how="inner", suffix="_of_receive", maintain_order="left"
+    )
+    pairs = _check_channels(pairs)
+    return _collect(rows, pairs)
+
+
+def _mark_unpaired(
+    rows: pl.DataFrame, condition: pl.Expr, reason: str, *, of_channel: bool = False
+) -> pl.DataFrame:
+    """Set the reason of rows without one."""
+    is_open = pl.col("unpaired").is_null()
+    holds = condition.fill_null(value=False) & is_open
+    if of_channel:
+        holds = holds.any().over(_MPI_CHANNEL) & is_open
+    return rows.with_columns(
+        unpaired=pl.when(holds).then(pl.lit(reason, UNPAIRED)).otherwise(pl.col("unpaired"))
+    )
+
+
+def _find_wildcards(rows: pl.DataFrame) -> pl.DataFrame:
+    """Assign receives of any sender or tag to their channel.
+
+    Add `is_shared`: such a receive may belong to the channel.
+    """
+    is_open = pl.col("unpaired").is_null()
+    is_wild = is_open & ~pl.col("is_send") & (pl.col("sender").is_null() | pl.col("tag").is_null())
+    pattern = ["communicator", "receiver", "sender", "tag"]
+    patterns = rows.filter(is_wild).select(pattern).unique(maintain_order=True).with_row_index("pattern")
+    if patterns.is_empty():
+        return rows.with_columns(is_shared=pl.lit(value=False))
+    channels = rows.filter(is_open & pl.col("is_send")).select(_MPI_CHANNEL).unique(maintain_order=True)
+    fits = (
+        patterns.join(channels, on=["communicator", "receiver"], how="inner", suffix="_of_send")
+        .filter(
+            pl.col("sender").is_null() | (pl.col("sender") == pl.col("sender_of_send")),
+            pl.col("tag").is_null() | (pl.col("tag") == pl.col("tag_of_send")),
+        )
+        .with_columns(count=pl.len().over("pattern"))
+    )
+    whole = rows.group_by("communicator").agg(
+        is_complete=pl.col("rank").n_unique() == pl.col("member_count").max()
+    )
+    fits = fits.join(whole, on="communicator", how="left")
+    is_sure = (pl.col("count") == 1) & pl.col("is_complete")
+    sure = fits.filter(is_sure).select("pattern", "sender_of_send", "tag_of_send")
+    shared = fits.filter(~is_sure).select(
+        "communicator", "receiver", sender="sender_of_send", tag="tag_of_send", is_shared=pl.lit(value=True)
+    )
+    found = patterns.join(sure, on="pattern", how="left", maintain_order="left")
+    joined = rows.join(found, on=pattern, how="left", nulls_equal=True, maintain_order="left")
+    filled = joined.with_columns(
+        sender=pl.coalesce("sender", "sender_of_send"), tag=pl.coalesce("tag", "tag_of_send")
+    )
+    filled = filled.join(
+        shared.unique(_MPI_CHANNEL), on=_MPI_CHANNEL, how="left", maintain_order="left"
+    ).with_columns(pl.col("is_shared").fill_null(value=False))
+    is_any = ~pl.col("is_send") & (pl.col("sender").is_null() | pl.col("tag").is_null())
+    return _mark_unpaired(filled, is_any, "any sender or tag").drop(
+        "pattern", "sender_of_send", "tag_of_send"
+    )
+
+
+def _check_channels(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Add to pairs `problem`: the reason that the messages of their channel are no pairs.
+
+    Null where they are.
+    """
+    size, buffer = pl.col("size_bytes"), pl.col("size_bytes_of_receive")
+    fits = pl.when(pl.col("has_size_of_receive")).then(size == buffer).otherwise(size <= buffer)
+    bound = relative_bound("_of_receive")
+    is_late = pl.col("end_ns_of_receive") + bound < pl.col("start_ns")
+    comparable = is_comparable("_of_receive")
+    is_wrong = ~fits.fill_null(value=True) | (comparable & is_late).fill_null(value=False)
+    return pairs.with_columns(
+        problem=pl.when(is_wrong.any().over(_MPI_CHANNEL))
+        .then(pl.lit("sizes or times that do not fit", UNPAIRED))
+        .when(~comparable)
+        .then(pl.lit("clocks that cannot be compared", UNPAIRED))
+    )
+
+
+def _collect(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Build `MPI_PAIRS` of the numbered pairs, leaving out channels whose order is unknown."""
+    is_open = pl.col("unpaired").is_null()
+    sent = (pl.col("is_send") & is_open).sum().over(_MPI_CHANNEL)
+    received = (~pl.col("is_send") & is_open).sum().over(_MPI_CHANNEL)
+    # from the first message on, a channel may have more on one side at its end; one that others may share may
+    # not
+    is_first = pl.col("is_whole").all().over(_MPI_CHANNEL)
+    counted = rows.with_columns(
+        sent=sent, received=received, is_first=is_first, from_first=is_first & ~pl.col("is_shared")
+    )
+    has_other = (pl.col("sent") > 0) & (pl.col("received") > 0)
+    differs = has_other & (pl.col("sent") != pl.col("received")) & ~pl.col("from_first")
+    counted = _mark_unpaired(counted, differs, "different counts")
+    other = np.full(len(rows), -1)
+    good = pairs.filter(pl.col("problem").is_null())
+    other[good["row"].to_numpy()] = good["row_of_receive"].to_numpy()
+    other[good["row_of_receive"].to_numpy()] = good["row"].to_numpy()
+    bad = pairs.drop_nulls("problem")
+    problems = pl.concat(
+        [bad.select("row", "problem"), bad.select("problem", row="row_of_receive").select("row", "problem")]
+    )
+    joined = counted.join(problems, on="row", how="left", maintain_order="left")
+    partner = pl.Series("other", other)
+    joined = joined.with_columns(partner.set(partner < 0, None)).with_columns(
+        other=pl.when(pl.col("unpaired").is_null()).then("other")
+    )
+    reason = pl.coalesce("unpaired", "problem", pl.lit("no counterpart", UNPAIRED))
+    return joined.select(
+        "other",
+        unpaired=pl.when(pl.col("other").is_null()).then(reason),
+        is_guess=pl.when(pl.col("other").is_not_null()).then(~pl.col("is_first")),
+    ).pipe(conform, MPI_PAIRS)

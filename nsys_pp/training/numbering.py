@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from graphlib import CycleError, TopologicalSorter
-
 import numpy as np
 import polars as pl
 
@@ -30,8 +28,8 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     consecutive steps of each capture of a lane are matched with consecutive steps of a reference, for the
     greatest overlap in time. The reference consists of the numbered steps of all lanes or, where no step is
     numbered, of the steps of the lane with the most steps; then the first step of any lane is number 0. Where
-    two lanes have numbers in another order, a counter restarted, and names do not identify steps: all steps
-    are counted.
+    the numbers of a lane do not ascend, a counter restarted, and names do not identify steps: all steps are
+    counted.
 
     Args:
         steps: `LANE_STEPS`.
@@ -42,7 +40,8 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     """
     columns = ("lane", "step", "is_numbered", "start_ns", "end_ns")
     ordered = steps.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
-    if not _has_one_order(ordered.filter("is_numbered")):
+    follows = pl.col("step").diff().over("lane") > 0
+    if not ordered.filter("is_numbered").select(follows.fill_null(value=True).all()).item():
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
     counted = ordered.filter(~pl.col("is_numbered"))
     numbered = ordered.filter("is_numbered")
@@ -98,28 +97,6 @@ def join_steps(steps: pl.DataFrame, numbers: pl.DataFrame) -> pl.DataFrame:
     """
     renumbered = renumber_steps(steps, numbers).drop_nulls("step")
     return conform(renumbered.sort("step", "lane"), RUN_STEPS)
-
-
-def _has_one_order(numbered: pl.DataFrame) -> bool:
-    """Return whether all lanes have the numbers in their names in one order.
-
-    Args:
-        numbered: lane, step; by lane, then time.
-    """
-    step = numbered["step"].to_numpy()
-    follows = np.diff(numbered["lane"].to_numpy()) == 0
-    before, after = step[:-1][follows], step[1:][follows]
-    if (before < after).all():
-        return True
-    pairs = pl.DataFrame({"before": before, "after": after}).unique()
-    order: TopologicalSorter[int] = TopologicalSorter()
-    for first, second in pairs.rows():
-        order.add(second, first)
-    try:
-        order.prepare()
-    except CycleError:
-        return False
-    return True
 
 
 def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:

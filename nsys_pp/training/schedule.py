@@ -828,7 +828,7 @@ def _describe(sequences: Sequences, ids: _Ids, fits: list[Fit], *, is_unique: bo
     if inferred:
         name = fits[0].candidate.name
         notes.append(
-            f"the micro-batches or chunks of {inferred:,} jobs were inferred from their order, that of {name}"
+            f"the micro-batches or chunks of {inferred:,} jobs were inferred from the order of {name}"
         )
     unknown = int(((ids.micro_batch < 0) | (ids.chunk < 0)).sum())
     if unknown:
@@ -845,7 +845,7 @@ def _explain_refusal(fits: list[Fit], is_unique: bool) -> str:
         return "their number fits no schedule"
     best = fits[0]
     if not best.is_good:
-        return f"their order is most like that of {best.candidate.name}, but {describe_mismatch(best)}"
+        return f"their order is most like {best.candidate.name}, but {describe_mismatch(best)}"
     if not is_unique:
         return "several schedules have jobs in this order, and number them differently"
     return f"their steps are cut, or not in the order of {best.candidate.name}"

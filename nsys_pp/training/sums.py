@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.intervals import find_peaks, integrate
-from nsys_pp.arrays.search import running_maximum
+from nsys_pp.arrays.intervals import find_peaks, integrate, unite
 from nsys_pp.arrays.types import Floats, Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.training import BUBBLE_CAUSES, MEASURED_TIMES, METRIC_SUMS, Training
@@ -56,27 +55,18 @@ def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) 
     starts = families["start_ns"].to_numpy()
     at = np.searchsorted(steps["start_ns"].to_numpy(), starts, side="right") - 1
     is_inside = (at >= 0) & (starts < steps["end_ns"].to_numpy()[np.maximum(at, 0)])
-    inside = (
-        families.with_columns(pl.Series("at", at))
-        .filter(pl.Series(is_inside))
-        .with_columns(segment=pl.struct("family", "at").rank("dense").cast(pl.Int64) - 1)
-        .sort("segment", "start_ns")
+    inside = families.with_columns(pl.Series("at", at)).filter(pl.Series(is_inside))
+    rank = pl.struct("family", "at").rank("dense").cast(pl.Int64)
+    segment, start, end = (series.to_numpy() for series in inside.select(rank - 1, "start_ns", "end_ns"))
+    united = unite(segment, start, end)
+    own = inside[np.unique(segment, return_index=True)[1]][united.owner]
+    measured = pl.DataFrame({"start_ns": united.start, "end_ns": united.end}).with_columns(
+        lane=pl.lit(lane, pl.UInt32),
+        group=pl.lit("families"),
+        item=own["family"],
+        step=steps["step"][own["at"]],
     )
-    segment, start, end = (inside[name].to_numpy() for name in ("segment", "start_ns", "end_ns"))
-    reach = running_maximum(segment, end)
-    begins = np.append(True, (segment[1:] > segment[:-1]) | (start[1:] > reach[:-1]))[: len(start)]
-    last = np.append(np.flatnonzero(begins)[1:], len(start))[: int(begins.sum())] - 1
-    return (
-        inside.filter(pl.Series(begins))
-        .with_columns(
-            pl.Series("end_ns", reach[last]),
-            lane=pl.lit(lane, pl.UInt32),
-            group=pl.lit("families"),
-            item="family",
-            step=steps["step"].gather(inside["at"].filter(pl.Series(begins))),
-        )
-        .pipe(conform, MEASURED_TIMES)
-    )
+    return conform(measured, MEASURED_TIMES)
 
 
 def sum_metrics(measured: pl.DataFrame, metrics: Mapping[str, pl.DataFrame], *, lane: int) -> pl.DataFrame:

@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather, list_distinct, numbers, pack, pick, select_rows
+from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers, pack, pick, select_rows
 from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import gather_calls
-from nsys_pp.arrays.search import find_first, find_last, find_pairs, running_maximum
+from nsys_pp.arrays.search import expand_windows, find_first, find_last, find_pairs, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import process_key
@@ -242,74 +242,47 @@ class _Syncs(Struct, frozen=True, kw_only=True):
     """Calls that waited until the end of a known operation, by thread and return."""
 
     thread: Int64s
-    process: Int64s
-    begin: Int64s
     returned: Int64s
     need: Int64s  # row of the operation
 
-    def select(self, rows: Int64s) -> _Syncs:
-        return _Syncs(
-            thread=self.thread[rows],
-            process=self.process[rows],
-            begin=self.begin[rows],
-            returned=self.returned[rows],
-            need=self.need[rows],
-        )
-
 
 def find_host_needs(
-    rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, events: EventWaits
+    rows: Int64s,
+    ops: Operations,
+    launched_ops: LaunchedOps,
+    *,
+    events: EventWaits,
+    waited: tuple[Int64s, Int64s] | None,
 ) -> Int64s:
     """Find the operation that the host waited for before it launched each of some operations.
 
-    The calls of the launching thread before the launch count, and those of other threads that it waited for:
-    it makes no calls while such a call waits, and from its next call to the launch the other thread makes
-    none. PyTorch's main thread launches the backward like this, on the thread of autograd.
+    The waits of the launching thread count, and those of threads that wait for its launch: PyTorch's main
+    thread waits for messages, and lets autograd's thread launch the backward.
 
     Args:
         rows: Rows of the operations in `GPU_OPS`.
         ops: All operations.
         launched_ops: The same.
         events: Recorded waits.
+        waited: As for `build_waits`.
 
     Returns:
-        Row of the operation that ended last among those waited for; -1 without one. Of those of other
-        threads, an operation of the same device counts before others.
+        Row of the operation that ended last among those waited for; -1 without one.
     """
-    syncs = _list_syncs(ops, events, launched_ops)
-    if not len(syncs.thread):
-        return np.full(len(rows), -1)
-    thread, launch, process = ops.thread[rows], ops.launch[rows], ops.process[rows]
-    own = find_last(thread, launch, syncs.thread, syncs.returned)
-    own[launch == NEVER] = -1
-    need = pick(_keep_latest(syncs, ops).need, own, -1)
-    launching = ops.thread[ops.need != COPY]  # threads that only copy do not train
-    others = [
-        thread_key
-        for thread_key in list_distinct(syncs.thread)
-        if (thread != thread_key).any() and (launching == thread_key).any()
-    ]
-    if not others:
-        return need
-    api_calls = launched_ops.api_calls
-    calls = np.argsort(numbers(api_calls["start_ns"]), kind="stable")
-    of_call, start, end = (numbers(api_calls[name])[calls] for name in ("thread_key", "start_ns", "end_ns"))
-    of_any, of_device = np.full((2, len(rows)), -1)
-    for other in others:
-        theirs = syncs.select(np.flatnonzero(syncs.thread == other))
-        at = find_last(process, launch, theirs.process, theirs.returned)
-        at[(thread == other) | (launch == NEVER)] = -1
-        until = np.append(theirs.returned, NEVER)[at]
-        before = find_last(thread, until, of_call, start)
-        is_silent = np.append(end, NEVER)[before] <= np.append(theirs.begin, NEVER)[at]
-        woken = np.append(start, -NEVER)[find_first(thread, until, of_call, start)]
-        further = np.append(start, -NEVER)[find_first(np.full_like(woken, other), woken, of_call, start)]
-        is_awaited = (at >= 0) & is_silent & (further > launch)
-        row = np.where(is_awaited, np.append(theirs.need, -1)[at], -1)
-        of_any = _keep_last(of_any, row, ops)
-        of_device = _keep_last(of_device, np.where(pick(ops.group, row, -1) == ops.group[rows], row, -1), ops)
-    # in a process with several GPUs, the threads of all of them wait at the same time
-    return _keep_last(need, np.where(of_device >= 0, of_device, of_any), ops)
+    syncs = _keep_latest(_list_syncs(ops, events, launched_ops), ops)
+    at, thread = np.arange(len(rows)), ops.thread[rows]
+    if waited is not None:
+        waiting, calls = waited
+        order = np.argsort(calls, kind="stable")
+        first, last = (np.searchsorted(calls[order], ops.call[rows], side=side) for side in ("left", "right"))
+        at = np.append(at, np.repeat(at, last - first))
+        thread = np.append(thread, waiting[order[expand_windows(first, last)]])
+    found = pick(syncs.need, find_last(thread, ops.launch[rows[at]], syncs.thread, syncs.returned), -1)
+    found[ops.launch[rows[at]] == NEVER] = -1
+    need = np.full(len(rows), -1)
+    by_end = np.argsort(_end(found, ops), kind="stable")
+    need[at[by_end]] = found[by_end]  # the last assignment stays
+    return need
 
 
 def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
@@ -323,8 +296,6 @@ def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) 
     thread, process, begin, returned = (
         numbers(api_calls[name])[calls] for name in ("thread_key", "process_key", "start_ns", "end_ns")
     )
-    if not len(calls):
-        return _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=calls)
     of_call = np.full(len(api_calls) + 1, -1)
     of_call[ops.call] = np.arange(len(ops.call))
     need = of_call[calls]
@@ -341,9 +312,9 @@ def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) 
     is_soon = launched_ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
     need = np.where(is_guess & is_soon, guess, need)
     is_possible = (_end(need, ops) > begin) & (_end(need, ops) <= returned)
-    syncs = _Syncs(thread=thread, process=process, begin=begin, returned=returned, need=need)
     rows = np.flatnonzero(is_possible)
-    return syncs.select(rows[np.lexsort((returned[rows], thread[rows]))])
+    rows = rows[np.lexsort((returned[rows], thread[rows]))]
+    return _Syncs(thread=thread[rows], returned=returned[rows], need=need[rows])
 
 
 def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
@@ -355,7 +326,7 @@ def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
     end = ops.end[syncs.need]
     is_new = running_maximum(segment, end) == end
     latest = np.maximum.accumulate(np.where(is_new, np.arange(len(end)), 0))
-    return syncs.select(latest)
+    return select_rows(syncs, latest)
 
 
 def _keep_last(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
@@ -389,7 +360,14 @@ class Holders(Struct, frozen=True, kw_only=True):
     since: Int64s
 
 
-def find_holders(rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, events: EventWaits) -> Holders:
+def find_holders(
+    rows: Int64s,
+    ops: Operations,
+    launched_ops: LaunchedOps,
+    *,
+    events: EventWaits,
+    waited: tuple[Int64s, Int64s] | None,
+) -> Holders:
     """Find the holders of some operations.
 
     Args:
@@ -397,6 +375,7 @@ def find_holders(rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, ev
         ops: All operations.
         launched_ops: The same.
         events: Recorded waits.
+        waited: As for `build_waits`.
 
     Returns:
         Holders, which ended at or before the start of the operation and started earlier.
@@ -405,7 +384,7 @@ def find_holders(rows: Int64s, ops: Operations, launched_ops: LaunchedOps, *, ev
     on_device = _find_on_device(rows, ops, events, launched_ops)
     device_end = _end(on_device, ops)
     is_late = (launch != NEVER) & (launch + _LAUNCH_NS >= device_end)
-    awaited = find_host_needs(rows, ops, launched_ops, events=events)
+    awaited = find_host_needs(rows, ops, launched_ops, events=events, waited=waited)
     op = np.where(is_late, awaited, on_device)
     is_earlier = (op >= 0) & (ops.start[op] < start) & (_end(op, ops) <= start)
     since = np.where(is_late, ops.launched[rows], device_end)
@@ -506,6 +485,7 @@ def build_waits(
     steps: pl.DataFrame,
     stream_calls: pl.DataFrame,
     messages: pl.DataFrame,
+    waited: tuple[Int64s, Int64s] | None = None,
 ) -> pl.DataFrame:
     """Find the operations that hold the gaps between the compute segments of each step.
 
@@ -515,6 +495,8 @@ def build_waits(
         steps: `STEPS`.
         stream_calls: `STREAM_CALLS`.
         messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
+        waited: Threads that waited for launching calls of others, and rows of these calls in `API_CALLS`;
+            None: unknown.
 
     Returns:
         `WAITS`; empty without steps.
@@ -525,7 +507,7 @@ def build_waits(
     is_held[gaps.op[gaps.op >= 0]] = True
     rows = np.flatnonzero(is_held)
     events = find_event_waits(ops, launched_ops, stream_calls=stream_calls)
-    found = find_holders(rows, ops, launched_ops, events=events)
+    found = find_holders(rows, ops, launched_ops, events=events, waited=waited)
     holder, since = np.full(len(ops.start) + 1, -1), np.full(len(ops.start) + 1, NEVER)
     holder[rows], since[rows] = found.op, found.since
     return _build_frame(gaps, _follow(gaps, holder, ops), since, ops, devices)
@@ -822,7 +804,9 @@ def _measure(overheads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     united = _unite(overheads, np.zeros(len(overheads), dtype=np.int64))
     steps = steps.sort("start_ns")
     since, until = numbers(steps["start_ns"]), numbers(steps["end_ns"])
-    inside = _cover(united, until) - _cover(united, since)
+    parts = intersect(np.zeros(len(steps), dtype=np.int64), since, until, united)
+    inside = np.zeros(len(steps), dtype=np.int64)
+    np.add.at(inside, parts.row, parts.end - parts.start)
     begins = np.sort(numbers(overheads["start_ns"]))
     count = np.searchsorted(begins, until) - np.searchsorted(begins, since)
     own = steps.select(
@@ -841,12 +825,3 @@ def _measure(overheads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         schema=own.schema,
     )
     return pl.concat([own, rest]).filter(pl.col("time_ns") > 0)
-
-
-def _cover(united: Intervals, time: Int64s) -> Int64s:
-    """Return the time that disjoint intervals cover before each time."""
-    total = np.append(0, np.cumsum(united.end - united.start))
-    at = np.searchsorted(united.start, time, side="right")
-    last = np.append(united.end, 0)[at - 1]
-    last = np.where(at > 0, last, time)
-    return np.asarray(total[at] - np.maximum(last - time, 0))

@@ -11,8 +11,7 @@ import polars as pl
 import nsys_pp
 from fixtures.simulate import main as simulate
 from nsys_pp.frames.training import Training
-from tests.training.expected_training import expected_training
-from tests.training.unsplit import split_either
+from tests.training.expected_training import expected_training, split_either
 
 WORK = ("forward", "backward", "weight_gradient", "forward_backward")
 _JOB = ["rank", "step", "kind", "micro_batch", "chunk", "backward_micro_batch", "backward_chunk"]

@@ -7,9 +7,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from nsys_pp.families.classify import classify_kernels, classify_operations
-from nsys_pp.families.names import extract_functions, fold_names
-from nsys_pp.families.rules import read_rules
+from nsys_pp.families.classify import (
+    classify_kernels,
+    classify_operations,
+    extract_functions,
+    fold_names,
+    read_rules,
+)
 from nsys_pp.frames.aggregates import FAMILIES, KERNEL_FAMILIES
 from nsys_pp.frames.conform import NAME
 from nsys_pp.frames.report import OP_KIND

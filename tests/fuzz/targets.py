@@ -52,8 +52,8 @@ from nsys_pp.run.options import (
     parse_steps,
 )
 from nsys_pp.tables.compare import parse_gate
-from nsys_pp.training import rules as presets
-from nsys_pp.training.rules import load_preset, parse_job_rule, parse_step_rule
+from nsys_pp.training import names as presets
+from nsys_pp.training.names import load_preset, parse_job_rule, parse_step_rule
 from tests.fuzz.values import (
     COUNT,
     MOST_ROWS,

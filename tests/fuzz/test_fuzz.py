@@ -27,7 +27,7 @@ from nsys_pp.options import (
 )
 from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare import parse_gate
-from nsys_pp.training.rules import load_preset, parse_job_rule
+from nsys_pp.training.names import load_preset, parse_job_rule
 from tests.cli.calls import call
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, Bench

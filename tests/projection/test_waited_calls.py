@@ -19,7 +19,7 @@ from nsys_pp.projection.launches import find_launch_devices, match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.projection.waited_calls import find_waited_calls
 from tests.projection.definition import Frames, frames
-from tests.training.scheduled_runs import fill_columns
+from tests.training.expected_training import fill_columns
 
 _PROCESS = 42 << 24
 

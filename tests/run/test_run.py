@@ -23,10 +23,9 @@ from nsys_pp.read import read_report
 from nsys_pp.run.inputs import Input
 from nsys_pp.run.report_training import PresetHint, find_preset_hint
 from nsys_pp.run.run_training import Captures, _data_jobs, find_captures
-from nsys_pp.training.names import find_preset_readings
-from nsys_pp.training.rules import list_presets
+from nsys_pp.training.names import find_preset_readings, list_presets
 from tests.draws import count_draws
-from tests.training.scheduled_runs import fill_columns
+from tests.training.expected_training import fill_columns
 
 _S = 1_000_000_000
 

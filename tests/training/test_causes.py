@@ -28,11 +28,9 @@ from nsys_pp.frames.training import (
     RUN_STEPS,
     TRANSFERS,
 )
-from nsys_pp.training.causes import build_lane_states, cut_loading, measure_cover
-from nsys_pp.training.collectives import find_last_members
-from nsys_pp.training.transfers import pair_messages
-from tests.training.scheduled_runs import fill_columns
-from tests.training.simulated_reports import SimulatedRun, read_simulated_run
+from nsys_pp.training.causes import build_lane_states, cut_loading, find_last_members, measure_cover
+from nsys_pp.training.messages import pair_messages
+from tests.training.expected_training import SimulatedRun, fill_columns, read_simulated_run
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
 
@@ -359,25 +357,6 @@ def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
     assert len(found) == 4 * COUNT
     partners = {0: 1, 1: 0, 2: 3, 3: 2}
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
-
-
-@pytest.mark.parametrize(("last", "error_ns"), [(1, 0), (2, 7_000)])
-def test_the_error_of_a_start_is_that_of_both_clocks(last: int, error_ns: int) -> None:
-    """Lanes 0 and 1 are on one clock, 2 on the other; one of these begins last."""
-    begins = {0: 0, 1: 10_000, 2: 20_000} | {last: 90_000}
-    rows = [
-        {"lane": lane, "start_ns": at * SPACING_NS + begin, "end_ns": at * SPACING_NS + 300_000}
-        for at in range(COUNT)
-        for lane, begin in begins.items()
-    ]
-    of_communicator = {"kind": "collective", "name": "AllReduce", "communicator": 7}
-    anchors = _fill(
-        pl.DataFrame(rows).with_columns(pl.lit(value).alias(name) for name, value in of_communicator.items()),
-        LANE_ANCHORS,
-    )
-    needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
-    found = find_last_members(needed, lanes=build_lanes([2_000, 5_000]), anchors=anchors)
-    assert found.select("waits_for", "bound_ns").rows() == [(last, error_ns)] * COUNT
 
 
 def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:

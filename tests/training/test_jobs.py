@@ -24,10 +24,14 @@ from nsys_pp.training.jobs import (
 from nsys_pp.training.kernels import sum_kernels
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS
-from tests.training.analysed_reports import APART, analyse_reports, simulate_reports
-from tests.training.expected_training import expected_training
-from tests.training.scheduled_runs import fill_columns
-from tests.training.test_kernels import steps
+from tests.training.expected_training import (
+    APART,
+    analyse_reports,
+    expected_training,
+    fill_columns,
+    simulate_reports,
+)
+from tests.training.test_sums import steps
 
 WORK = ["forward", "backward", "weight_gradient", "forward_backward"]
 IDS = ("micro_batch", "chunk", "backward_micro_batch", "backward_chunk")
@@ -129,26 +133,6 @@ def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path)
     assert jobs.filter(kind="forward")["chunk"].n_unique() == 2
 
 
-def test_virtual_stages_are_those_of_the_truth(tmp_path: Path) -> None:
-    simulate_reports(tmp_path, "--schedule dualpipev --names torch")
-    jobs = (
-        check_jobs(tmp_path, *SAID["torch"])
-        .filter(pl.col("kind").is_in(WORK))
-        .sort("rank", "compute_start_ns")
-    )
-    truth = true_jobs(tmp_path)
-
-    def virtual(chunk: str) -> pl.Expr:
-        return pl.when(pl.col(chunk) == 0).then("stage").otherwise(3 - pl.col("stage"))
-
-    assert jobs["virtual_stage"].equals(truth.select(virtual_stage=virtual("chunk"))["virtual_stage"])
-    expected = truth.filter(kind="forward_backward").select(
-        virtual("backward_chunk").alias("backward_virtual_stage")
-    )
-    both = jobs.filter(kind="forward_backward")["backward_virtual_stage"]
-    assert both.equals(expected["backward_virtual_stage"])
-
-
 @pytest.mark.few(4)
 @pytest.mark.parametrize("names", SAID)
 def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
@@ -184,14 +168,6 @@ def test_the_hull_of_a_job_has_its_communication(tmp_path: Path) -> None:
 
 
 NO_OPS = LaunchedOps(gpu_ops=GPU_OPS.to_frame(), api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
-
-
-def test_no_jobs_make_no_jobs() -> None:
-    empty = PROJECTIONS.to_frame()
-    jobs = build_jobs(NAMED_JOBS.to_frame(), projections=empty, compute=empty, ops=NO_OPS)
-    assert jobs.schema == JOBS
-    assert jobs.is_empty()
-    assert assign_steps(jobs, STEPS.to_frame()).schema == JOBS
 
 
 def test_a_job_that_launches_nothing_has_one_row_without_a_device() -> None:
@@ -375,17 +351,6 @@ def _expect(jobs: list[Job], call: Call) -> str | None:
     return max(chosen, key=lambda job: (job[2], -job[3]))[1] if chosen else None
 
 
-def test_the_innermost_job_of_the_thread_comes_first_and_backwards_have_other_threads() -> None:
-    jobs = [(1, "forward", 0, 50), (1, "send", 20, 30), (1, "backward", 60, 90), (2, "data", 0, 100)]
-    calls = [(1, 10), (1, 25), (1, 55), (3, 70), (3, 10), (2, 70)]
-    assert _find(jobs, calls) == ["forward", "send", None, "backward", None, "data"]
-
-
-def test_nothing() -> None:
-    assert _find([], []) == []
-    assert _find([], [(1, 5)]) == [None]
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_kinds_equal_their_definition(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -472,10 +437,6 @@ def test_a_single_range_in_each_step_gives_way_to_those_inside_it() -> None:
         ]
     ]
     assert phases_of(rows) == ["a", "b"] * 3
-
-
-def test_operators_are_no_phases() -> None:
-    assert phases_of([("step", 0, 1000), *(("op", 10 * at, 10 * at + 5) for at in range(90))]) == []
 
 
 def test_where_forwards_are_known_there_are_no_phases() -> None:

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fixtures import simulate
 from fixtures.recording.export import write_report
+from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import REQUESTS, Report
-from nsys_pp.frames.training import JOBS, MESSAGES
+from nsys_pp.frames.training import (
+    FIRST_FORWARDS,
+    JOBS,
+    MESSAGES,
+    RUN_JOBS,
+    RUN_MPI_MESSAGES,
+    RUN_STEPS,
+    TRANSFERS,
+)
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.training.launched import LaunchedOps
-from nsys_pp.training.messages import find_messages
-from tests.training.simulated_reports import (
+from nsys_pp.training.messages import find_messages, pair_messages, pair_mpi_messages
+from tests.training.expected_training import (
     SimulatedReport,
-    build_message_jobs,
+    SimulatedRun,
+    expected_lanes,
+    name_message_jobs,
     read_simulated_report,
+    read_simulated_run,
     read_truth,
 )
 
-SMALL = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
+SHORT = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"
 
 
 def messages_of(known: SimulatedReport, *, with_requests: bool = True) -> pl.DataFrame:
     report = known.report
     return find_messages(
-        LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.launches),
-        requests=known.requests if with_requests else REQUESTS.to_frame(),
+        LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=known.links.launches),
+        requests=known.links.requests if with_requests else REQUESTS.to_frame(),
         jobs=known.jobs,
     )
 
@@ -57,6 +72,8 @@ def true_messages(truth: dict[str, pl.DataFrame], report: str) -> pl.DataFrame:
 
 
 ORDER = ["start_ns", "end_ns", "verb"]
+
+
 TOLD = ["start_ns", "end_ns", "verb", "direction", "micro_batch"]
 
 
@@ -65,7 +82,7 @@ TOLD = ["start_ns", "end_ns", "verb", "direction", "micro_batch"]
 def test_every_kernel_tells_its_verb_direction_and_micro_batch(
     tmp_path: Path, names: str, with_requests: bool
 ) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), "--pp", "3", "--machines", "3", "--names", names])
+    simulate.main([str(tmp_path), *SHORT.split(), "--pp", "3", "--machines", "3", "--names", names])
     truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
         found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
@@ -79,7 +96,7 @@ def test_every_kernel_tells_its_verb_direction_and_micro_batch(
 
 @pytest.mark.parametrize("with_requests", [True, False], ids=["NCCL's ranges", "names"])
 def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool) -> None:
-    simulate.main([str(tmp_path), *SMALL.split(), "--pp", "3", "--machines", "3", "--grouped-messages"])
+    simulate.main([str(tmp_path), *SHORT.split(), "--pp", "3", "--machines", "3", "--grouped-messages"])
     truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
         found = messages_of(read_simulated_report(tmp_path, report, truth), with_requests=with_requests)
@@ -93,7 +110,7 @@ def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool
 
 def test_payloads_tell_peers_and_bytes(tmp_path: Path) -> None:
     payload = "--pp 3 --machines 3 --schema 3.25.0 --nccl-payload --init-communicators"
-    simulate.main([str(tmp_path), *SMALL.split(), *payload.split()])
+    simulate.main([str(tmp_path), *SHORT.split(), *payload.split()])
     truth = read_truth(tmp_path)
     for report in truth["clocks"]["report"]:
         found = messages_of(read_simulated_report(tmp_path, report, truth))
@@ -104,7 +121,7 @@ def test_payloads_tell_peers_and_bytes(tmp_path: Path) -> None:
         assert (found["peer"] - found["rank"]).abs().max() == 1
 
 
-def test_the_innermost_message_around_a_launch_names_it(tmp_path: Path) -> None:
+def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> None:
     ranges = [
         {"start": 0, "end": 1000, "name": "send_forward_7"},
         {"start": 10, "end": 100, "name": "layer"},
@@ -112,7 +129,7 @@ def test_the_innermost_message_around_a_launch_names_it(tmp_path: Path) -> None:
         {"start": 200, "end": 300, "name": "recv_backward_4"},
         {"start": 0, "end": 1000, "name": "recv_backward_9", "tid": 1001},
     ]
-    at = {40: ("send", 7), 25: ("receive", 3), 210: ("receive", 4), 400: ("send", 7), 1500: (None, None)}
+    at = {40: ("send", 7), 25: ("send", 7), 400: ("send", 7), 1500: (None, None)}
     calls = [{"start": start, "end": start + 2, "correlation": start} for start in at]
     kernels = [
         {"start": 2000 + start, "end": 2001 + start, "correlation": start, "name": "ncclDevKernel_SendRecv"}
@@ -120,13 +137,7 @@ def test_the_innermost_message_around_a_launch_names_it(tmp_path: Path) -> None:
     ]
     path = write_report(tmp_path / "r.sqlite", ranges=ranges, api_calls=calls, kernels=kernels)
     report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    jobs = build_message_jobs(report.ranges)
-    keys = dict(zip(report.ranges["name"].cast(pl.String), report.ranges["range_id"], strict=True))
-    jobs = jobs.with_columns(
-        outer_id=pl.when(pl.col("name").cast(pl.String).is_in(["recv_backward_3", "recv_backward_4"])).then(
-            keys["send_forward_7"]
-        )
-    )
+    jobs, _ = name_message_jobs(report, match_launches(report.api_calls, report.gpu_ops), preset="plain")
     found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
     told = zip(found["start_ns"] - 2000, found["verb"].cast(pl.String), found["micro_batch"], strict=True)
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
@@ -138,3 +149,418 @@ def test_a_kernel_that_nothing_names_has_one_row_without_a_verb(tmp_path: Path) 
     report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
     found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=JOBS.to_frame())
     assert found.select("start_ns", "verb", "source").rows() == [(0, None, None)]
+
+
+SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
+
+
+MEGATRON = "--names megatron"
+
+
+PAYLOAD = "--schema 3.25.0 --nccl-payload"
+
+
+BUFFERED = "--buffered-bytes 100000000"
+
+
+WINDOWS = "--window-ms 40 --steps 3"
+
+
+def transfers_of(run: SimulatedRun) -> tuple[pl.DataFrame, list[str]]:
+    return pair_messages(
+        lanes=run.lanes, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
+
+
+def steps_of(run: SimulatedRun) -> pl.DataFrame:
+    return conform(run.steps, RUN_STEPS).sort("step", "lane")
+
+
+def agrees_with_truth(run: SimulatedRun, found: pl.DataFrame, *, share: float = 1.0) -> bool:
+    """Return whether all pairs are true, and at least a share of the true ones is found."""
+    expected = true_transfers(run)
+    text = found.with_columns(pl.col("direction").cast(pl.String)).select(expected.columns)
+    is_true = (
+        text.join(expected, on=expected.columns, how="anti").is_empty() and not text.is_duplicated().any()
+    )
+    return is_true and len(text) >= share * len(expected)
+
+
+def true_transfers(run: SimulatedRun) -> pl.DataFrame:
+    lane = dict(run.lanes.select("rank", "lane").iter_rows())
+    return (
+        run.truth["messages"]
+        .drop_nulls(["send_correlation_id", "receive_correlation_id"])
+        .select(
+            sender=pl.col("sender").replace_strict(lane, return_dtype=pl.UInt32),
+            receiver=pl.col("receiver").replace_strict(lane, return_dtype=pl.UInt32),
+            direction="kind",
+            send_start_ns="send_start_ns",
+            send_end_ns="send_end_ns",
+            receive_start_ns="receive_start_ns",
+            receive_end_ns="receive_end_ns",
+        )
+    )
+
+
+RUNS = {
+    "peers told, ranks not": f"{MEGATRON} {PAYLOAD}",
+    "peers and ranks told": f"{PAYLOAD} --init-communicators --tp 2 {MEGATRON}",
+    "buffered": f"{MEGATRON} {BUFFERED}",
+    "grouped": f"{MEGATRON} --grouped-messages",
+    "captures differ": WINDOWS,
+    "captures differ, buffered, no micro-batches": f"{MEGATRON} {WINDOWS} {BUFFERED}",
+    "interleaved, free running": f"--schedule interleaved --free-running {MEGATRON}",
+    "interleaved, buffered, windows": f"--schedule interleaved {BUFFERED} {WINDOWS}",
+    "folded": "--schedule dualpipev",
+    "folded, chunks not told": f"--schedule dualpipev {MEGATRON}",
+    "gpipe, grouped": "--schedule gpipe --grouped-messages",
+}
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
+    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
+    run = read_simulated_run(tmp_path)
+    found, _ = transfers_of(run)
+    assert found.schema == TRANSFERS
+    assert found["send_start_ns"].is_sorted()
+    assert len(found) > 40
+    assert agrees_with_truth(run, found)
+
+
+def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
+    run = read_simulated_run(tmp_path)
+    found, notes = transfers_of(run)
+    expected = true_transfers(run)
+    assert len(found) == len(expected) == 32
+    assert notes == [
+        "64 sends and receives have no known peer (1 rank of the run is missing), and are not paired"
+    ]
+
+
+def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
+    """Names tell no parts of the model, and messages leave before they arrive.
+
+    Nothing tells whose they are.
+    """
+    simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
+    found, notes = transfers_of(read_simulated_run(tmp_path))
+    assert found.is_empty()
+    assert all("not paired" in note for note in notes)
+
+
+def message(lane: int, verb: str | None, start: int, end: int) -> dict[str, object]:
+    return {
+        "lane": lane, "verb": verb, "start_ns": start, "end_ns": end, "direction": "forward", "op_id": start,
+        "context_id": 1, "stream_id": 7, "micro_batch": 0,
+    }  # fmt: skip
+
+
+def pair(*messages: dict[str, object]) -> tuple[pl.DataFrame, list[str]]:
+    places = {"rank": [0, 1], "stage": [0, 1], "replica": [0, 0], "tensor": [0, 0], "report": ["a", "b"]}
+    lanes = expected_lanes(
+        pl.DataFrame({**places, "pid": [1, 2], "device_id": [0, 0], "machine": ["m", "m"], "gpu": [0, 1]})
+    )
+    lanes = lanes.with_columns(bound_ns=pl.Series([300, 400]))
+    own = {n: t for n, t in MESSAGES.items() if n not in ("process_key", "device_id")}
+    schema = build_schema({"lane": pl.UInt32, **own})
+    frame = pl.DataFrame(list(messages), schema=schema)
+    return pair_messages(lanes=lanes, messages=frame, steps=RUN_STEPS.to_frame(), jobs=RUN_JOBS.to_frame())
+
+
+WAITS = {
+    "the receiver waits": ((50, 100), (0, 101), (0, 50, 51, False)),
+    "the sender waits": ((0, 100), (60, 101), (60, 0, 41, False)),
+    "both begin together": ((5, 100), (5, 101), (0, 0, 96, False)),
+    "the send was buffered": ((0, 20), (50, 101), (0, 0, 51, True)),
+    "the send ends as the receive begins": ((0, 50), (50, 60), (50, 0, 10, False)),
+}
+
+
+@pytest.mark.parametrize(("send", "receive", "expected"), WAITS.values(), ids=WAITS)
+def test_wait_is_what_lies_before_the_other_side(
+    send: tuple[int, int], receive: tuple[int, int], expected: tuple[int, int, int, bool]
+) -> None:
+    found, notes = pair(message(0, "send", *send), message(1, "receive", *receive))
+    row = found.select("send_wait_ns", "receive_wait_ns", "transfer_ns", "is_buffered", "bound_ns").row(0)
+    assert (*row, notes) == (*expected, 700, [])
+
+
+def test_kernels_that_do_not_tell_what_they_do_are_counted() -> None:
+    found, notes = pair(message(0, None, 0, 10), message(1, None, 0, 10))
+    assert found.is_empty()
+    assert notes == ["2 point-to-point kernels have no known verb (send or receive), and are not paired"]
+
+
+def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
+    """Three stages are said to follow each other, of which one is missing between the first two."""
+    simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])
+    run = read_simulated_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(
+        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
+    assert len(found) == 32
+    assert set(found.select("sender", "receiver").rows()) == {(1, 2), (2, 1)}
+    assert [note.partition(",")[0] for note in notes] == [
+        "64 sends and receives end together with no presumed peer"
+    ]
+
+
+def test_a_peer_that_is_told_but_has_no_lane_leaves_its_messages_alone(tmp_path: Path) -> None:
+    options = f"{SMALL} --missing-ranks 2 {PAYLOAD} --init-communicators"
+    simulate.main([str(tmp_path), *options.split()])
+    run = read_simulated_run(tmp_path)
+    dense = run.lanes.with_columns(stage=pl.col("lane").cast(pl.Int64))
+    found, notes = pair_messages(
+        lanes=dense, messages=run.messages, steps=steps_of(run), jobs=RUN_JOBS.to_frame()
+    )
+    assert set(found.select("sender", "receiver").rows()) == {(0, 1), (1, 0)}
+    assert len(found) == len(true_transfers(run)) == 32
+    assert notes == ["64 sends and receives have no other side, or it is not recognised, and are not paired"]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ("--pp 2 --dp 2", 1.0),
+        ("--schedule dualpipev --dp 2", 1.0),
+        ("--pp 2 --tp 2 --sequence-parallel", 0.0),
+        (f"--dp 2 {BUFFERED}", 0.0),
+    ],
+    ids=["replicas", "replicas, folded", "lockstep", "buffered"],
+)
+def test_of_several_lanes_the_one_whose_messages_end_together_is_the_peer_or_none(
+    tmp_path: Path, options: str, share: float
+) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} {options}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("replica", "tensor")]
+    found, notes = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
+    assert agrees_with_truth(run, found, share=share)
+    assert any("specify `--layout`" in note for note in notes) == (len(found) < len(true_transfers(run)))
+
+
+@pytest.mark.parametrize(
+    "options", ["--schedule gpipe", "--schedule interleaved", f"--schedule 1f1b {MEGATRON}"]
+)
+def test_rings_between_replicas_are_no_messages_of_the_pipeline(options: str, tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --dp 2 --ring {options}".split()])
+    run = read_simulated_run(tmp_path)
+    assert agrees_with_truth(run, transfers_of(run)[0])
+
+
+@pytest.mark.parametrize("bound_ns", [None, 50_000_000])
+def test_two_ranks_exchange_all_messages_though_stages_and_clocks_are_unknown(
+    bound_ns: int | None, tmp_path: Path
+) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 --schedule interleaved {BUFFERED}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = {name: pl.lit(None, pl.Int64) for name in ("stage", "replica", "tensor")}
+    lanes = run.lanes.with_columns(bound_ns=pl.lit(bound_ns, pl.Int64), **unknown)
+    found, notes = transfers_of(replace(run, lanes=lanes))
+    assert agrees_with_truth(run, found)
+    assert set(found["source"]) == {"only peer and order"}
+    assert not notes
+    odd = lanes.with_columns(rank=pl.col("rank") * 2)
+    assert transfers_of(replace(run, lanes=odd))[0].is_empty()
+
+
+@pytest.mark.parametrize(("stages", "is_right"), [([0, 1, 2, 3], True), ([0, 2, 1, 3], False)])
+def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages(
+    stages: list[int], is_right: bool, tmp_path: Path
+) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} {MEGATRON}".split()])
+    run = read_simulated_run(tmp_path)
+    stage = pl.Series("stage", stages, pl.Int64)
+    lanes = run.lanes.sort("lane").with_columns(stage, stage_source=pl.lit(FIRST_FORWARDS))
+    found, _ = transfers_of(replace(run, lanes=lanes))
+    assert agrees_with_truth(run, found, share=float(is_right))
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("options", ["", "--dp 2", "--jitter 0.1 --steps 3"])
+def test_without_stages_nothing_is_paired(options: str, tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --schedule dualpipev {MEGATRON} {options}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("stage", "replica", "tensor")]
+    found, _ = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
+    assert found.is_empty()
+
+
+def test_clocks_that_are_wrong_by_more_than_their_bounds_make_pairs_doubtful(tmp_path: Path) -> None:
+    simulate.main([str(tmp_path), *f"{SMALL} --pp 2 {MEGATRON}".split()])
+    run = read_simulated_run(tmp_path)
+    late = pl.when(pl.col("lane") == 1).then(5_000_000).otherwise(0)
+    moved = run.messages.with_columns(pl.col("start_ns", "end_ns", "launch_ns") + late)
+    lanes = run.lanes.with_columns(bound_ns=pl.lit(1_000, pl.Int64))
+    found, notes = transfers_of(replace(run, lanes=lanes, messages=moved))
+    assert len(found) == len(true_transfers(run))
+    assert found["doubtful"].cast(pl.String).to_list() == ["clocks"] * len(found)
+    assert len(notes) == 1
+
+
+RANKS = 3
+
+
+SENDS = st.lists(  # sender, receiver, tag, order of arrival
+    st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 2), st.integers(0, 9)), max_size=12
+)
+
+
+RECEIVES = st.lists(  # receiver, sender, tag (None: any), time
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([0, 1, 2, 0, 1, 2, None]),
+        st.sampled_from([1, 2, 1, 2, None]),
+        st.integers(0, 30),
+    ),
+    max_size=12,
+)
+
+
+Send = tuple[int, int, int, int]
+
+
+Receive = tuple[int, int | None, int | None, int]
+
+
+def message_mpi_pairs(
+    rank: int, *, is_send: bool, peer: int | None, tag: int | None, start: int, **more: object
+) -> dict[str, object]:
+    row = {"process_key": rank, "thread_key": rank, "name": "MPI_Isend" if is_send else "MPI_Irecv"}
+    row |= {
+        "communicator": "all 3",
+        "rank": rank,
+        "member_count": RANKS,
+        "size_bytes": 8,
+        "has_size": is_send,
+    }
+    row |= {"start_ns": start, "end_ns": 1000, "report": rank}
+    row |= {"is_whole": True, "process_row": "CPU", "clock": rank, "clock_group": 0, "bound_ns": 5}
+    return {**row, "is_send": is_send, "peer": peer, "tag": tag, **more}
+
+
+def pair_mpi_pairs(rows: list[dict[str, object]]) -> pl.DataFrame:
+    columns = {name: [row[name] for row in rows] for name in RUN_MPI_MESSAGES.names()}
+    return pair_mpi_messages(pl.DataFrame(columns, schema=dict(RUN_MPI_MESSAGES)))
+
+
+def match(sends: list[Send], receives: list[Receive]) -> dict[int, int]:
+    """Match messages as MPI does, in an order of arrival that keeps those of two ranks in order."""
+    order = sorted(
+        range(len(sends)), key=lambda at: max(one[3] for one in sends[: at + 1] if one[:2] == sends[at][:2])
+    )
+    posted = sorted(range(len(receives)), key=lambda at: (receives[at][3], at))
+    events = [(3 * position, "arrival", at) for position, at in enumerate(order)]
+    events += [(receives[at][3], "receive", at) for at in posted]
+    waiting: list[int] = []
+    open_receives: list[int] = []
+    found: dict[int, int] = {}
+
+    def fits(send: int, receive: int) -> bool:
+        sender, receiver, tag, _ = sends[send]
+        wanted = receives[receive]
+        return receiver == wanted[0] and wanted[1] in (None, sender) and wanted[2] in (None, tag)
+
+    for _, kind, at in sorted(events, key=lambda event: event[0]):
+        if kind == "arrival":
+            other = next((receive for receive in open_receives if fits(at, receive)), None)
+            if other is None:
+                waiting.append(at)
+            else:
+                open_receives.remove(other)
+                found[at] = other
+        else:
+            other = next((send for send in waiting if fits(send, at)), None)
+            if other is None:
+                open_receives.append(at)
+            else:
+                waiting.remove(other)
+                found[other] = at
+    return found
+
+
+@settings(deadline=None, max_examples=150)
+@given(SENDS, RECEIVES)
+def test_pairs_are_those_of_the_standard(sends: list[Send], receives: list[Receive]) -> None:
+    rows = [
+        message_mpi_pairs(sender, is_send=True, peer=receiver, tag=tag, start=at)
+        for at, (sender, receiver, tag, _) in enumerate(sends)
+    ]
+    rows += [
+        message_mpi_pairs(receiver, is_send=False, peer=sender, tag=tag, start=time)
+        for receiver, sender, tag, time in receives
+    ]
+    rows += [
+        message_mpi_pairs(rank, is_send=True, peer=rank, tag=9, start=0) for rank in range(RANKS)
+    ]  # all are there
+    pairs = pair_mpi_pairs(rows)
+    found = {
+        send: other - len(sends)
+        for send, other in enumerate(pairs["other"][: len(sends)])
+        if other is not None
+    }
+    truth = match(sends, receives)
+    assert found.items() <= truth.items()
+    if all(None not in one for one in receives):
+        assert found == truth
+    other = pairs["other"].to_list()
+    assert all(other[to] == at for at, to in enumerate(other) if to is not None)
+    assert all((to is None) == (why is not None) for to, why in pairs.select("other", "unpaired").iter_rows())
+
+
+def test_a_receive_of_any_sender_belongs_to_the_only_one() -> None:
+    rows = [
+        message_mpi_pairs(0, is_send=True, peer=1, tag=3, start=5),
+        message_mpi_pairs(2, is_send=True, peer=0, tag=1, start=5),
+    ]
+    rows += [message_mpi_pairs(1, is_send=False, peer=None, tag=None, start=1)]
+    assert pair_mpi_pairs(rows)["other"].to_list() == [2, None, 0]
+    rows[0]["member_count"] = rows[1]["member_count"] = rows[2]["member_count"] = 4  # one rank has no report
+    pairs = pair_mpi_pairs(rows)
+    assert pairs["other"].to_list() == [None] * 3
+    assert pairs["unpaired"].to_list() == ["no counterpart", "no counterpart", "any sender or tag"]
+
+
+def test_messages_that_contradict_their_order_have_no_pairs() -> None:
+    small = message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=1, size_bytes=4)
+    early = message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=1, end_ns=89)
+    for receive in (small, early):
+        rows = [message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=100), receive]
+        assert pair_mpi_pairs(rows)["unpaired"].to_list() == ["sizes or times that do not fit"] * 2
+    early["end_ns"] = 90  # within the bounds of both clocks
+    assert pair_mpi_pairs([message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=100), early])[
+        "other"
+    ].to_list() == [1, 0]
+
+
+def test_recordings_of_a_part_are_guesses() -> None:
+    def rows(count: int) -> list[dict[str, object]]:
+        sends = [
+            message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=at, is_whole=False) for at in range(count)
+        ]
+        return [*sends, message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=5)]
+
+    assert pair_mpi_pairs(rows(1)).rows() == [(1, None, True), (0, None, True)]
+    assert pair_mpi_pairs(rows(2))["unpaired"].to_list() == ["different counts"] * 3
+
+
+def test_unknown_orders_have_no_pairs() -> None:
+    send, receive = (
+        message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=0),
+        message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=5),
+    )
+    again = {**send, "start_ns": 1, "thread_key": 77}
+    assert pair_mpi_pairs([send, again, receive])["unpaired"].to_list() == ["several threads"] * 3
+    twin = {**receive, "report": 2, "process_key": 9}
+    assert (
+        pair_mpi_pairs([send, receive, twin])["unpaired"].to_list() == ["a rank with several processes"] * 3
+    )
+    assert pair_mpi_pairs([{**send, "communicator": None}])["unpaired"].to_list() == ["unknown communicator"]
+    far = {**receive, "clock_group": 1}
+    assert pair_mpi_pairs([send, far])["unpaired"].to_list() == ["clocks that cannot be compared"] * 2

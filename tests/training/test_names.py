@@ -22,17 +22,17 @@ from nsys_pp.read import read_report
 from nsys_pp.training.names import (
     HALVES,
     NAMED_JOBS,
-    NAMED_STEPS,
     Rules,
     choose_rules,
     find_preset_readings,
+    list_presets,
+    load_preset,
     name_jobs,
     name_operators,
     name_steps,
     split_names,
 )
-from nsys_pp.training.rules import list_presets, load_preset
-from tests.training.analysed_reports import APART, read_events, simulate_reports
+from tests.training.expected_training import APART, read_events, simulate_reports
 from tests.training.hand_programs import (
     PROGRAMS,
     NamedRange,
@@ -293,18 +293,6 @@ def test_patterns_of_users_come_first() -> None:
     assert name_steps(ranges, rules).select("name", "step").rows() == [("epoch 4", 4)]
 
 
-def test_patterns_do_without_a_preset() -> None:
-    ranges = ranges_of("fwd a", "bwd a", "a=b")
-    rules = choose_rules(ranges, job_patterns=["(?P<kind>forward|fwd|.wd) a", "other=a=b"])
-    assert rules.name == ""
-    assert rules.describe() == "no preset"
-    assert name_jobs(ranges, rules).select("name", "kind").rows() == [
-        ("fwd a", "other"),
-        ("bwd a", "other"),
-        ("a=b", "other"),
-    ]
-
-
 def test_a_group_tells_the_kind() -> None:
     ranges = ranges_of("do forward", "do optimizer", "do nothing")
     rules = choose_rules(ranges, job_patterns=["do (?P<kind>.*)"])
@@ -494,27 +482,6 @@ def placed(ranges: pl.DataFrame) -> list[tuple[str, int | None]]:
     return jobs.select("name", "outer_id").rows()
 
 
-def test_a_job_in_one_of_its_kind_is_left_out() -> None:
-    inside = job_ranges(("forward_1", 0, 100), ("layer", 5, 95), ("forward", 10, 90), ("recompute", 20, 80))
-    assert placed(inside) == [("forward_1", None), ("recompute", 0)]
-
-
-def test_jobs_of_other_kinds_are_kept() -> None:
-    inside = job_ranges(("backward_1", 0, 100), ("recompute", 10, 40), ("send_backward_1", 90, 100))
-    assert placed(inside) == [("backward_1", None), ("recompute", 0), ("send_backward_1", 0)]
-
-
-def test_nothing_within_a_message_is_a_job() -> None:
-    inside = job_ranges(("send_forward_1", 0, 100), ("zero_grad", 10, 90), ("optimizer", 20, 30))
-    assert placed(inside) == [("send_forward_1", None)]
-
-
-def test_what_users_name_may_lie_within_each_other() -> None:
-    ranges = job_ranges(("outer", 0, 100), ("inner", 10, 90), ("inner", 20, 30))
-    jobs = name_jobs(ranges, choose_rules(ranges, job_patterns=["outer", "inner"]))
-    assert jobs.select("name", "outer_id").rows() == [("outer", None), ("inner", 0)]
-
-
 def test_what_another_thread_does_for_a_backward_lies_within_it() -> None:
     main = job_ranges(("backward_1", 0, 100), ("backward_2", 100, 200))
     elsewhere = job_ranges(
@@ -580,14 +547,6 @@ def test_outer_jobs_equal_their_definition(rows: list[tuple[str, int, int, int]]
     ]
     jobs = name_jobs(ranges, choose_rules(ranges, preset="plain"))
     assert jobs.select("range_id", "outer_id").rows() == expected
-
-
-def test_nothing_in_gives_nothing_out() -> None:
-    for rules in (Rules(), choose_rules(ranges_of(), preset="plain")):
-        assert name_jobs(ranges_of(), rules).schema == NAMED_JOBS
-        assert name_steps(ranges_of(), rules).schema == NAMED_STEPS
-    assert set(name_jobs(ranges_of("forward_1"), Rules())["kind"]) == set()
-    assert set(JOB_KINDS) >= {rule.kind for preset in list_presets() for rule in preset.jobs}
 
 
 _IDS = ("micro_batch", "chunk", "virtual_stage")

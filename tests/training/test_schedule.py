@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +17,6 @@ from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.training import (
     LANE_COMPUTE_SEGMENTS,
-    LANES,
     RUN_JOBS,
     RUN_STEPS,
     SCHEDULED_KINDS,
@@ -23,6 +24,8 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.options import SCHEDULES
+from nsys_pp.tables.analysis import ideal_bubbles
+from nsys_pp.training.ideal import build_ideal
 from nsys_pp.training.orders import order_jobs
 from nsys_pp.training.schedule import (
     label_jobs,
@@ -31,8 +34,7 @@ from nsys_pp.training.schedule import (
     resolve_jobs,
 )
 from tests.commands.whole import run
-from tests.training.dualpipev_labels import LOGITS, label_jobs_of_stage
-from tests.training.scheduled_runs import (
+from tests.training.expected_training import (
     IDS,
     JOBS_BY_LANE,
     RUNS,
@@ -45,9 +47,12 @@ from tests.training.scheduled_runs import (
 
 CHUNKS = ("chunk", "backward_chunk")
 
+
 NUMBERS = ("micro_batch", "backward_micro_batch")
 
+
 MSPROF = (*CHUNKS, "backward_micro_batch")  # names say the micro-batch of the forward
+
 
 TIMES = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns")
 
@@ -262,16 +267,6 @@ def test_jobs_that_launched_nothing_are_left_out_and_the_others_numbered_by_lane
     assert not notes
 
 
-def test_nothing_comes_of_nothing() -> None:
-    training = build_scheduled_run("1f1b", stages=2, micro_batches=2)
-    jobs, notes = resolve_jobs(training.lanes, RUN_STEPS.to_frame(), JOBS_BY_LANE.to_frame())
-    assert jobs.equals(RUN_JOBS.to_frame())
-    assert not notes
-    jobs, notes = resolve_jobs(LANES.to_frame(), RUN_STEPS.to_frame(), JOBS_BY_LANE.to_frame())
-    assert jobs.equals(RUN_JOBS.to_frame())
-    assert not notes
-
-
 def recognise(
     training: Training, *, hidden: tuple[str, ...] = (), schedule_name: str | None = None
 ) -> Schedule:
@@ -333,14 +328,6 @@ def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> 
             )
             for job in SIMULATED[schedule](stage, stages, micro_batches, chunks)
         ]
-
-
-def test_unknown_names_of_schedules_are_refused() -> None:
-    training = build_scheduled_run("1f1b", stages=2, micro_batches=4)
-    with pytest.raises(ValueError, match="unknown schedule '1f2b'; expected one of gpipe, "):
-        order_jobs("1f2b", stage=0, stages=1, micro_batches=1)
-    with pytest.raises(ValueError, match="unknown schedule '1f2b'; expected one of gpipe, "):
-        recognise(training, schedule_name="1f2b")
 
 
 @pytest.mark.parametrize("hidden", [(), IDS], ids=["named", "unnamed"])
@@ -462,14 +449,6 @@ def test_megatron_with_groups_of_another_size_is_interleaved(size: int) -> None:
         assert (found.name, found.micro_batch_count, found.chunk_count) == ("interleaved", 12, 2)
 
 
-def test_steps_that_are_cut_do_not_count() -> None:
-    training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
-    cut = training.jobs.filter((pl.col("step") == 0) | (pl.col("start_ns") < 1_009_000))
-    steps = training.steps.with_columns(is_partial=pl.col("step") == 1)
-    found = recognise(replace(training, jobs=cut, steps=steps))
-    assert (found.name, found.agreement, found.micro_batch_count) == ("1f1b", 1, 8)
-
-
 def test_steps_that_only_evaluate_do_not_count() -> None:
     training = build_scheduled_run("1f1b", stages=4, micro_batches=8)
     evaluated = training.jobs.filter((pl.col("step") == 0) | (pl.col("kind") == "forward"))
@@ -486,51 +465,6 @@ def test_labels_tell_halves_of_backwards_and_other_jobs() -> None:
     )
     labels = label_jobs(others, training.lanes, training.schedule)["label"]
     assert labels.to_list() == ["opt", "recv", "3r", "send 4", "F"]
-
-
-KNOWN = {  # (stage, stages, micro-batches) -> labels by phase, from running msprof-analyze
-    (0, 2, 4): "0 1/2 4/logits 4b 4w 5/logits 3F+5B 6F+0B/logits 6B 7F+1B/logits 7B/2B 3B",
-    (1, 2, 4): "/0 4 1 5//2F 4B 6F+0B 3F+5B 7F+1B//6B 2B/7B 3B",
-    (0, 4, 10): (
-        "0 1 2 3 4 5/6 10/logits 10b 10w 11 logits 11b 11w 12 logits 12b 12w 13"
-        "/logits 7F+13B 14F+0B logits 8F+14B 15F+1B logits 9F+15B 16F+2B"
-        "/logits 16B 17F+3B logits 17B 18F+4B logits 18B 19F+5B/logits 19B/6B 7B 8B 9B"
-    ),
-    (3, 4, 10): (
-        "/0 10 1 11 2 12 3 13//4F 10B 14F+0B 5F+11B 15F+1B 6F+12B 16F+2B 7F+13B 17F+3B 8F+14B 18F+4B"
-        " 9F+15B 19F+5B//16B 6B 17B 7B/18B 8B 19B 9B"
-    ),
-}
-
-
-def by_phase(places: list[tuple[str, int]]) -> str:
-    return "/".join(" ".join(label for label, phase in places if phase == wanted) for wanted in range(7))
-
-
-@pytest.mark.parametrize("shape", KNOWN)
-def test_labels_are_those_of_msprof_analyze(shape: tuple[int, int, int]) -> None:
-    places = label_jobs_of_stage(*shape, has_logits=True)
-    assert by_phase(places) == KNOWN[shape]
-    assert [phase for _, phase in places] == sorted(phase for _, phase in places)
-    without = [place for place in places if place[0] != LOGITS]
-    assert label_jobs_of_stage(*shape) == without
-
-
-@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10), (3, 11)])
-def test_jobs_are_labelled_as_their_places(stages: int, micro_batches: int) -> None:
-    training = build_scheduled_run("dualpipev", stages=stages, micro_batches=micro_batches, chunks=2)
-    labelled = label_jobs(training.jobs, training.lanes, training.schedule)
-    for (lane, _), jobs in labelled.group_by("lane", "step"):
-        assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(
-            lane, stages, micro_batches
-        )
-
-
-def test_jobs_of_a_simulated_run_are_labelled_as_their_places() -> None:
-    training = simulate_run(RUNS["dualpipev"])
-    labelled = label_jobs(training.jobs, training.lanes, training.schedule)
-    for (lane, _), jobs in labelled.group_by("lane", "step"):
-        assert jobs.sort("start_ns").select("label", "phase").rows() == label_jobs_of_stage(lane, 4, 10)
 
 
 def test_a_lane_that_lacks_a_job_has_labels_but_no_phases() -> None:
@@ -617,3 +551,171 @@ def test_weight_gradients_without_ranges_make_the_schedule_uncertain(
     assert found.schedule.unexplained == pytest.approx(0.22, abs=0.03)
     assert any("22% of the compute between jobs belongs to no job" in note for note in found.notes)
     assert found.ideal.is_empty()
+
+
+Key = tuple[int, int, int, int]  # replica, tensor, virtual stage, micro-batch
+
+
+def resolved(training: Training) -> Training:
+    jobs, _ = resolve_jobs(training.lanes, training.steps, build_unresolved_jobs(training))
+    return replace(training, jobs=jobs)
+
+
+def ideal_of(training: Training) -> tuple[pl.DataFrame, list[str]]:
+    return build_ideal(training.lanes, training.steps, training.jobs, training.schedule)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)]
+)
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_equal_jobs_have_the_bubble_of_the_formula(
+    schedule: str, chunks: int, stages: int, groups: int
+) -> None:
+    micro_batches = groups * stages
+    training = resolved(
+        build_scheduled_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks)
+    )
+    ideal, notes = ideal_of(training)
+    bubbles = ideal_bubbles(ideal)
+    assert not notes
+    assert len(ideal) == len(training.jobs)
+    expected = (stages - 1) / (chunks * micro_batches + stages - 1)
+    assert bubbles["bubble_fraction"].to_list() == pytest.approx([expected] * len(training.steps))
+    assert bubbles["busy_ns"].to_list() == [2 * 900 * chunks * micro_batches] * len(training.steps)
+
+
+def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]:
+    """The definition.
+
+    (lane, place in it) of each job -> when it starts and ends, from the start of its step.
+    """
+    stages = training.schedule.stage_count
+    place = {lane: key for lane, *key in training.lanes.select("lane", "stage", "replica", "tensor").rows()}
+    costs: dict[tuple[object, ...], list[int]] = {}
+    queues: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for job in training.jobs.sort("lane", "start_ns").iter_rows(named=True):
+        key = (place[job["lane"]][0], job["kind"], job["chunk"], job["backward_chunk"])
+        costs.setdefault(key, []).append(job["compute_ns"])
+        queues.setdefault((job["lane"], job["step"]), []).append(job | {"key": key})
+    cost = {key: round(median(values)) for key, values in costs.items()}
+    last = stages * training.schedule.chunk_count - 1
+    times: dict[tuple[int, int], tuple[int, int]] = {}
+    for step in training.steps["step"].unique():
+        done: dict[tuple[str, Key], int] = {}
+        free = dict.fromkeys(place, 0)
+        waiting = {lane: queue[:] for (lane, number), queue in queues.items() if number == step}
+        while any(waiting.values()):
+            for lane, queue in waiting.items():
+                stage, replica, tensor = place[lane]
+                while queue:
+                    job = queue[0]
+
+                    def virtual(chunk: int, stage: int = stage) -> int:
+                        return virtual_stage(training.schedule.name, stage, stages, chunk)
+
+                    needs, makes = [], []
+                    kind, number, chunk = job["kind"], job["micro_batch"], job["chunk"]
+                    if kind in ("forward", "forward_backward"):
+                        at = virtual(chunk)
+                        needs += [("F", (replica, tensor, at - 1, number))] if at else []
+                        makes.append(("F", (replica, tensor, at, number)))
+                    if kind in ("backward", "forward_backward"):
+                        if kind == "forward_backward":
+                            number, chunk = job["backward_micro_batch"], job["backward_chunk"]
+                        at = virtual(chunk)
+                        needs.append(("F", (replica, tensor, at, number)))
+                        needs += [("B", (replica, tensor, at + 1, number))] if at < last else []
+                        makes.append(("B", (replica, tensor, at, number)))
+                    if kind == "weight_gradient":
+                        needs.append(("B", (replica, tensor, virtual(chunk), number)))
+                    if any(need not in done for need in needs):
+                        break
+                    queue.pop(0)
+                    start = max([free[lane], *(done[need] for need in needs)])
+                    free[lane] = start + cost[job["key"]]
+                    done.update(dict.fromkeys(makes, free[lane]))
+                    times[lane, job["job"]] = (start, free[lane])
+    return times
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_jobs_run_again_as_defined(run: str) -> None:
+    training = resolved(simulate_run(RUNS[run]))
+    ideal, notes = ideal_of(training)
+    assert not notes
+    zero = dict(training.steps.group_by("step").agg(pl.col("start_ns").min()).iter_rows())
+    found = {
+        (lane, job): (start - zero[step], end - zero[step])
+        for lane, step, job, start, end in ideal.select("lane", "step", "job", "start_ns", "end_ns").rows()
+    }
+    assert found == expected_ideal(training)
+    assert ideal.equals(ideal.sort("lane", "start_ns"))
+
+
+def test_the_optimizer_comes_last() -> None:
+    training = build_scheduled_run("1f1b", stages=2, micro_batches=2, steps=1)
+    first = training.jobs.filter((pl.col("micro_batch") == 0) & (pl.col("kind") == "forward"))
+    update = first.with_columns(
+        kind=pl.lit("optimizer", RUN_JOBS["kind"]),
+        micro_batch=pl.lit(None, pl.Int64),
+        chunk=pl.lit(None, pl.Int64),
+        range_id=pl.col("range_id") + 100,
+        compute_ns=pl.lit(50, pl.Int64),
+    )
+    both = resolved(replace(training, jobs=pl.concat([training.jobs, update])))
+    ideal = ideal_of(both)[0].join(both.jobs.select("job", "kind"), on="job", maintain_order="left")
+    updates = ideal.filter(kind="optimizer")
+    assert (updates["end_ns"] - updates["start_ns"]).to_list() == [50, 50]
+    assert (
+        updates["end_ns"].to_list()
+        == ideal.group_by("lane").agg(pl.col("end_ns").max()).sort("lane")["end_ns"].to_list()
+    )
+
+
+def test_steps_of_which_a_job_is_missing_or_unknown_have_no_ideal() -> None:
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
+    is_odd = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "backward")
+    lost = training.jobs.filter(~(is_odd & (pl.col("micro_batch") == 3))).with_columns(
+        job=pl.int_range(pl.len())
+    )
+    note = "1 steps have no ideal: some of their forwards and backwards are unknown or missing"
+    ideal, notes = ideal_of(replace(training, jobs=lost))
+    assert ideal["step"].unique().to_list() == [0, 1]
+    assert not notes  # nobody waits for a backward of the first stage
+    for change in (
+        training.jobs.filter((pl.col("step") == 0) | (pl.col("micro_batch") != 3) | (pl.col("lane") == 0)),
+        training.jobs.with_columns(virtual_stage=pl.when(~is_odd).then("virtual_stage")),
+        training.jobs.with_columns(micro_batch=pl.when(is_odd).then(0).otherwise("micro_batch")),
+    ):
+        jobs = change.with_columns(job=pl.int_range(pl.len(), dtype=pl.UInt32))
+        ideal, notes = ideal_of(replace(training, jobs=jobs))
+        assert ideal["step"].unique().to_list() == [0]
+        assert notes == [note]
+
+
+def test_jobs_that_wait_for_each_other_have_no_ideal_and_nobody_hangs() -> None:
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4))
+    is_first = (pl.col("step") == 1) & (pl.col("lane") == 0) & (pl.col("kind") == "forward")
+    turned = training.jobs.with_columns(
+        compute_start_ns=pl.when(is_first & (pl.col("micro_batch") == 0))
+        .then(pl.col("compute_start_ns") + 100_000)
+        .otherwise("compute_start_ns")
+    )
+    ideal, notes = ideal_of(replace(training, jobs=turned))
+    assert ideal["step"].unique().to_list() == [0]
+    assert notes == ["1 steps have no ideal: their jobs have a dependency cycle"]
+
+
+def test_one_replica_that_lacks_jobs_spoils_no_other() -> None:
+    training = resolved(build_scheduled_run("1f1b", stages=2, micro_batches=4, replicas=2, steps=1))
+    jobs = training.jobs.filter((pl.col("lane") != 2) | (pl.col("kind") == "forward"))
+    ideal, notes = ideal_of(
+        replace(training, jobs=jobs.with_columns(job=pl.int_range(pl.len(), dtype=pl.UInt32)))
+    )
+    assert ideal["lane"].unique().to_list() == [1, 3]
+    assert notes == [
+        "the ideal of 1 step is of 1 of 2 pipelines: some forwards and backwards of the others are unknown "
+        "or missing"
+    ]

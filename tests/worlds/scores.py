@@ -17,7 +17,7 @@ import polars as pl
 import nsys_pp
 from fixtures.plan_options import build_training
 from fixtures.program.schedule import SCHEDULES, chunks_of
-from tests.training.unsplit import split_either
+from tests.training.expected_training import split_either
 from tests.worlds.findings import Findings
 
 _LEAST_SHARED = 3  # operations: a single one fits anywhere

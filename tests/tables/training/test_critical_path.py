@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from nsys_pp.frames.training import CAUSES, PAUSE_NS, Training
 from nsys_pp.tables.critical_path import CRITICAL_PATH, find_critical_path
 from nsys_pp.tables.training import build_critical_table, build_path_table
-from tests.training.expected_training import simulate_training
-from tests.training.small_training import Row, build_small_training
+from tests.training.expected_training import Row, build_small_training, simulate_training
 
 SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule zb-h1"]
 DUALPIPEV = "--schedule dualpipev --micro-batches 8"

@@ -26,8 +26,7 @@ from nsys_pp.tables.analysis import (
 )
 from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import ideal_bubble_fraction
-from tests.training.expected_training import simulate_training
-from tests.training.small_training import Row, build_small_training
+from tests.training.expected_training import Row, build_small_training, simulate_training
 
 POSITIONS = POSITION.categories.to_list()
 _ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
