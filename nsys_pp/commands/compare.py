@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from importlib.metadata import version
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from nsys_pp.errors import OptionError
 from nsys_pp.frames.aggregates import RunSums
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
+from nsys_pp.frames.roster import share_session
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import name_titles
@@ -29,26 +31,30 @@ from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.progress import split_progress
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.options import Inputs, RunOptions, StepWindow, check_choice, check_keywords, parse_steps
-from nsys_pp.tables.compare import (
-    TABLES,
-    check_gates,
-    compare_samples,
-    describe_training,
-    parse_gate,
-    sample_training,
+from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.options import (
+    Inputs,
+    RunOptions,
+    StepWindow,
+    check_choice,
+    check_keywords,
+    parse_job_options,
+    parse_steps,
 )
+from nsys_pp.tables.compare import TABLES, check_gates, describe_training, parse_gate, sample_training
 from nsys_pp.tables.compare_verdict import (
     COMPARABILITY_TABLE,
+    Comparison,
+    ComparisonError,
     build_comparison_verdict,
     compare_facts,
     describe_comparability,
-    divide_ranks,
 )
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
 
 COMPARE_TABLES: Mapping[str, AnyTable] = {
     VERDICT_TABLE.name: VERDICT_TABLE,
@@ -58,8 +64,6 @@ COMPARE_TABLES: Mapping[str, AnyTable] = {
 """Tables of `CompareResult.tables`, by name."""
 NOTEBOOK_ROWS = 10
 _STAGED = ("stages", "ranks", "links")
-_WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)
-_WITH_STEP = re.compile(r"(?P<path>.+):(?P<step>\d{1,30})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -90,18 +94,6 @@ class CompareResult(ShortRepr):
         )
 
 
-class RunName(Struct, frozen=True, kw_only=True):
-    """A run to compare.
-
-    Attributes:
-        inputs: Its reports.
-        window: Its steps; None: those of all runs.
-    """
-
-    inputs: str | Path | tuple[str | Path, ...]
-    window: StepWindow | None = None
-
-
 def compare(
     a: Inputs,
     b: Inputs,
@@ -119,7 +111,7 @@ def compare(
 
     Args:
         a: Run to compare with: reports, parts, folders of them, or glob patterns, with its steps at the end
-            of a text, as in `runs/7:10:14`.
+            of a text, as in `runs/7:10:14`; or a folder of folders, each with a good run of the same ranks.
         b: Run to judge, likewise. It can be the same run with other steps.
         steps_a: Steps of A, apart from its name; `steps` applies to both runs.
         steps_b: Steps of B.
@@ -153,9 +145,9 @@ def compare(
     names, sums, results = _read(runs, options)
     facts = (sums[0].facts, sums[1].facts)
     comparability = compare_facts(*facts, allowed=allowed)
-    samples = [_select(run, comparability) for run in sums]
-    compared = compare_samples(*divide_ranks(facts, (samples[0], samples[1])))
-    verdict = build_comparison_verdict(facts, (samples[0], samples[1]))
+    samples = (_select(sums[0], comparability), _select(sums[1], comparability))
+    comparison = Comparison(facts, samples)
+    compared, verdict = comparison.build_tables(), build_comparison_verdict(comparison)
     sentence = describe_comparability(comparability)
     tables = {
         VERDICT_TABLE.name: build_verdict_table(verdict),
@@ -169,7 +161,7 @@ def compare(
             title=target.stem if title is None else title,
             names=names,
             facts=facts,
-            samples=(samples[0], samples[1]),
+            samples=samples,
             verdict=verdict,
             comparability=sentence,
             tables={filled.table.name: filled for filled in fill_tables(COMPARE_TABLES, tables)},
@@ -197,9 +189,9 @@ def compare(
 def _read(
     runs: tuple[RunName, RunName], options: RunOptions
 ) -> tuple[tuple[str, str], tuple[RunSums, RunSums], list[tuple[str, PipelineResult]]]:
-    """Read both runs: their names, their sums, and the analyses of runs that were read.
+    """Read both runs: their names, their sums, and the analyses of runs that were read, each with its letter.
 
-    The reports of two windows of one run are read once.
+    The reports of two windows of one run are read once. A can be a folder of several runs.
     """
     names: list[str] = []
     sums: list[RunSums] = []
@@ -208,14 +200,97 @@ def _read(
         own: RunOptions = {**options, "progress": split_progress(options.get("progress"), number, 2)}
         if run.window is not None:
             own["steps"] = run.window
-        again = results[0][1] if results and runs[0].inputs == run.inputs else None
         batch = Batch(list(run.inputs) if isinstance(run.inputs, tuple) else run.inputs, own)
-        result = build_pipeline(batch, own, inputs=None if again is None else again.run.inputs)
-        results.append((letter, result))
-        run_sums = sum_run(result, window=result.run.steps)
+        if results and runs[0].inputs == run.inputs and len(results) == 1:
+            groups: list[Sequence[Input] | None] = [results[0][1].run.inputs]
+        else:
+            groups = _list_runs(run, batch, own) if letter == "A" else [None]
+        read = [build_pipeline(batch, own, inputs=group) for group in groups]
+        results += [(letter, result) for result in read]
+        run_sums = join_runs([sum_run(result, window=result.run.steps) for result in read])
         sums.append(run_sums)
         names.append(_name(run, run_sums.facts.window))
     return (names[0], names[1]), (sums[0], sums[1]), results
+
+
+def _list_runs(run: RunName, batch: Batch, options: RunOptions) -> list[Sequence[Input] | None]:
+    """List the runs of a folder, each by its inputs; None: all inputs, which are not read yet, are one run.
+
+    Folders directly in it are runs if they have the same recorded ranks, from different sessions of nsys.
+    """
+    folder = Path() if isinstance(run.inputs, tuple) else Path(run.inputs)
+    if isinstance(run.inputs, tuple) or not folder.is_dir():
+        return [None]
+    places = [path.relative_to(folder).parts for path in batch.paths]
+    if any(len(place) < 2 for place in places) or len({place[0] for place in places}) < 2:
+        return [None]
+    inputs = read_inputs(batch, parse_job_options(options), doing="analysing")
+    groups: dict[str, list[Input]] = {}
+    for recorded in inputs:
+        groups.setdefault(recorded.path.relative_to(folder).parts[0], []).append(recorded)
+    ranks = [
+        frozenset(rank for recorded in group for rank in recorded.identity.ranks["rank"].drop_nulls())
+        for group in groups.values()
+    ]
+    are_sessions = [[recorded.identity.session for recorded in group] for group in groups.values()]
+    is_captured_again = any(
+        one.hostname == other.hostname and share_session(one, other)
+        for first, second in combinations(are_sessions, 2)
+        for one, other in product(first, second)
+    )
+    if not ranks[0] or set(ranks) != {ranks[0]} or is_captured_again:
+        return [inputs]
+    return list(groups.values())
+
+
+def join_runs(runs: Sequence[RunSums]) -> RunSums:
+    """Join runs of one program to one, whose samples show how much such runs differ.
+
+    Returns:
+        Steps of later runs are numbered behind those of earlier ones, and samples have the column `run`; of
+        a single run, itself.
+
+    Raises:
+        ComparisonError: The runs cannot be compared with each other, or do other work.
+    """
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    for number, run in enumerate(runs[1:], 2):
+        differing = compare_facts(first.facts, run.facts).filter(
+            pl.col("effect") == "large", pl.col("a") != pl.col("b")
+        )
+        if len(differing):
+            raise ComparisonError(
+                f"the runs in A are of different work: run 1 and run {number} differ in "
+                f"{differing['fact'][0]},"
+                f" {differing['a'][0]} and {differing['b'][0]}",
+                "keep runs of one program and layout in the folder",
+            )
+    offsets = [0]
+    for run in runs[:-1]:
+        offsets.append(offsets[-1] + max(run.facts.steps, default=0) + 1)
+    samples = {
+        name: pl.concat(
+            run.samples[name].with_columns(pl.col("step") + offset, run=pl.lit(number))
+            for number, (run, offset) in enumerate(zip(runs, offsets, strict=True))
+        )
+        for name in first.samples
+    }
+    every = [run.facts for run in runs]
+    united = {
+        name: tuple(dict.fromkeys(value for facts in every for value in getattr(facts, name)))
+        for name in ("recordings", "drivers", "cuda", "nsys", "recorded", "graph_modes")
+    }
+    bounds = [facts.bound_ns for facts in every if facts.bound_ns is not None]
+    facts = replace(
+        first.facts,
+        steps=tuple(step + offset for run, offset in zip(every, offsets, strict=True) for step in run.steps),
+        bound_ns=max(bounds) if len(bounds) == len(every) else None,
+        is_on_one_clock=all(run.is_on_one_clock for run in every),
+        **united,
+    )
+    return RunSums(facts=facts, samples=samples)
 
 
 def _name(run: RunName, window: str) -> str:
@@ -256,71 +331,6 @@ def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
     return list(
         {str(path): (path, error) for _, result in results for path, error in result.skipped}.values()
     )
-
-
-def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) -> RunName:
-    """Parse the name of a run.
-
-    A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a
-    `:FIRST:LAST` at its end is its steps.
-
-    Args:
-        run: Reports, with steps at the end of a text.
-        steps: Steps of the run, apart from its name; None: those at the end of the name.
-        option: Keyword of `steps`, for errors.
-
-    Raises:
-        OptionError: The steps are invalid, or given twice.
-    """
-    window = parse_steps_of(steps, option)
-    if not isinstance(run, str):
-        inputs: Sequence[str | Path] = [run] if isinstance(run, Path) else list(run)
-        return RunName(inputs=tuple(inputs), window=window)
-    path, own = split_steps(run)
-    if own is not None and window is not None:
-        raise OptionError(option, f"steps of `{path}` are given twice: in `{run}` and by `{option}`")
-    window = window if own is None else parse_steps_of(own, option)
-    return RunName(inputs=path, window=window)
-
-
-def split_steps(text: str) -> tuple[str, str | None]:
-    """Split the name of a run into path and steps; None: without steps.
-
-    Raises:
-        OptionError: The name ends in a single step.
-
-    >>> split_steps("runs/7:10:14"), split_steps("a:b"), split_steps("a::14")
-    (('runs/7', '10:14'), ('a:b', None), ('a', ':14'))
-    """
-    if _is_path(text):
-        return text, None
-    match = _WITH_STEPS.fullmatch(text)
-    if match is not None:
-        return match["path"], match["steps"]
-    single = _WITH_STEP.fullmatch(text)
-    if single is not None and _is_path(single["path"]):
-        step = int(single["step"])
-        raise OptionError(
-            "steps",
-            f"`{text}` does not exist; for step {step} of `{single['path']}`, use "
-            f"`{single['path']}:{step}:{step + 1}`",
-        )
-    return text, None
-
-
-def parse_steps_of(steps: StepWindow | str | None, option: str) -> StepWindow | None:
-    """Parse steps; errors are about the keyword `option`."""
-    try:
-        return parse_steps(steps)
-    except OptionError as error:
-        raise OptionError(option, error.message, error.hint) from None
-
-
-def _is_path(text: str) -> bool:
-    try:
-        return Path(text).exists() or bool(glob(text, recursive=True))
-    except (OSError, ValueError):
-        return False
 
 
 def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
@@ -388,3 +398,84 @@ def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
 def _most(values: pl.Series) -> int:
     most = values.max()
     return most if isinstance(most, int) else 0
+
+
+_WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)
+_WITH_STEP = re.compile(r"(?P<path>.+):(?P<step>\d{1,30})", re.DOTALL)
+
+
+class RunName(Struct, frozen=True, kw_only=True):
+    """A run to compare.
+
+    Attributes:
+        inputs: Its reports.
+        window: Its steps; None: those of all runs.
+    """
+
+    inputs: str | Path | tuple[str | Path, ...]
+    window: StepWindow | None = None
+
+
+def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) -> RunName:
+    """Parse the name of a run.
+
+    A text that is a file, a folder or a pattern with matches is that path, with all its colons; otherwise a
+    `:FIRST:LAST` at its end is its steps.
+
+    Args:
+        run: Reports, with steps at the end of a text.
+        steps: Steps of the run, apart from its name; None: those at the end of the name.
+        option: Keyword of `steps`, for errors.
+
+    Raises:
+        OptionError: The steps are invalid, or given twice.
+    """
+    window = parse_steps_of(steps, option)
+    if not isinstance(run, str):
+        inputs: Sequence[str | Path] = [run] if isinstance(run, Path) else list(run)
+        return RunName(inputs=tuple(inputs), window=window)
+    path, own = split_steps(run)
+    if own is not None and window is not None:
+        raise OptionError(option, f"steps of `{path}` are given twice: in `{run}` and by `{option}`")
+    window = window if own is None else parse_steps_of(own, option)
+    return RunName(inputs=path, window=window)
+
+
+def split_steps(text: str) -> tuple[str, str | None]:
+    """Split the name of a run into path and steps; None: without steps.
+
+    Raises:
+        OptionError: The name ends in a single step.
+
+    >>> split_steps("runs/7:10:14"), split_steps("a:b"), split_steps("a::14")
+    (('runs/7', '10:14'), ('a:b', None), ('a', ':14'))
+    """
+    if _is_path(text):
+        return text, None
+    match = _WITH_STEPS.fullmatch(text)
+    if match is not None:
+        return match["path"], match["steps"]
+    single = _WITH_STEP.fullmatch(text)
+    if single is not None and _is_path(single["path"]):
+        step = int(single["step"])
+        raise OptionError(
+            "steps",
+            f"`{text}` does not exist; for step {step} of `{single['path']}`, use "
+            f"`{single['path']}:{step}:{step + 1}`",
+        )
+    return text, None
+
+
+def parse_steps_of(steps: StepWindow | str | None, option: str) -> StepWindow | None:
+    """Parse steps; errors are about the keyword `option`."""
+    try:
+        return parse_steps(steps)
+    except OptionError as error:
+        raise OptionError(option, error.message, error.hint) from None
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return Path(text).exists() or bool(glob(text, recursive=True))
+    except (OSError, ValueError):
+        return False

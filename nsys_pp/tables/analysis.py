@@ -8,9 +8,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import polars as pl
+from msgspec import Struct
 
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.training import BUBBLE_CAUSES, CAUSES, MICRO_BATCH_KINDS, POSITION, Training
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    MICRO_BATCH_KINDS,
+    POSITION,
+    SCHEDULED_KINDS,
+    Training,
+)
+from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers
+
+LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
+"""Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown."""
+_JOB_COLUMNS = ("job", "outer", "kind", "lane", "step", "micro_batch", "compute_start_ns", "compute_ns")
 
 IDEAL_BUBBLES = build_schema(
     {  # one row per step and lane; by step, lane
@@ -140,19 +153,6 @@ def _ideal(ideal: pl.DataFrame) -> pl.DataFrame:
     return ideal_bubbles(ideal).select("lane", "step", ideal_span_ns="span_ns", ideal_bubble_ns="bubble_ns")
 
 
-OWN_COMPUTE = build_schema(
-    {  # one row per lane of a known stage and step, complete or not; by step, lane
-        "lane": pl.UInt32,
-        "stage": pl.Int64,
-        "step": pl.Int64,
-        "compute_ns": pl.Int64,  # compute of its jobs: kernels other than communication
-        "cycle_ns": pl.Int64,  # sum over its jobs of the time from the first to the last such kernel
-        "micro_batch_count": pl.Int64,  # at least 1
-    },
-    name="OWN_COMPUTE",
-)
-
-
 def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
     """Select the jobs of these kinds that compute; only the outer one of nested jobs."""
     chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
@@ -161,43 +161,89 @@ def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
 
 
-def has_all_jobs() -> pl.Expr:
-    """Return whether a row of a micro-batch counts as many jobs (`job_count`) as any.
-
-    `micro_batch` is 0 or more.
-
-    In a step that the capture cuts, the forward of a micro-batch may lie before it, and its backward is
-    recorded.
-    """
-    is_numbered = pl.col("micro_batch") >= 0
-    return is_numbered & (pl.col("job_count") == pl.col("job_count").filter(is_numbered).max())
+def has_passes(training: Training) -> bool:
+    """Return whether forwards or backwards are known."""
+    return bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
 
 
-def list_own_jobs(training: Training) -> pl.DataFrame:
-    """List the outermost jobs of micro-batches in steps of lanes of known stages: `RUN_JOBS` with stage."""
-    return (
-        select_outermost(training.jobs, MICRO_BATCH_KINDS)
-        .join(training.lanes.select("lane", "stage"), on="lane", how="left")
-        .filter(pl.col("stage").is_not_null(), pl.col("step").is_not_null())
-    )
+def list_own_compute(training: Training, lane_steps: pl.DataFrame) -> pl.DataFrame:
+    """List the own compute of each lane in complete steps, waiting not counted.
 
-
-def sum_own_compute(training: Training) -> pl.DataFrame:
-    """Sum the own compute of each lane in each step.
+    Args:
+        training: The training.
+        lane_steps: `LANE_STEPS` of it.
 
     Returns:
-        `OWN_COMPUTE`. The number of micro-batches is that of the schedule, otherwise that of the jobs.
+        lane, stage, step, micro_batch, value_ns: one row per micro-batch; -1 is work without a number. Of
+        steps that the capture cuts on the lane, only micro-batches with all their jobs: the others would be
+        compared with more or less work of others. Without forwards and backwards, all compute of a step that
+        it does not cut is one row.
     """
-    scheduled = training.schedule.micro_batch_count
-    micro_batch_count = pl.lit(scheduled) if scheduled else pl.col("micro_batch").n_unique()
-    return (
-        list_own_jobs(training)
-        .group_by("lane", "stage", "step")
-        .agg(
-            pl.col("compute_ns").sum(),
-            cycle_ns=(pl.col("compute_end_ns") - pl.col("compute_start_ns")).sum(),
-            micro_batch_count=micro_batch_count,
+    complete, whole = (lane_steps.filter(name) for name in ("is_complete", "is_whole"))
+    if has_passes(training):
+        is_numbered = pl.col("micro_batch") >= 0
+        has_all_jobs = is_numbered & (pl.col("job_count") == pl.col("job_count").filter(is_numbered).max())
+        own = (
+            select_outermost(training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
+            .join(complete, on=["lane", "step"], how="semi")
+            .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
+            .agg(value_ns=pl.col("compute_ns").sum(), job_count=pl.len())
+            .join(whole.select("lane", "step", "is_whole"), on=["lane", "step"], how="left")
+            .filter(pl.col("is_whole").fill_null(value=False) | has_all_jobs)
         )
-        .sort("step", "lane")
-        .pipe(conform, OWN_COMPUTE)
+    else:
+        own = whole.with_columns(micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns")
+    return (
+        own.filter(pl.col("value_ns") > 0)
+        .select("lane", "step", "micro_batch", pl.col("value_ns").cast(pl.Float64))
+        .join(training.lanes.select("lane", "stage"), on="lane")
     )
+
+
+class Stragglers(Struct, frozen=True, kw_only=True):
+    """Ranks with a known stage, ranks without one, and stages, compared with their peers.
+
+    A stage counts by its fastest lane: one slow rank does not make a slow stage.
+    """
+
+    ranks: Compared
+    guesses: Compared
+    stages: Compared
+
+
+def compare_own_compute(own: pl.DataFrame) -> Stragglers:
+    """Compare the own compute of ranks and stages (`list_own_compute`) with their peers."""
+    staged, unknown, fastest = _divide(own)
+    return Stragglers(
+        ranks=compare_members(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS),
+        guesses=compare_members(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS),
+        stages=compare_members(
+            fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged
+        ),
+    )
+
+
+def find_excesses(own: pl.DataFrame) -> pl.DataFrame:
+    """Find the relative excess of the own compute of each lane in each step over that of its peers.
+
+    These are the other ranks of its stage; of a rank that is alone on its stage, the other stages; of ranks
+    without a known stage, the other such ranks.
+
+    Returns:
+        lane, step, excess_fraction; lanes without peers are left out.
+    """
+    staged, unknown, fastest = _divide(own)
+    (_, ranks), (_, guesses) = (
+        relate_to_peers(values, "lane", group) for values, group in ((staged, ["stage"]), (unknown, []))
+    )
+    _, stages = relate_to_peers(fastest, "stage", [])
+    alone = staged.select("lane", "stage", "step").unique().join(ranks, on=["lane", "step"], how="anti")
+    lanes = [ranks, guesses, alone.join(stages, on=["stage", "step"]).drop("stage")]
+    return pl.concat(lanes).rename({"step_excess": "excess_fraction"})
+
+
+def _divide(own: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Divide own compute: of lanes with a stage, of those without one, of the fastest lane of each stage."""
+    staged = own.filter(pl.col("stage").is_not_null())
+    fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
+    return staged, own.filter(pl.col("stage").is_null()), fastest

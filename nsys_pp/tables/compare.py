@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 import operator
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.aggregates import KEYS, SAMPLE, SAMPLED, UNIT, RunFacts
+from nsys_pp.frames.aggregates import SAMPLE, SAMPLED, UNIT, RunFacts
 from nsys_pp.frames.clock import number_comparable
-from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.table import Column, Table, View, build_table_schema, index_tables
-from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, MICRO_BATCH_KINDS, SCHEDULED_KINDS, Training
-from nsys_pp.tables.analysis import select_outermost, sum_lane_steps, sum_own_compute
-from nsys_pp.tables.evidence import FALSE_RATE, errors_for
-from nsys_pp.tables.noise import leave_out_largest, noise_of_difference, noise_of_extremes, summarise_samples
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
+from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.noise import find_changes, to_float
 from nsys_pp.tables.training import LEAST_LINK_EXCESS, classify_training, list_decodes, time_transfers
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
@@ -34,144 +30,102 @@ LEAST_SHARE = 0.005
 """Least change of a part of the bubble, as a share of the step, that counts as a change."""
 LEAST_RANK_CHANGE = 0.02
 """Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
-LEAST_LINK_CHANGE = LEAST_LINK_EXCESS
-"""Least change of the transfers of a link, as a share of them, in addition to the error of the clocks."""
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
 """Metrics of kernels that do not communicate."""
-SPAN = "on a lane, median"
-"""Metric of the length of a step."""
 _LEAST_TIMED = 2  # transfers of a link in a step
+_FEW_STEPS = 2
 
 
-def sample_steps(training: Training) -> pl.DataFrame:
+def _sample_steps(evidence: Evidence) -> pl.DataFrame:
     """Sample the length of a step, the median of its lanes, and its kernel time per lane.
 
     The span of a step on all lanes would contain the errors of clocks. Communication kernels are not counted:
     most of their time is waiting.
-
-    Returns:
-        `SAMPLE`.
     """
-    spans = _complete(training).group_by("step").agg(value=pl.col("span_ns").median())
-    computing = _complete_kernels(training).filter(~pl.col("is_communication"))
+    spans = evidence.whole_steps.group_by("step").agg(value=pl.col("span_ns").median())
+    computing = _whole_kernels(evidence).filter(~pl.col("is_communication"))
     totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
     return pl.concat(
         [
-            _times(spans, subject="step", metric=SPAN),
-            _times(totals, subject="kernels", metric="total per lane"),
+            _times(spans, subject="step", metric="on a lane, median"),
+            _times(totals, subject="kernels", metric=KERNEL_TOTAL),
         ]
     )
 
 
-def sample_bubbles(training: Training) -> pl.DataFrame:
-    """Sample the bubble of a step and its causes, as shares of the time of all lanes and as times per lane.
-
-    Returns:
-        `SAMPLE`.
-    """
-    return _shares(_complete(training).with_columns(stage=pl.lit(None, pl.Int64)), ("bubble", *BUBBLE_CAUSES))
+def _sample_bubbles(evidence: Evidence) -> pl.DataFrame:
+    """Sample the bubble of a step and its causes, as shares of the time of lanes and as times per lane."""
+    lanes = evidence.whole_steps.with_columns(stage=pl.lit(None, pl.Int64))
+    return _shares(lanes, ("bubble", *BUBBLE_CAUSES))
 
 
-def sample_stages(training: Training) -> pl.DataFrame:
-    """Sample the bubble of each stage, and the compute time of its jobs per step and lane.
-
-    Returns:
-        `SAMPLE`.
-    """
-    lanes = _complete(training).drop_nulls("stage")
-    computed = sum_own_compute(training).join(lanes.select("lane", "step"), on=["lane", "step"], how="semi")
-    own = computed.group_by("stage", "step").agg(value=pl.col("compute_ns").mean())
-    parts = [_shares(lanes, ("bubble",)), _times(own, subject="compute", metric="of jobs, per lane")]
+def _sample_stages(evidence: Evidence) -> pl.DataFrame:
+    """Sample the bubble of each stage, and the compute time of its jobs per step and lane."""
+    lanes = evidence.whole_steps.drop_nulls("stage")
+    own = _sum_own(evidence).drop_nulls("stage") if evidence.has_passes else SAMPLE.to_frame()
+    means = own.group_by("stage", "step").agg(pl.col("value").mean())
+    parts = [_shares(lanes, ("bubble",)), _times(means, subject="compute", metric="of jobs, per lane")]
     return pl.concat(parts).sort("stage", maintain_order=True)
 
 
-def sample_ranks(training: Training) -> pl.DataFrame:
-    """Sample the own compute of each rank: of its micro-batches, waiting not counted.
-
-    All compute where none are known.
-
-    Returns:
-        `SAMPLE`.
-    """
-    complete = _complete(training)
-    if has_passes(training):
-        own = select_outermost(training.jobs, MICRO_BATCH_KINDS).group_by("lane", "step")
-        values = own.agg(value=pl.col("compute_ns").sum())
-        values = values.join(complete.select("lane", "step"), on=["lane", "step"], how="semi")
-        metric = "compute of jobs"
-    else:
-        values, metric = complete.select("lane", "step", value="compute_ns"), "compute"
-    lanes = training.lanes.select("lane", "stage", "label")
+def _sample_ranks(evidence: Evidence) -> pl.DataFrame:
+    """Sample the own compute of each rank."""
+    lanes = evidence.training.lanes.select("lane", "label")
     if len(lanes) == 1:  # its machine may be another one in each run
         lanes = lanes.with_columns(label=pl.lit("the GPU"))
-    labelled = values.filter(pl.col("value") > 0).join(lanes, on="lane").sort("lane", "step")
+    labelled = _sum_own(evidence).join(lanes, on="lane").sort("lane", "step")
+    metric = "compute of jobs" if evidence.has_passes else "compute"
     samples = _times(labelled, subject=pl.col("label"), metric=metric)
     return samples.with_columns(least=LEAST_RANK_CHANGE * pl.col("value"))
 
 
-def sample_links(training: Training) -> pl.DataFrame:
-    """Sample the median transfer of each link between ranks.
+def _sum_own(evidence: Evidence) -> pl.DataFrame:
+    """Sum the own compute of whole steps: lane, stage, step, value."""
+    whole = evidence.whole_steps.select("lane", "step")
+    own = evidence.own_compute.join(whole, on=["lane", "step"], how="semi")
+    return own.group_by("lane", "stage", "step").agg(value=pl.col("value_ns").sum())
 
-    Returns:
-        `SAMPLE`; `stage` is that of the sender, and `least` includes the error of the clocks.
-    """
-    complete = _complete(training).select("step").unique()
+
+def _sample_links(evidence: Evidence) -> pl.DataFrame:
+    """Sample the median transfer of each link; `least` contains the error of the clocks."""
     medians = (
-        time_transfers(training.transfers)
+        time_transfers(evidence.training.transfers)
         .drop_nulls(["timed_ns", "step"])
-        .join(complete, on="step", how="semi")
+        .join(evidence.whole_steps, on="step", how="semi")
         .group_by("sender", "receiver", "step")
         .agg(value=pl.col("timed_ns").median(), count=pl.len(), bound=pl.col("bound_ns").max().fill_null(0))
         .filter(pl.col("count") >= _LEAST_TIMED)
     )
     for side in ("sender", "receiver"):
-        lanes = training.lanes.select("lane", pl.col("label", "stage").name.suffix(f"_of_{side}"))
+        lanes = evidence.training.lanes.select("lane", pl.col("label", "stage").name.suffix(f"_of_{side}"))
         medians = medians.join(lanes, left_on=side, right_on="lane", how="left")
-    medians = medians.sort("sender", "receiver", "step").with_columns(stage=pl.col("stage_of_sender"))
     named = pl.format("{} -> {}", "label_of_sender", "label_of_receiver")
-    least = LEAST_LINK_CHANGE * pl.col("value") + pl.col("bound")
-    return medians.with_columns(
-        subject=named, metric=pl.lit("transfer of a message"), unit=pl.lit("ns"), least=least
-    ).pipe(conform, SAMPLE)
+    medians = medians.sort("sender", "receiver", "step").with_columns(stage="stage_of_sender")
+    samples = _times(medians, subject=named, metric="transfer of a message")
+    return samples.with_columns(least=LEAST_LINK_EXCESS * pl.col("value") + medians["bound"])
 
 
-def has_passes(training: Training) -> bool:
-    """Return whether forwards or backwards are known."""
-    return bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
-
-
-def sample_kinds(training: Training) -> pl.DataFrame:
-    """Sample the compute time of jobs by kind, in the whole run and on each stage.
-
-    Returns:
-        `SAMPLE`.
-    """
-    complete = _complete(training).select("lane", "stage", "step")
+def _sample_kinds(evidence: Evidence) -> pl.DataFrame:
+    """Sample the compute time of jobs by kind, in the whole run and on each stage."""
     jobs = (
-        training.jobs.join(complete, on=["lane", "step"])
+        evidence.training.jobs.join(evidence.whole_steps.select("lane", "stage", "step"), on=["lane", "step"])
         .drop_nulls("compute_start_ns")
-        .with_columns(subject=pl.col("kind"), value=pl.col("compute_end_ns") - pl.col("compute_start_ns"))
+        .with_columns(value=pl.col("compute_end_ns") - pl.col("compute_start_ns"))
     )
-    on_stages = jobs.drop_nulls("stage")
-    parts = [
+    return pl.concat(
         _times(
             group.group_by("stage", "kind", "step").agg(pl.col("value").mean()).sort("stage", "kind"),
             subject=pl.col("kind").cast(pl.String),
             metric="compute of one, mean",
         )
-        for group in (jobs.with_columns(stage=pl.lit(None, pl.Int64)), on_stages)
-    ]
-    return pl.concat(parts)
+        for group in (jobs.with_columns(stage=pl.lit(None, pl.Int64)), jobs.drop_nulls("stage"))
+    )
 
 
-def sample_kernels(training: Training) -> pl.DataFrame:
-    """Sample each kernel by name: its total on a lane, and the mean of one.
-
-    Returns:
-        `SAMPLE`. Times of communication include waiting, as their metric states.
-    """
+def _sample_kernels(evidence: Evidence) -> pl.DataFrame:
+    """Sample each kernel by name: total on a lane, and mean of one; of communication, with waiting."""
     by_name = (
-        _complete_kernels(training)
+        _whole_kernels(evidence)
         .with_columns(pl.col("name").cast(pl.String))
         .group_by("step", "name", "is_communication")
         .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
@@ -192,15 +146,11 @@ def sample_kernels(training: Training) -> pl.DataFrame:
     )
 
 
-def sample_families(training: Training) -> pl.DataFrame:
-    """Sample the total of each family of kernels on a lane.
-
-    Returns:
-        `SAMPLE`.
-    """
-    kernels = _complete_kernels(replace(training, kernels=classify_training(training)))
+def _sample_families(evidence: Evidence) -> pl.DataFrame:
+    """Sample the total of each family of kernels on a lane."""
+    kernels = _whole_kernels(evidence, classify_training(evidence.training))
     totals = kernels.group_by("step", "family").agg(value=_per_lane("total_ns")).sort("family")
-    return _times(totals, subject=pl.col("family").cast(pl.String), metric="total per lane")
+    return _times(totals, subject=pl.col("family").cast(pl.String), metric=KERNEL_TOTAL)
 
 
 LONGEST_STEP = "longest_step"
@@ -209,15 +159,11 @@ SUBJECTS = tuple(
 )
 
 
-def _complete(training: Training) -> pl.DataFrame:
-    """Return the `LANE_STEPS` that can be compared: a part of a step is as long as the capture makes it."""
-    return sum_lane_steps(training).filter("is_whole")
-
-
-def _complete_kernels(training: Training) -> pl.DataFrame:
-    """Return the kernels of complete steps, with the number of lanes of each step."""
-    lanes = _complete(training).with_columns(lane_count=pl.len().over("step"))
-    return training.kernels.join(lanes.select("lane", "step", "lane_count"), on=["lane", "step"])
+def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return the kernels of whole steps, with the number of lanes of each step."""
+    kernels = evidence.training.kernels if kernels is None else kernels
+    lanes = evidence.whole_steps.select("lane", "step", lane_count=pl.len().over("step"))
+    return kernels.join(lanes, on=["lane", "step"])
 
 
 def _per_lane(column: str) -> pl.Expr:
@@ -265,15 +211,15 @@ def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-_SAMPLERS: Mapping[str, Callable[[Training], pl.DataFrame]] = {
-    "steps": sample_steps,
-    "bubbles": sample_bubbles,
-    "stages": sample_stages,
-    "ranks": sample_ranks,
-    "links": sample_links,
-    "kinds": sample_kinds,
-    "families": sample_families,
-    "kernels": sample_kernels,
+_SAMPLERS: Mapping[str, Callable[[Evidence], pl.DataFrame]] = {
+    "steps": _sample_steps,
+    "bubbles": _sample_bubbles,
+    "stages": _sample_stages,
+    "ranks": _sample_ranks,
+    "links": _sample_links,
+    "kinds": _sample_kinds,
+    "families": _sample_families,
+    "kernels": _sample_kernels,
 }
 
 
@@ -282,8 +228,8 @@ def sample_training(training: Training) -> dict[str, pl.DataFrame]:
 
     Of batches of inference, decodes where some are known.
     """
-    compared = _keep_decodes(training)
-    return {name: _SAMPLERS[name](compared) for name in SAMPLED}
+    evidence = Evidence(_keep_decodes(training))
+    return {name: _SAMPLERS[name](evidence) for name in SAMPLED}
 
 
 def describe_training(training: Training) -> RunFacts:
@@ -292,30 +238,32 @@ def describe_training(training: Training) -> RunFacts:
     Returns:
         The facts; GPUs, versions, recordings and the like are left open.
     """
-    training, decodes = _keep_decodes(training), list_decodes(training)
+    decodes = list_decodes(training)
+    evidence = Evidence(_keep_decodes(training))
     lanes, schedule = training.lanes, training.schedule
-    complete = sum_lane_steps(training).filter("is_whole")
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
+    own = evidence.own_compute.group_by("lane", "step").len()["len"] if evidence.has_passes else pl.Series([])
+    bounds = lanes["bound_ns"]
     return RunFacts(
-        steps=tuple(complete["step"].unique().sort().to_list()),
+        steps=tuple(evidence.whole_steps["step"].unique().sort().to_list()),
         step_source=str(sources[0]) if len(sources) else "",
         batches=""
         if training.batches.is_empty()
         else "of unknown kinds"
         if decodes.is_empty()
         else "decodes",
-        decode_requests=_finite(decodes["requests"].mean()),
+        decode_requests=None if decodes["requests"].mean() is None else to_float(decodes["requests"].mean()),
         lane_count=len(lanes),
         machine_count=lanes["machine"].drop_nulls().n_unique(),
-        stage_count=schedule.stage_count or _most(lanes["stage_count"]),
+        stage_count=schedule.stage_count or int(to_float(lanes["stage_count"].max())),
         replica_count=lanes["replica"].drop_nulls().n_unique(),
         tensor_count=lanes["tensor"].drop_nulls().n_unique(),
         schedule=schedule.name,
-        micro_batch_count=float(schedule.micro_batch_count or _count_micro_batches(training)),
+        micro_batch_count=float(schedule.micro_batch_count or to_float(own.median())),
         chunk_count=schedule.chunk_count,
-        has_passes=has_passes(training),
+        has_passes=evidence.has_passes,
         preset=training.preset,
-        bound_ns=_bound(lanes),
+        bound_ns=None if bounds.null_count() or bounds.is_empty() else int(to_float(bounds.max())),
         is_on_one_clock=number_comparable(lanes).n_unique() <= 1,
     )
 
@@ -330,297 +278,6 @@ def _keep_decodes(training: Training) -> Training:
         return training
     is_other = ~pl.col("step").is_in(decodes["step"].implode())
     return replace(training, steps=training.steps.with_columns(pl.col("is_partial") | is_other))
-
-
-def _count_micro_batches(training: Training) -> float:
-    """Return the median number of micro-batches of a lane's step; 0 without any."""
-    counts = sum_own_compute(training)["micro_batch_count"]
-    return _finite(counts.median()) or 0
-
-
-def _most(values: pl.Series) -> int:
-    most = values.max()
-    return most if isinstance(most, int) else 0
-
-
-def _bound(lanes: pl.DataFrame) -> int | None:
-    bound = lanes["bound_ns"].max()
-    return int(bound) if isinstance(bound, int) and not lanes["bound_ns"].null_count() else None
-
-
-def _finite(value: object) -> float | None:
-    return value if isinstance(value, float) and value == value else None
-
-
-CHANGES = build_schema(
-    {  # one row per member of either run; those of both runs first
-        "stage": pl.Int64,
-        "subject": pl.String,
-        "metric": pl.String,
-        "a": pl.Float64,  # median over steps; null: only in B
-        "b": pl.Float64,  # median over steps from `since_step` on; null: only in A
-        # from a to b, or that of the member relative to its peers; null unless in both
-        "change_fraction": pl.Float64,
-        "noise_fraction": pl.Float64,  # relative; null: unknown, as there are too few steps
-        "least_fraction": pl.Float64,  # relative; smaller changes do not count
-        "since_step": pl.Int64,  # first step of B with the change; null: all steps
-        "is_among_peers": pl.Boolean,  # the change is relative to the other members
-        "is_change": pl.Boolean,  # null: the noise is unknown, or the member is in one run only
-        "a_step_count": pl.Int64,
-        "b_step_count": pl.Int64,
-    },
-    name="CHANGES",
-)
-_MEMBER = ("stage", "subject", "metric")
-_MAD, _PER_MEDIAN, _EFFICIENCY = 1.4826, 1.2533, 0.37  # as in `nsys_pp.tables.evidence`
-_FEW = 8  # differences, below which their root mean square is used, too
-_EFFICIENCY_OF_MEAN = 0.67  # consecutive differences depend on each other
-_LEAST_OWN = 6  # differences from which the deviation of a single member is an estimate
-_LEAST_AGREEING, _LEAST_STEPS = 0.75, 2
-_MOST_ENDS = 64  # first steps that are tried
-_LEAST_PEERS, _MOST_APART = 4, 32  # members; more than the last one have a common median
-
-Values = npt.NDArray[np.float64]
-
-
-def find_changes(a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool = False) -> pl.DataFrame:
-    """Find the changes of members from A to B.
-
-    Args:
-        a: `SAMPLE` of run A, of times.
-        b: `SAMPLE` of run B.
-        are_peers: Members vary together, so they are also compared relative to each other.
-
-    Returns:
-        `CHANGES`, in the order of the samples.
-    """
-    members = pl.concat([a.select(_MEMBER), b.select(_MEMBER)]).unique(maintain_order=True)
-    sides = [_summarise(side, name) for side, name in ((a, "a"), (b, "b"))]
-    table = members
-    for side in sides:
-        table = table.join(side, on=_MEMBER, how="left", nulls_equal=True, maintain_order="left")
-    both = table.filter(pl.col("a") > 0, pl.col("b").is_not_null())
-    found = _test_members(both, a, b, are_peers=are_peers) if len(both) else _no_tests()
-    return (
-        table.join(found, on=_MEMBER, how="left", nulls_equal=True, maintain_order="left", suffix="_since")
-        .with_columns(pl.coalesce("b_since", "b").alias("b"))
-        .with_columns(
-            pl.col("a_step_count", "b_step_count").fill_null(0),
-            change_fraction=pl.when("is_among_peers")
-            .then("change_fraction")
-            .otherwise(pl.when(pl.col("a") > 0).then(pl.col("b") / pl.col("a") - 1)),
-        )
-        .pipe(conform, CHANGES)
-    )
-
-
-def _test_members(
-    members: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame, *, are_peers: bool
-) -> pl.DataFrame:
-    """Test the members of both runs, by themselves and, if a few of them changed, relative to their peers."""
-    (values_a, _), (values_b, steps) = _spread(members, a), _spread(members, b)
-    level = members["a"].to_numpy()[:, None]
-    least = members["least_fraction"].to_numpy()
-    found = _test(values_a / level, values_b / level, least)
-    among = np.zeros(len(members), np.bool_)
-    if are_peers and len(members) >= _LEAST_PEERS:
-        relative = _test(_relate(values_a / level), _relate(values_b / level), least)
-        changed = relative.is_change & ~found.is_change
-        if np.sum(relative.is_change) <= len(members) / 3:
-            among = changed & (np.sign(relative.change) == np.sign(found.change))
-            found = found.replaced(relative, among)
-    in_change = np.arange(len(steps)) >= found.since[:, None]
-    is_late = found.since > 0
-    return members.select(_MEMBER).with_columns(
-        b=pl.Series(_median_of(np.where(in_change, values_b, np.nan), axis=1)),
-        change_fraction=pl.Series(found.change),
-        noise_fraction=pl.Series(found.noise, dtype=pl.Float64).fill_nan(None),
-        since_step=pl.Series(steps[found.since]).set(pl.Series(~is_late), None),
-        is_among_peers=pl.Series(among),
-        is_change=pl.Series(found.is_change).set(pl.Series(np.isnan(found.noise)), None),
-    )
-
-
-def _no_tests() -> pl.DataFrame:
-    tested = ("b", "change_fraction", "noise_fraction", "since_step", "is_among_peers", "is_change")
-    return CHANGES.to_frame().select(*_MEMBER, *tested)
-
-
-def _relate(values: Values) -> Values:
-    """Divide values by the median of the other members in the same step.
-
-    Of many members, by the median of all.
-    """
-    if len(values) > _MOST_APART:
-        return values / _median_of(values, axis=0)
-    others = [_median_of(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
-    return values / np.stack(others)
-
-
-def _summarise(samples: pl.DataFrame, side: str) -> pl.DataFrame:
-    """Return the median of each member, the least change (of A), and the number of steps."""
-    return samples.group_by(_MEMBER).agg(
-        pl.col("value").median().alias(side),
-        pl.len().cast(pl.Int64).alias(f"{side}_step_count"),
-        *([(pl.col("least") / pl.col("value")).median().alias("least_fraction")] if side == "a" else []),
-    )
-
-
-def _spread(members: pl.DataFrame, samples: pl.DataFrame) -> tuple[Values, npt.NDArray[np.int64]]:
-    """Return values by member and step, NaN where there is none, and the steps."""
-    steps = samples["step"].unique().sort()
-    rows = members.select(_MEMBER).with_row_index("row")
-    placed = samples.join(rows, on=_MEMBER, nulls_equal=True).join(
-        steps.to_frame().with_row_index("at"), on="step"
-    )
-    values = np.full((len(members), len(steps)), np.nan)
-    values[placed["row"].to_numpy(), placed["at"].to_numpy()] = placed["value"].to_numpy()
-    return values, steps.to_numpy()
-
-
-class _Tested(NamedTuple):
-    """Results of a test, one value per member.
-
-    The change, the first step with it, the noise, and whether it exceeds that.
-    """
-
-    change: Values
-    since: npt.NDArray[np.int64]
-    noise: Values
-    is_change: npt.NDArray[np.bool_]
-
-    def replaced(self, other: _Tested, where: npt.NDArray[np.bool_]) -> _Tested:
-        """Return these results, replaced for some members by another test."""
-        return _Tested(*(np.where(where, theirs, own) for own, theirs in zip(self, other, strict=True)))
-
-
-def _test(values_a: Values, values_b: Values, least: Values) -> _Tested:
-    """Test the changes from A to B of members (rows) over steps (columns)."""
-    level = _median_of(values_a, axis=1)[:, None]
-    series_a, series_b = values_a / level - 1, values_b / level - 1
-    limit = _build_limit(series_a, series_b, np.sum(np.isfinite(series_a), axis=1))
-    change, since = _find_ends(series_b, least, limit)
-    used = np.where(np.arange(series_b.shape[1]) >= since[:, None], series_b, np.nan)
-    counts = np.sum(np.isfinite(used), axis=1)
-    noise = limit(counts)
-    agreeing = np.sum(used * np.sign(change)[:, None] > 0, axis=1) / np.maximum(counts, 1)
-    is_change = (np.abs(change) > np.maximum(noise, least)) & (agreeing >= _LEAST_AGREEING)
-    return _Tested(change, since, noise, is_change)
-
-
-def _build_limit(
-    series_a: Values, series_b: Values, counts_a: npt.NDArray[np.int64]
-) -> Callable[[npt.NDArray[np.int64]], Values]:
-    """Return the function from the number of steps of a change, by member, to the change that noise explains.
-
-    The limit is NaN where a run has a single step.
-    """
-    differences = np.concatenate([np.diff(series_a, axis=1), np.diff(series_b, axis=1)], axis=1)
-    member_count, step_count = differences.shape
-    residuals = _level(series_a) * math.sqrt(_over_less_one(series_a.shape[1]))
-    pooled = max(_deviation(differences) / math.sqrt(2), _deviation(residuals))
-    own = _median_of(np.abs(differences), axis=1) * _MAD / math.sqrt(2)
-    is_estimate = np.sum(np.isfinite(differences), axis=1) >= _LEAST_OWN
-    spread = np.where(is_estimate, np.fmax(own, pooled), pooled)
-    shared = _deviation(_median_of(differences, axis=0)) / math.sqrt(2)
-    apart = 1 - min(1.0, (shared / pooled) ** 2) if pooled > 0 else 1.0
-    efficiency = _EFFICIENCY
-    known = differences[np.isfinite(differences)]
-    if len(known) < _FEW:  # too few for a robust estimate
-        spread = np.maximum(spread, math.sqrt(np.mean(known**2) / 2) if len(known) else 0.0)
-        efficiency = _EFFICIENCY_OF_MEAN
-    degrees = max(1.0, efficiency * step_count * (1 + (member_count - 1) * apart))
-    errors = _errors_for(member_count * min(max(series_b.shape[1], 1), 4), degrees)
-    is_known = min(series_a.shape[1], series_b.shape[1]) > 1
-
-    def limit(counts: npt.NDArray[np.int64]) -> Values:
-        error = np.sqrt(1 / np.maximum(counts_a, 1) + 1 / np.maximum(counts, 1))
-        return errors * _PER_MEDIAN * spread * error if is_known else np.full(member_count, np.nan)
-
-    return limit
-
-
-def _errors_for(comparison_count: int, degrees: float) -> float:
-    """Return the limit of `errors_for`, also for less than three degrees of freedom.
-
-    Where its series is too small.
-
-    Student's t has closed quantiles for one and two degrees; between these, logarithms are interpolated.
-
-    >>> [round(_errors_for(1, degrees), 1) for degrees in (1, 1.5, 2, 20)]
-    [159.2, 50.1, 15.8, 3.3]
-    """
-    if degrees >= 3:
-        return errors_for(comparison_count, degrees)
-    share = 1 - FALSE_RATE / comparison_count
-    exact = [
-        math.tan(math.pi * (share - 0.5)),
-        (2 * share - 1) / math.sqrt(2 * share * (1 - share)),
-        errors_for(comparison_count, 3),
-    ]
-    return math.exp(np.interp(degrees, [1, 2, 3], np.log(exact)))
-
-
-def _find_ends(
-    series: Values, least: Values, limit: Callable[[npt.NDArray[np.int64]], Values]
-) -> tuple[Values, npt.NDArray[np.int64]]:
-    """Find the change of each member, and the index of its first step; 0: all steps."""
-    whole = _median_of(series, axis=1)
-    count = series.shape[1]
-    best_cost = np.nansum(np.abs(series - whole[:, None]), axis=1)
-    change, since = whole.copy(), np.zeros(len(series), np.int64)
-    stride = max(1, count // _MOST_ENDS)
-    for first in range(1, count - _LEAST_STEPS + 1, stride):
-        before, after = _median_of(series[:, :first], axis=1), _median_of(series[:, first:], axis=1)
-        levels = np.where(np.arange(count) < first, before[:, None], after[:, None])
-        cost = np.nansum(np.abs(series - levels), axis=1)
-        counts = np.sum(np.isfinite(series[:, first:]), axis=1)
-        counts_before = np.sum(np.isfinite(series[:, :first]), axis=1)
-        needed = np.maximum(limit(np.minimum(counts, counts_before)), least)
-        is_end = (
-            (np.abs(after - before) > needed)
-            & (np.abs(after) > 2 * np.abs(before))
-            & (counts >= _LEAST_STEPS)
-            & (counts_before > 0)
-            & (cost < best_cost)
-        )
-        change, since = np.where(is_end, after, change), np.where(is_end, first, since)
-        best_cost = np.where(is_end, cost, best_cost)
-    return change, since
-
-
-def _level(series: Values) -> Values:
-    """Return the residuals around the median of each member, or around two, if these halve the deviations.
-
-    A member that changed inside A has no larger noise for that reason.
-    """
-    residuals = series - _median_of(series, axis=1)[:, None]
-    least = np.nansum(np.abs(residuals), axis=1) / 2
-    count = series.shape[1]
-    for first in range(_LEAST_STEPS, count - _LEAST_STEPS + 1, max(1, count // _MOST_ENDS)):
-        before, after = _median_of(series[:, :first], axis=1), _median_of(series[:, first:], axis=1)
-        split = series - np.where(np.arange(count) < first, before[:, None], after[:, None])
-        cost = np.nansum(np.abs(split), axis=1)
-        residuals = np.where((cost < least)[:, None], split, residuals)
-        least = np.minimum(cost, least)
-    return residuals
-
-
-def _over_less_one(count: int) -> float:
-    return count / (count - 1) if count > 1 else 1.0
-
-
-def _deviation(values: Values) -> float:
-    """Estimate a standard deviation around 0, robustly; 0 without values."""
-    known = np.abs(values[np.isfinite(values)])
-    return _MAD * float(np.median(known)) if len(known) else 0.0
-
-
-def _median_of(values: Values, *, axis: int) -> Values:
-    """Return medians without NaN; NaN where there is nothing else."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # rows of NaN alone
-        return np.asarray(np.nanmedian(values, axis=axis), dtype=np.float64)
 
 
 VERDICT = pl.Enum(["slower", "faster", "same", "unknown", "new", "gone"])
@@ -661,8 +318,7 @@ _COLUMNS = (
     Column(
         "since_step",
         pl.Int64,
-        "of steps, ranks and links: first step of run B with the change, from which on b is the median; "
-        "null: all steps",
+        "first step of run B with the change, from which on b is the median; null: all steps",
         priority=4,
     ),
 )
@@ -704,156 +360,77 @@ def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
     return {name: table.build(a, b) for name, table in TABLES.items()}
 
 
-def _compare_steps(a: Samples, b: Samples) -> pl.DataFrame:
-    """Compare spans of steps, kernels per step, and the longest steps: medians do not reflect those."""
-    samples = [run["steps"] for run in (a, b)]
-    return pl.concat([_mark_late(_compare(*samples), find_changes(*samples)), compare_longest_steps(a, b)])
-
-
-def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
-    """Compare the longest steps of two runs.
-
-    Returns:
-        `COMPARISON`: one row, with the longest step of each run; none without steps.
-    """
-    spans = [run["steps"].filter(subject="step") for run in (a, b)]
-    return _compare(*spans, is_of_longest=True).with_columns(
-        subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))
-    )
-
-
-def find_span_noise(a: Samples, b: Samples) -> float | None:
-    """Return the noise of the length of steps in the table of steps, relative to A; None if it is unknown."""
-    spans = [run["steps"].filter(subject="step") for run in (a, b)]
-    noise = _compare(*spans)["noise_fraction"]
-    return float(noise[0]) if len(noise) and noise[0] is not None else None
-
-
-def _mark_late(table: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
-    """Replace the values of times that changed inside B by those since their change."""
-    keys = ["subject", "metric"]
-    late = changes.filter(pl.col("is_change"), pl.col("since_step").is_not_null())
-    late = late.select(*keys, "b", "change_fraction", "noise_fraction", "since_step").with_columns(
-        verdict=pl.when(pl.col("change_fraction") > 0)
-        .then(pl.lit("slower"))
-        .otherwise(pl.lit("faster"))
-        .cast(VERDICT)
-    )
-    return table.update(late, on=keys, how="left").pipe(conform, COMPARISON)
-
-
-def _compare_kernels(a: Samples, b: Samples) -> pl.DataFrame:
-    """Compare kernels by name, the largest difference first."""
-    size = (pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs().max().over("subject")
-    return _compare(a["kernels"], b["kernels"]).sort(size, descending=True, maintain_order=True)
-
-
-def _compare_named(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
-    return _compare(a[name], b[name])
-
-
-def _compare_members(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
-    """Compare ranks or links with themselves, the largest change first."""
+def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
+    """Compare the members of a frame: `CHANGES` with `verdict`."""
     changes = find_changes(a[name], b[name], are_peers=name == "ranks")
-    size = (pl.col("b") - pl.col("a")).abs()
-    is_beyond = pl.col("is_change").fill_null(True)
-    return (
-        changes.with_columns(
-            unit=pl.lit("ns"),
-            verdict=pl.when(pl.col("a").is_null())
-            .then(pl.lit("new"))
-            .when(pl.col("b").is_null())
-            .then(pl.lit("gone"))
-            .when(pl.col("is_change").is_null())
-            .then(pl.lit("unknown"))
-            .when(~pl.col("is_change"))
-            .then(pl.lit("same"))
-            .when(pl.col("change_fraction") > 0)
-            .then(pl.lit("slower"))
-            .otherwise(pl.lit("faster")),
-        )
-        .sort(is_beyond, size, descending=True, nulls_last=True, maintain_order=True)
-        .pipe(conform, COMPARISON)
-    )
+    return changes.with_columns(verdict=_judge())
 
 
-def _compare(a: pl.DataFrame, b: pl.DataFrame, *, is_of_longest: bool = False) -> pl.DataFrame:
-    """Compare the `SAMPLE` frames of two runs by medians, or by the largest samples.
-
-    In the order of the samples.
-    """
-    value = "largest" if is_of_longest else "median"
-    sides = [
-        _summarise_compare(samples).select(
-            *KEYS,
-            "least",
-            "deviation",
-            "deviation_of_others",
-            pl.col(value).alias(side),
-            pl.col("sample_count").alias(f"{side}_step_count"),
-        )
-        for side, samples in (("a", a), ("b", b))
-    ]
-    deviation, of_others = (
-        pl.col(name) + pl.col(f"{name}_b") for name in ("deviation", "deviation_of_others")
-    )
-    counts = pl.col("a_step_count"), pl.col("b_step_count")
-    noise = (
-        noise_of_extremes(deviation, of_others, *counts)
-        if is_of_longest
-        else noise_of_difference(deviation, *counts)
-    )
-    difference = pl.col("b") - pl.col("a")
-    scale = pl.when(unit="fraction").then(1.0).when(pl.col("a") > 0).then("a")
-    order = pl.concat([a.select(KEYS), b.select(KEYS)]).unique(maintain_order=True).with_row_index("order")
-    return (
-        sides[0]
-        .join(sides[1], on=KEYS, how="full", coalesce=True, nulls_equal=True, suffix="_b")
-        .with_columns(noise=noise)
-        .with_columns(
-            pl.col("a_step_count", "b_step_count").fill_null(0),
-            change_fraction=pl.when(difference == 0).then(0.0).otherwise(difference / scale),
-            noise_fraction=pl.col("noise") / scale,
-            verdict=_verdict(difference),
-        )
-        .join(order, on=KEYS, how="left", nulls_equal=True)
-        .sort("order")
-        .with_columns(since_step=pl.lit(None, pl.Int64))
-        .pipe(conform, COMPARISON)
-    )
-
-
-def _summarise_compare(samples: pl.DataFrame) -> pl.DataFrame:
-    """Summarise a `SAMPLE` frame by its keys, with `least`.
-
-    Also the deviation of all samples but the largest.
-    """
-    others = leave_out_largest(samples, by=KEYS, value="value")
-    of_others = summarise_samples(others, by=KEYS, value="value").select(
-        *KEYS, deviation_of_others="deviation"
-    )
-    return (
-        summarise_samples(samples, by=KEYS, value="value")
-        .join(samples.group_by(KEYS).agg(pl.col("least").median()), on=KEYS, nulls_equal=True)
-        .join(of_others, on=KEYS, how="left", nulls_equal=True)
-    )
-
-
-def _verdict(difference: pl.Expr) -> pl.Expr:
-    is_change = difference.abs() > pl.max_horizontal("noise", "least")
+def _judge() -> pl.Expr:
+    change = pl.coalesce("change_fraction", pl.col("b") - pl.col("a"))  # the first is null from 0
     return (
         pl.when(pl.col("a").is_null())
         .then(pl.lit("new"))
         .when(pl.col("b").is_null())
         .then(pl.lit("gone"))
-        .when(pl.col("noise").is_null())
+        .when(pl.col("is_change").is_null())
         .then(pl.lit("unknown"))
-        .when(~is_change)
+        .when(~pl.col("is_change"))
         .then(pl.lit("same"))
-        .when(difference > 0)
+        .when(change > 0)
         .then(pl.lit("slower"))
         .otherwise(pl.lit("faster"))
+        .cast(VERDICT)
     )
+
+
+def _compare(a: Samples, b: Samples, *, name: str) -> pl.DataFrame:
+    """Compare the members of a frame; of ranks, links and kernels, the largest difference comes first."""
+    rows = compare_members(a, b, name)
+    size = (pl.col("b") - pl.col("a")).abs()
+    if name in ("ranks", "links"):
+        is_beyond = pl.col("is_change").fill_null(value=True)
+        rows = rows.sort(is_beyond, size, descending=True, nulls_last=True, maintain_order=True)
+    elif name == "kernels":
+        of_kernel = (pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs().max().over("subject")
+        rows = rows.sort(of_kernel, descending=True, maintain_order=True)
+    elif name == "steps":
+        rows = pl.concat([rows, compare_longest_steps(a, b)])  # medians do not reflect them
+    return rows.pipe(conform, COMPARISON)
+
+
+def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
+    """Compare the longest steps of two runs, with the noise of a single step.
+
+    The longest one of both runs does not count for its own noise, unless its run has only two.
+
+    Returns:
+        `CHANGES` with `verdict`: one row; none without steps.
+    """
+    spans = [run["steps"].filter(subject="step").sort("value") for run in (a, b)]
+    most = max((to_float(span["value"].max()) for span in spans), default=0.0)
+    others = [
+        span.head(len(span) - 1) if len(span) > _FEW_STEPS and to_float(span["value"].max()) == most else span
+        for span in (span.drop("run", strict=False) for span in spans)
+    ]
+    noise = find_changes(*others)["noise_fraction"] * math.sqrt(
+        2 / sum(1 / max(len(other), 1) for other in others)
+    )
+    longest = [
+        span.tail(1).with_columns(
+            subject=pl.lit(LONGEST_STEP), metric=pl.concat_str("metric", pl.lit(", most"))
+        )
+        for span in spans
+    ]
+    row = find_changes(*longest).with_columns(noise)
+    limit = pl.max_horizontal("noise_fraction", "least_fraction")
+    return row.with_columns(
+        is_change=pl.when(pl.col("noise_fraction").is_not_null()).then(
+            pl.col("change_fraction").abs() > limit
+        ),
+        a_step_count=pl.lit(len(spans[0]), pl.Int64),
+        b_step_count=pl.lit(len(spans[1]), pl.Int64),
+    ).with_columns(verdict=_judge())
 
 
 def _add_units(table: pl.DataFrame) -> pl.DataFrame:
@@ -873,48 +450,29 @@ def _add_units(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _table(
-    name: str,
-    title: str,
-    build: Callable[[Samples, Samples], pl.DataFrame],
-    *,
-    is_whole: bool = False,
-    empty: str = _EMPTY,
-    hidden: str = "{} are the same within noise",
-) -> Table[[Samples, Samples]]:
-    """Define a table of a comparison: all have the same columns."""
-    return Table(
+_HIDDEN = "{} are the same within noise"
+_TABLES = (  # name, title, and the sentence on hidden rows
+    ("steps", "Steps", ""),
+    ("bubbles", "Bubbles", _HIDDEN),
+    ("stages", "Stages", _HIDDEN),
+    ("ranks", "Ranks", "{} ranks are within noise"),
+    ("links", "Links", "{} links are within noise"),
+    ("kinds", "Jobs by kind", _HIDDEN),
+    ("families", "Families of kernels", _HIDDEN),
+    ("kernels", "Kernels", _HIDDEN),
+)
+TABLES: Mapping[str, Table[[Samples, Samples]]] = {
+    name: Table(
         name=name,
         title=title,
         columns=_COLUMNS,
         caption=_CAPTION,
-        empty=empty,
-        build=build,
-        view=View(
-            columns=_SHOWN,
-            derive=_add_units,
-            only=None if is_whole else _IS_CHANGE,
-            hidden=hidden,
-        ),
+        empty=_NO_LINKS if name == "links" else _EMPTY,
+        build=partial(_compare, name=name),
+        view=View(columns=_SHOWN, derive=_add_units, only=_IS_CHANGE if hidden else None, hidden=hidden),
     )
-
-
-TABLES: Mapping[str, Table[[Samples, Samples]]] = index_tables(
-    _table("steps", "Steps", _compare_steps, is_whole=True),
-    _table("bubbles", "Bubbles", partial(_compare_named, name="bubbles")),
-    _table("stages", "Stages", partial(_compare_named, name="stages")),
-    _table("ranks", "Ranks", partial(_compare_members, name="ranks"), hidden="{} ranks are within noise"),
-    _table(
-        "links",
-        "Links",
-        partial(_compare_members, name="links"),
-        empty=_NO_LINKS,
-        hidden="{} links are within noise",
-    ),
-    _table("kinds", "Jobs by kind", partial(_compare_named, name="kinds")),
-    _table("families", "Families of kernels", partial(_compare_named, name="families")),
-    _table("kernels", "Kernels", _compare_kernels),
-)
+    for name, title, hidden in _TABLES
+}
 """Tables by name, in the order in which they are written."""
 
 

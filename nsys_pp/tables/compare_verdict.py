@@ -21,14 +21,16 @@ from nsys_pp.tables.compare import (
     KERNEL_MEAN,
     KERNEL_TOTAL,
     LEAST_CHANGE,
+    Samples,
     compare_longest_steps,
-    find_changes,
-    find_span_noise,
+    compare_members,
+    compare_samples,
 )
-from nsys_pp.tables.evidence import cut_name, format_excess, format_share, format_time, join_names, to_float
+from nsys_pp.tables.evidence import cut_name, format_excess, format_share, format_time, join_names
+from nsys_pp.tables.noise import find_changes, to_float
 from nsys_pp.units import format_count
 
-Samples = Mapping[str, pl.DataFrame]
+_DIVIDED = ("steps", "ranks", "families", "kernels")
 
 
 class Comparison:
@@ -49,7 +51,8 @@ class Comparison:
             if self.per
             else samples
         )
-        self.changes = cache(self._find_changes)
+        first, second = self.samples
+        self.changes = cache(partial(compare_members, first, second))
 
     def __repr__(self) -> str:
         """Return the runs; frames are many."""
@@ -66,10 +69,7 @@ class Comparison:
 
     @property
     def may_be_other_batches(self) -> bool:
-        """Whether steps are batches of inference that may hold other numbers of requests.
-
-        Also be of other kinds.
-        """
+        """Whether steps are batches of inference of other numbers of requests, or perhaps of other kinds."""
         if not any(run.batches for run in self.facts):
             return False
         requests = [run.decode_requests for run in self.facts if run.decode_requests is not None]
@@ -80,37 +80,27 @@ class Comparison:
         """Words for the amount of work that times refer to."""
         return "per micro-batch" if self.per else "per step"
 
-    def _find_changes(self, name: str) -> pl.DataFrame:
-        """Return `CHANGES` of the members of a frame."""
-        return find_changes(*(run[name] for run in self.samples), are_peers=name == "ranks")
+    def build_tables(self) -> dict[str, pl.DataFrame]:
+        """Build the tables of the comparison: `COMPARISON` by name.
 
-
-def divide_ranks(
-    facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]
-) -> tuple[Samples, Samples]:
-    """Divide times of ranks by the micro-batches of a step, where their numbers differ, for tables.
-
-    The metric states it.
-    """
-    counts = [run.micro_batch_count for run in facts]
-    if not all(counts) or counts[0] == counts[1]:
-        return samples
-    metric = pl.concat_str("metric", pl.lit(", per micro-batch"))
-    first, second = (
-        {**run, "ranks": run["ranks"].with_columns(pl.col("value", "least") / count, metric=metric)}
-        for run, count in zip(samples, counts, strict=True)
-    )
-    return first, second
+        Times of ranks are per micro-batch where values are, as their metric states; all else is per step.
+        """
+        first, second = (
+            {**raw, "ranks": run["ranks"]} for raw, run in zip(self.raw, self.samples, strict=True)
+        )
+        return compare_samples(first, second)
 
 
 def _divide(samples: Samples, count: float) -> Samples:
     """Divide times of steps, ranks and kernels by the number of micro-batches."""
     divided = dict(samples)
-    for name in ("steps", "ranks", "families", "kernels"):
-        is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
+    is_total = ~pl.col("metric").str.starts_with(KERNEL_MEAN)
+    for name in _DIVIDED:
         divided[name] = samples[name].with_columns(
             pl.when(is_total).then(pl.col("value", "least") / count).otherwise(pl.col("value", "least"))
         )
+    metric = pl.concat_str("metric", pl.lit(", per micro-batch"))
+    divided["ranks"] = divided["ranks"].with_columns(metric=metric)
     return divided
 
 
@@ -491,27 +481,6 @@ def describe_noise(row: Mapping[str, Any]) -> str:
     return f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
 
 
-def describe_step_noise(row: Mapping[str, Any], noise_of_table: float | None) -> str:
-    """Describe the noise of the length of steps as its table does, and the larger limit of the verdict.
-
-    If there is one.
-    """
-    limit = describe_noise(row)
-    if not limit or noise_of_table is None:
-        return limit
-    of_table, of_verdict = (
-        max(noise, row["least_fraction"]) for noise in (noise_of_table, row["noise_fraction"])
-    )
-    shown, stricter = format_share(of_table), format_share(of_verdict)
-    if of_verdict <= of_table or shown == stricter:
-        return limit
-    counts = format_count(row["a_step_count"], "step"), row["b_step_count"]
-    return (
-        f" (noise up to {shown}; of {counts[0]} in A and {counts[1]} in B, the verdict counts changes"
-        f" beyond {stricter} only)"
-    )
-
-
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
     """Rate a change.
 
@@ -683,8 +652,6 @@ def _integer(value: object) -> int | None:
 
 LEAST_GAIN = 0.005
 """Least change of a part of the step, as a share of the step, that is a finding."""
-LEAST_SHARE = 0.01
-"""Least change of the share of the bubble, or of a cause, that is a finding."""
 _MOST_CAUSES = 2
 _SHORT = {
     "message_wait": "waiting for messages",
@@ -703,72 +670,67 @@ _SHORT = {
 
 def describe_bubble(comparison: Comparison) -> list[Finding]:
     """Describe the change of the bubble with the causes that changed most; none within noise."""
-    shares = [run["bubbles"].filter(unit="fraction") for run in comparison.samples]
-    # shares are moved by 1, so that relative changes are differences of shares, also from 0
-    moved = [run.with_columns(pl.col("value") + 1, least=pl.lit(LEAST_SHARE)) for run in shares]
-    changes = _find_cause_changes(moved).with_columns(
-        difference=pl.col("b") - pl.col("a"), before=pl.col("a") - 1, after=pl.col("b") - 1
+    changes = _find_cause_changes(comparison)
+    is_large = pl.col("change_fraction").abs() >= LEAST_CHANGE
+    changes = changes.with_columns(pl.col("is_change") & is_large)
+    causes = changes.filter(pl.col("is_change"), pl.col("subject") != "bubble").sort(
+        pl.col("change_fraction").abs(), descending=True
     )
-    changed = changes.filter(pl.col("is_change"))
-    causes = changed.filter(pl.col("subject") != "bubble").sort(pl.col("difference").abs(), descending=True)
     total = changes.filter(subject="bubble")
     if total.is_empty() or (not to_float(total["is_change"].sum()) and causes.is_empty()):
         return []
     row = total.row(0, named=True)
     listed = [
         f"{_SHORT.get(cause, MEANINGS.get(cause, cause))} {difference * 100:+.1f}"
-        for cause, difference in causes.head(_MOST_CAUSES).select("subject", "difference").iter_rows()
+        for cause, difference in causes.head(_MOST_CAUSES).select("subject", "change_fraction").iter_rows()
     ]
     because = f" ({', '.join(listed)} points)" if listed else ""
-    before, after = format_share(row["before"]), format_share(row["after"])
+    after = format_share(row["b"])
     if row["is_change"]:
-        word = "grew" if row["difference"] > 0 else "shrank"
-        text = f"the bubble {word} from {before} to {after} of a step{because}"
-        size = abs(row["difference"])
+        word = "grew" if row["change_fraction"] > 0 else "shrank"
+        text = f"the bubble {word} from {format_share(row['a'])} to {after} of a step{because}"
     else:
         text = f"the bubble is {after} of a step as before, with other causes{because}"
         row = causes.row(0, named=True)
-        size = abs(row["difference"])
+    size = abs(row["change_fraction"])
     return [
         Finding(
             kind="bubble",
             text=text,
-            confidence=rate({**row, "change_fraction": row["difference"]}, comparison),
+            confidence=rate(row, comparison),
             subject="run",
             gain_ns=size * comparison.step_ns,
             gain_fraction=size,
-            excess_fraction=row["difference"],
+            excess_fraction=row["change_fraction"],
             noise_fraction=row["noise_fraction"],
             sample_count=row["b_step_count"],
         )
     ]
 
 
-def _find_cause_changes(shares: list[pl.DataFrame]) -> pl.DataFrame:
-    """Find the changes of causes; as one cause, if the clocks of a run distinguish fewer of them.
+def _find_cause_changes(comparison: Comparison) -> pl.DataFrame:
+    """Find the changes of the shares of causes; as one cause, if the clocks of a run tell fewer of them.
 
     `message` is a wait or a transfer, so a change of it may be one of the clocks alone; likewise
     `collective`.
     """
-    changes = find_changes(*shares)
-    for whole in ("message", "collective"):
-        if not changes.filter(pl.col("is_change"), subject=whole).is_empty():
-            parts = [whole, f"{whole}_wait", f"{whole}_transfer"]
-            shares = [_add_causes(run, parts, whole) for run in shares]
-            changes = find_changes(*shares)
-    return changes
-
-
-def _add_causes(shares: pl.DataFrame, parts: list[str], whole: str) -> pl.DataFrame:
-    """Add shares, which are moved by 1, to one cause."""
-    is_part = pl.col("subject").is_in(parts)
-    added = (
-        shares.filter(is_part)
-        .group_by("step", maintain_order=True)
-        .agg(pl.col("stage", "metric", "unit", "least").first(), value=(pl.col("value") - 1).sum() + 1)
-    )
-    rest = shares.filter(~is_part)
-    return pl.concat([rest, added.with_columns(subject=pl.lit(whole)).select(rest.columns)])
+    changes = comparison.changes("bubbles").filter(unit="fraction")
+    wholes = changes.filter(pl.col("is_change"), pl.col("subject").is_in(["message", "collective"]))[
+        "subject"
+    ]
+    if wholes.is_empty():
+        return changes
+    parts = {f"{whole}_{part}": whole for whole in wholes for part in ("wait", "transfer")}
+    keys = ["stage", "subject", "metric", "unit", "step"]
+    added = [
+        run["bubbles"]
+        .filter(unit="fraction")
+        .with_columns(pl.col("subject").replace(parts))
+        .group_by(*keys, *(["run"] if "run" in run["bubbles"].columns else []), maintain_order=True)
+        .agg(pl.col("value").sum(), pl.col("least").first())
+        for run in comparison.samples
+    ]
+    return find_changes(*added)
 
 
 def describe_links(comparison: Comparison) -> list[Finding]:
@@ -820,8 +782,7 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
 
     None of less than `LEAST_GAIN` of a step.
     """
-    totals = [run["kernels"].filter(metric=KERNEL_TOTAL) for run in comparison.samples]
-    changes = find_changes(*totals)
+    changes = comparison.changes("kernels").filter(metric=KERNEL_TOTAL)
     sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
     sized = sized.filter(pl.col("size") >= LEAST_GAIN * comparison.step_ns).sort("size", descending=True)
     findings = []
@@ -858,24 +819,19 @@ def _kernel_finding(comparison: Comparison, text: str, size: float, confidence: 
 _FIRST_STEPS = 2  # of A, with which its later steps are compared
 
 
-def build_comparison_verdict(facts: tuple[RunFacts, RunFacts], samples: tuple[Samples, Samples]) -> Verdict:
+def build_comparison_verdict(comparison: Comparison) -> Verdict:
     """Build the verdict of a comparison.
-
-    Args:
-        facts: Facts of runs A and B.
-        samples: Their samples.
 
     Returns:
         At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and
         the last one counts members within noise.
     """
-    comparison = Comparison(facts, samples)
     steps = [_describe_steps(comparison)]
     steps += _describe_longest_step(comparison, steps[0])
     members = describe_members(comparison)
     others = [*describe_bubble(comparison), *describe_links(comparison)]
     are_some = any(finding.kind in ("rank", "stage") for finding in members)
-    if not are_some or max(run.lane_count for run in facts) == 1:
+    if not are_some or max(run.lane_count for run in comparison.facts) == 1:
         others += describe_kernels(comparison)
     findings = sorted([*members, *others], key=partial(_order, comparison))
     shown = findings[: MOST_LINES - 1 - len(steps)]
@@ -896,8 +852,7 @@ def _order(comparison: Comparison, finding: Finding) -> float:
 
 def _describe_steps(comparison: Comparison) -> Finding:
     """Describe the change of the length of steps."""
-    changes = find_changes(*(run["steps"].filter(subject="step") for run in comparison.samples))
-    both = changes.drop_nulls(["a", "b"])
+    both = comparison.changes("steps").filter(subject="step").drop_nulls(["a", "b"])
     if both.is_empty():
         text = "the length of steps cannot be compared: clocks of ranks can be compared in one run only"
         return Finding(kind="step", text=text, confidence="certain", subject="run")
@@ -908,9 +863,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
     if comparison.per:
         raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
-    # values per micro-batch are not those of the table
-    noise_of_table = None if comparison.per else find_span_noise(*comparison.samples)
-    noise = describe_step_noise(row, noise_of_table)
+    noise = describe_noise(row)
     if row["is_change"]:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif row["is_change"] is None:
@@ -945,8 +898,7 @@ def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Findi
 
     A change of all steps explains as much of it. Steps of other numbers of micro-batches are not compared.
     """
-    longest = compare_longest_steps(*comparison.samples).drop_nulls(["a", "b", "change_fraction"])
-    rows = longest.filter(pl.col("verdict").is_in(["slower", "faster"]))
+    rows = compare_longest_steps(*comparison.samples).filter("is_change")
     if comparison.per or rows.is_empty():
         return []
     row = rows.row(0, named=True)
@@ -987,7 +939,7 @@ def _describe_own_change(comparison: Comparison) -> str:
     own = find_changes(steps.head(_FIRST_STEPS), steps).filter(
         pl.col("is_change"), pl.col("since_step").is_not_null()
     )
-    if own.is_empty() or len(steps) < 2 * _FIRST_STEPS:
+    if own.is_empty() or len(steps) < 2 * _FIRST_STEPS or "run" in steps.columns:
         return ""
     row = own.row(0, named=True)
     return f"; in A itself they take {describe_change(row['change_fraction'])}{since(row)}"

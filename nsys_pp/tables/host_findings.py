@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import polars as pl
 from msgspec import Struct
@@ -29,24 +27,16 @@ from nsys_pp.tables.evidence import (
     join_ranks,
     name_host,
     name_lane,
-    spread_of,
-    to_float,
 )
+from nsys_pp.tables.noise import noise_of, to_float
 from nsys_pp.units import format_count
 
-_LEAST = 0.1  # share of a named call
-_LEAST_RUNNING = 0.5
-_LEAST_OTHER = 0.3  # share of an activity of other threads
-_MOST_CALLS = 2
-_FEWEST_SAMPLES = 10
-_MOST_FUNCTIONS = 3
-_MOST_LANES = 4
+_LEAST = 0.1  # share of a named call, or stack
+_MOST = 0.5  # of an excess, of an interval, or of all steps
+_MOST_NAMED = 2  # calls, or causes
+_MOST_FUNCTIONS, _MOST_LANES = 3, 4
 _KINDS = ("OS call", "call")
 _CALLER = " < "
-_WAITING = re.compile(
-    r"cond_|futex|sem_|poll|select|sleep|\bwait|_wait|pause|sigsuspend|accept|recv|join|lock|barrier"
-)
-"""Calls of threads that wait for something else; one in `read()` or `open()` works, or waits for a file."""
 
 
 def describe_hosts(
@@ -71,20 +61,15 @@ def describe_hosts(
     rows, whole = _select(evidence, lanes, causes, steps)
     if not whole:
         return ""
-    calls = [(share, name) for share, _, name in _list_calls(rows, whole)]
-    words = [f"{format_share(share)} in {name}" for share, name in calls]
-    running = _sum_share(rows, "state", "running", whole)
-    if not words and running >= _LEAST_RUNNING:
+    words = [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
+    running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
+    if not words and running >= _MOST:
         words = [f"{format_share(running)} running on a processor"]
     stack = _describe_stack(rows, whole)
     if not words and not stack:
-        return describe_others(evidence, lanes, causes, steps)
+        return ""
     who, verb = ("the launching thread", "was") if len(lanes) == 1 else ("launching threads", "were")
-    text = f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
-    waited = sum(share for share, _, name in _list_calls(rows, whole) if _WAITING.search(name))
-    if waited >= _LEAST_RUNNING and not evidence.has_passes:
-        text += ", which may be a wait for requests or for another thread"
-    return f"{text}{describe_others(evidence, lanes, causes, steps)}"
+    return f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
 
 
 def describe_stack(
@@ -96,28 +81,6 @@ def describe_stack(
     """
     rows, whole = _select(evidence, lanes, causes, steps)
     return _describe_stack(rows, whole) if whole else ""
-
-
-def describe_others(
-    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
-) -> str:
-    """Describe the activities of other threads meanwhile.
-
-    If the launching thread waited in a call or for data; arguments as above.
-    """
-    rows, whole = _select(evidence, lanes, causes, steps)
-    if not whole:
-        return ""
-    waited = sum(share for share, _, name in _list_calls(rows, whole) if _WAITING.search(name))
-    if waited < _LEAST_OTHER and "data" not in causes:
-        return ""
-    others = _sum_names(rows, "other thread").filter(~pl.col("name").str.contains(_WAITING.pattern))
-    if others.is_empty() or others["time_ns"][0] < _LEAST_OTHER * whole:
-        return ""
-    thread, _, activity = str(others["name"][0]).rpartition(": ")
-    verb = activity if activity == "running" else f"in `{cut_name(activity.removeprefix('range '))}`"
-    share = format_share(min(others["time_ns"][0] / whole, 1.0))
-    return f"; meanwhile `{cut_name(thread)}` was {verb} for {share} (a guess that this is why)"
 
 
 def _select(
@@ -139,21 +102,18 @@ def _select(
     return rows, to_float(rows.filter(pl.col("activity").is_null())["time_ns"].sum())
 
 
-def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str, str]]:
-    """List the calls with the largest shares: share, kind, name.
-
-    Kinds overlap, so all of them have at most the whole time.
-    """
+def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
+    """List the calls with the largest shares; kinds overlap, so all of them have at most the whole time."""
     found = [
-        (time_ns / whole, kind, f"`{cut_name(name)}{'()' if kind == 'OS call' else ''}`")
+        (time_ns / whole, f"`{cut_name(name)}{'()' if kind == 'OS call' else ''}`")
         for kind in _KINDS
-        for name, time_ns in _sum_names(rows, kind).select("name", "time_ns").head(_MOST_CALLS).iter_rows()
+        for name, time_ns in _sum_names(rows, kind).select("name", "time_ns").head(_MOST_NAMED).iter_rows()
     ]
-    listed: list[tuple[float, str, str]] = []
+    listed: list[tuple[float, str]] = []
     for call in sorted(found, reverse=True):
-        if call[0] >= _LEAST and sum(share for share, _, _ in listed) + call[0] <= 1.005:
+        if call[0] >= _LEAST and sum(share for share, _ in listed) + call[0] <= 1.005:
             listed.append(call)
-    return listed[:_MOST_CALLS]
+    return listed[:_MOST_NAMED]
 
 
 def _describe_stack(rows: pl.DataFrame, whole: float) -> str:
@@ -165,7 +125,7 @@ def _describe_stack(rows: pl.DataFrame, whole: float) -> str:
     samples = rows.filter(pl.col("activity") == "sample stack").group_by("name").agg(pl.col("count").sum())
     samples = samples.sort("count", "name", descending=[True, False])
     count = to_float(samples["count"].sum())
-    if count < _FEWEST_SAMPLES or samples["count"][0] < _LEAST * count:
+    if count * _LEAST < 1 or samples["count"][0] < _LEAST * count:  # fewer samples show no share
         return ""
     function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
     return f", with {format_share(share)} of samples in `{function}`" if function else ""
@@ -192,12 +152,7 @@ def _sum_names(rows: pl.DataFrame, activity: str) -> pl.DataFrame:
     )
 
 
-def _sum_share(rows: pl.DataFrame, activity: str, name: str, whole: float) -> float:
-    return to_float(_sum_names(rows, activity).filter(name=name)["time_ns"].sum()) / whole
-
-
 _IN_FLIGHT = ("decode", "mixed")
-_LEAST_REQUESTS = 0.1  # share of the time of iterations
 _UNKNOWN_WORK = ("waiting_ns", "other_ns")  # activities of a host that may only wait for requests
 
 
@@ -236,7 +191,7 @@ def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: 
     inside = pl.min_horizontal("end_ns", pl.lit(end_ns)) - pl.max_horizontal("start_ns", pl.lit(start_ns))
     # of a gap that reaches out of the interval, the same share
     idle = gaps.select((pl.col("idle_ns") * inside / (pl.col("end_ns") - pl.col("start_ns"))).sum()).item()
-    return to_float(idle) >= 0.5 * (end_ns - start_ns)
+    return to_float(idle) >= _MOST * (end_ns - start_ns)
 
 
 def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -247,7 +202,7 @@ def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) 
     gaps = list_gaps(evidence)
     whole = to_float((batches["end_ns"] - batches["start_ns"]).sum()) + to_float(batches["gap_ns"].sum())
     idle = to_float(gaps["idle_ns"].sum())
-    if not whole or idle < _LEAST_REQUESTS * whole:
+    if not whole or idle < LEAST_IDLE * whole:
         return []
     longest = to_float(gaps["idle_ns"].max())
     return [
@@ -267,93 +222,61 @@ def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) 
 
 LEAST_GAIN = 0.01
 """Least share of a mean step."""
-_LEAST_OF_STEP = 0.05  # of a single step
-_LEAST_BESIDE = 0.5  # of late launches
-_MOST_STEPS = 0.5  # of all: more are the usual state
+LEAST_SHARE = 0.05
+"""Least share of a single step."""
 
 
 def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find the time in which GPUs wait for threads that nsys holds, and flushes during late launches."""
-    if not evidence.step_ns or evidence.lane_steps.is_empty():
-        return []
-    held = evidence.lane_steps.select("lane", "step", value_ns=pl.col("profiler_ns").cast(pl.Float64))
-    named = {(finding.lane, finding.step) for finding in earlier if finding.kind == "host"}
-    overheads = evidence.training.overheads.filter(pl.col("name").is_not_null())
-    beside = overheads.group_by("lane", "step").agg(value_ns=pl.col("beside_ns").sum().cast(pl.Float64))
-    beside = beside.join(evidence.lane_steps.select("lane", "step"), on=["lane", "step"], how="semi")
-    beside = beside.filter(
-        ~pl.struct("lane", "step").map_elements(
-            lambda row: (row["lane"], row["step"]) in named, return_dtype=pl.Boolean
-        )
+    """Find the time in which GPUs wait for threads that nsys holds."""
+    times = evidence.lane_steps.select(
+        "lane", "step", "span_ns", value_ns=pl.col("profiler_ns").cast(pl.Float64)
     )
-    return [
-        finding
-        for times, column, is_guess in ((held, "time_ns", False), (beside, "beside_ns", True))
-        if (finding := _describe(evidence, times, column, is_guess=is_guess)) is not None
-    ]
-
-
-def _describe(evidence: Evidence, times: pl.DataFrame, column: str, *, is_guess: bool) -> Finding | None:
-    """Describe the time in which nsys holds, or may hold, launches; None where it is too little.
-
-    Args:
-        evidence: The run.
-        times: lane, step and value_ns of complete steps.
-        column: Column of `OVERHEAD_SUMS` by which the overhead is named.
-        is_guess: The effect of the overhead on launches is inferred.
-    """
-    most: Any = times["value_ns"].max()
-    if not most or most < 0:
-        return None
-    spans = evidence.lane_steps.select("lane", "step", "span_ns")
     worst = (
-        times.join(spans, on=["lane", "step"])
-        .filter(pl.col("value_ns") > 0)
+        times.filter(pl.col("value_ns") > 0)
         .sort("value_ns", "lane", descending=[True, False])
         .unique("step", keep="first", maintain_order=True)
     )
-    large = worst.filter(pl.col("value_ns") >= _LEAST_OF_STEP * pl.col("span_ns"))
-    is_usual = worst.height > _MOST_STEPS * evidence.step_count
-    if is_usual:
-        gain_ns = to_float(times["value_ns"].sum()) / evidence.lane_steps.height
+    if not evidence.step_ns or worst.is_empty():
+        return []
+    if worst.height > _MOST * evidence.step_count:  # the usual state
+        gain_ns = to_float(times["value_ns"].sum()) / times.height
     else:
-        longer = evidence.measure_excess()
-        lost = worst.join(longer, on="step").select(
-            pl.min_horizontal("value_ns", pl.col("longer_ns").fill_null(pl.col("value_ns")))
+        longer = pl.col("longer_ns").fill_null(pl.col("value_ns"))
+        lost = worst.join(evidence.measure_excess().drop("span_ns"), on="step").select(
+            pl.min_horizontal("value_ns", longer)
         )
         gain_ns = to_float(lost.to_series().sum()) / evidence.step_count
-    is_step = large.height and gain_ns >= _LEAST_OF_STEP * evidence.step_ns / 2 / evidence.step_count
+    is_large = (worst["value_ns"] >= LEAST_SHARE * worst["span_ns"]).any()
+    is_step = is_large and gain_ns >= LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count
     if evidence.share(gain_ns) < LEAST_GAIN and not is_step:
-        return None
-    lane, step, most_ns, span_ns = worst.select("lane", "step", "value_ns", "span_ns").row(0)
+        return []
+    lane, step, span_ns, most_ns = worst.row(0)
     when, since = describe_steps(sorted(worst["step"].to_list()), evidence.spans["step"].to_list())
-    name = _name_overhead(evidence, worst["step"], column)
+    name = _name_overhead(evidence, worst["step"])
     count = times.filter(pl.col("value_ns") > 0)["lane"].n_unique()
     whom = name_lane(evidence, lane) if count == 1 else f"{count:,} ranks"
-    verb = "flushed its buffers beside late launches of" if is_guess else "held launching threads of"
     of_rank = "" if count == 1 else f" of {evidence.labels[lane]}"
-    text = (
-        f"nsys itself {verb} {whom} {when}{name}, up to {format_time(most_ns)} while the GPU waited"
-        f" ({format_share(most_ns / span_ns)} of step {step}{of_rank}; about {format_time(gain_ns)} per step "
-        "on average)"
-    )
-    return Finding(
-        kind="profiler",
-        text=text,
-        confidence="guess" if is_guess else "certain",
-        subject="rank",
-        gain_ns=gain_ns,
-        gain_fraction=evidence.share(gain_ns),
-        label=evidence.labels[lane],
-        lane=lane,
-        step=step if worst.height == 1 else None,
-        since_step=since,
-        value_ns=most_ns,
-        sample_count=worst.height,
-    )
+    return [
+        Finding(
+            kind="profiler",
+            text=f"nsys itself held launching threads of {whom} {when}{name}, up to"
+            f" {format_time(most_ns)} while the GPU waited ({format_share(most_ns / span_ns)} of step"
+            f" {step}{of_rank}; about {format_time(gain_ns)} per step on average)",
+            confidence="certain",
+            subject="rank",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            label=evidence.labels[lane],
+            lane=lane,
+            step=step if worst.height == 1 else None,
+            since_step=since,
+            value_ns=most_ns,
+            sample_count=worst.height,
+        )
+    ]
 
 
-def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
+def _name_overhead(evidence: Evidence, steps: pl.Series) -> str:
     """Name the overhead that took most time in some steps: ", most in `CUPTI Buffer flush`".
 
     "" where it has no name.
@@ -363,9 +286,9 @@ def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
             "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(steps.implode())
         )
         .group_by("name")
-        .agg(pl.col(column).sum())
-        .filter(pl.col(column) > 0)
-        .sort(column, "name", descending=[True, False])
+        .agg(pl.col("time_ns").sum())
+        .filter(pl.col("time_ns") > 0)
+        .sort("time_ns", "name", descending=[True, False])
     )
     return f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
 
@@ -373,13 +296,9 @@ def _name_overhead(evidence: Evidence, steps: pl.Series, column: str) -> str:
 def has_flush_beside(evidence: Evidence, lane: int, step: int, time_ns: float) -> bool:
     """Return whether flushes on other threads ran during half of the late launches of a rank in a step."""
     rows = evidence.training.overheads.filter(lane=lane, step=step)
-    return to_float(rows["beside_ns"].sum()) >= _LEAST_BESIDE * time_ns
+    return to_float(rows["beside_ns"].sum()) >= _MOST * time_ns
 
 
-LEAST_SHARE = 0.05
-"""Least share of its step."""
-_SPREADS = 8
-_LEAST_PART = 0.5  # of the excess in one interval, and of the interval in one call
 _MOST_SINGLE = 3  # stalls that are named one by one
 
 
@@ -399,7 +318,7 @@ class _Stall(Struct, frozen=True, kw_only=True):
     @property
     def is_single(self) -> bool:
         """Whether one interval is most of it."""
-        return self.longest_ns >= _LEAST_PART * self.excess_ns
+        return self.longest_ns >= _MOST * self.excess_ns
 
 
 class Activity(Struct, frozen=True, kw_only=True):
@@ -454,10 +373,8 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
         if evidence.step_count < 3 and evidence.training.lanes.height < 3:
             return []
         times = times.with_columns(usual=usual).with_columns(excess=pl.col("value") - pl.col("usual"))
-        spread = spread_of(times["excess"])
-        times = times.join(evidence.measure_excess(), on="step").filter(
-            pl.col("excess") > pl.max_horizontal(_SPREADS * spread, LEAST_SHARE * pl.col("span_ns"))
-        )
+        limit = pl.max_horizontal(pl.lit(noise_of(times["excess"])), LEAST_SHARE * pl.col("span_ns"))
+        times = times.join(evidence.measure_excess(), on="step").filter(pl.col("excess") > limit)
         if times.is_empty():
             continue
         longest = _find_longest(evidence.training, cause)
@@ -538,13 +455,12 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
     """Describe the activities of the host in the steps of stalls.
 
-    With a named call, only its stack, and other threads.
+    With a named call, only its stack.
     """
     lanes, steps = sorted({stall.lane for stall in stalls}), {stall.step for stall in stalls}
     causes = {stall.cause for stall in stalls}
     if call is not None and call.is_call:
-        stack = describe_stack(evidence, lanes, causes, steps)
-        return f"{stack}{describe_others(evidence, lanes, causes, steps)}"
+        return describe_stack(evidence, lanes, causes, steps)
     return describe_hosts(evidence, lanes, causes, steps)
 
 
@@ -602,7 +518,7 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
 
     In which the launching thread was during most of an interval without kernels.
     """
-    least = _LEAST_PART * (end_ns - start_ns)
+    least = _MOST * (end_ns - start_ns)
     rows = training.gaps.filter(
         pl.col("lane") == lane,
         pl.col("start_ns") < end_ns,
@@ -620,7 +536,6 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
 
 LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
 _LEAST_CAUSE = 0.02
-_MOST_CAUSES = 2
 _WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
 _WORDS = {
@@ -757,7 +672,7 @@ def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
 
 def _name_largest(shares: Sequence[tuple[float, str]]) -> str:
     """Format the largest shares of the time with their names."""
-    largest = sorted((item for item in shares if item[0] >= _LEAST_CAUSE), reverse=True)[:_MOST_CAUSES]
+    largest = sorted((item for item in shares if item[0] >= _LEAST_CAUSE), reverse=True)[:_MOST_NAMED]
     return ", ".join(f"{words} {format_share(share)}" for share, words in largest)
 
 

@@ -7,9 +7,8 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import RANK_STEPS, STEP_LENGTHS, ShownStep
 from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
-from nsys_pp.tables.analysis import sum_lane_steps
+from nsys_pp.tables.analysis import find_excesses, list_own_compute, sum_lane_steps
 from nsys_pp.tables.evidence import Evidence
-from nsys_pp.tables.noise import median_of_others
 from nsys_pp.tables.training import build_step_table
 
 
@@ -70,39 +69,17 @@ def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.
     Returns:
         `RANK_STEPS`; times as in `LANE_STEPS`. Empty for a training without steps.
     """
-    rows = (
-        sum_lane_steps(training)
-        .with_columns(
-            pl.col("start_ns", "end_ns") - training.zero_ns,
-            wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
-            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
-            last_step="step",
-            is_complete="is_whole",
-        )
-        .join(compare_with_peers(training), on=["lane", "step"], how="left")
-    )
+    lane_steps = sum_lane_steps(training)
+    rows = lane_steps.with_columns(
+        pl.col("start_ns", "end_ns") - training.zero_ns,
+        wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
+        late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
+        last_step="step",
+        is_complete="is_whole",
+    ).join(find_excesses(list_own_compute(training, lane_steps)), on=["lane", "step"], how="left")
     if len(rows) > most_cells:
         rows = _combine_steps(rows, -(-len(rows) // most_cells))
     return rows.sort("lane", "step").pipe(conform, RANK_STEPS)
-
-
-def compare_with_peers(training: Training) -> pl.DataFrame:
-    """Compare the own compute of each lane in each complete step with its peers.
-
-    Returns:
-        lane, step, excess_fraction as in `RANK_STEPS`; lanes without peers are left out.
-    """
-    own = Evidence(training).own_compute
-    moment = ["step", "micro_batch"]
-    of_stage = median_of_others(own, by=["stage", *moment], value="value_ns").alias("of_stage")
-    of_all = median_of_others(own, by=moment, value="value_ns").alias("of_all")
-    return (
-        own.with_columns(of_stage, of_all)
-        .with_columns(usual_ns=pl.coalesce("of_stage", "of_all"))
-        .filter(pl.col("usual_ns") > 0)
-        .group_by("lane", "step")
-        .agg(excess_fraction=(pl.col("value_ns") / pl.col("usual_ns") - 1).median())
-    )
 
 
 def _combine_steps(rows: pl.DataFrame, size: int) -> pl.DataFrame:

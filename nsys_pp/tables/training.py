@@ -39,12 +39,13 @@ from nsys_pp.frames.training import (
 from nsys_pp.hardware.peaks import find_peak
 from nsys_pp.tables.analysis import (
     POSITION_COLUMNS,
-    list_own_jobs,
+    compare_own_compute,
+    list_own_compute,
     select_whole_steps,
     sum_lane_steps,
 )
 from nsys_pp.tables.critical_path import CRITICAL_PATH, find_critical_path
-from nsys_pp.tables.noise import median_of_others, noise_of_median, summarise_samples
+from nsys_pp.tables.noise import median_of_others
 from nsys_pp.units import NS_PER_S, format_count, format_duration
 
 TENSOR_CORE_COLUMNS = (
@@ -668,10 +669,6 @@ KIND_TABLE = Table(
 )
 
 
-LEAST_EXCESS = 0.02
-"""Stages that differ by less are equally slow."""
-_LEAST_SAMPLES = 3  # micro-batches; noise of fewer is not known well
-
 _COLUMNS_STEP_TABLE = (
     Column("step", pl.Int64, "number of the step"),
     Column(
@@ -722,7 +719,7 @@ _COLUMNS_STEP_TABLE = (
     Column(
         "slowest_stage",
         pl.Int64,
-        "stage with the longest compute per micro-batch; null: within noise of another one, or unknown",
+        "stage that computes longer than the others, as in the stragglers; null: none beyond noise",
         priority=4,
     ),
     Column(
@@ -769,43 +766,27 @@ def build_step_table(training: Training) -> pl.DataFrame:
             pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None),
             pl.when(pl.col("step").is_in(comparable["step"].implode())).then(pl.col("start_ns", "span_ns")),
         )
-        .join(_slowest_stages(training), on="step", how="left")
+        .join(_slowest_stages(training, lanes), on="step", how="left")
         .sort("step")
         .pipe(conform, build_table_schema(_COLUMNS_STEP_TABLE))
     )
 
 
-def _slowest_stages(training: Training) -> pl.DataFrame:
-    """Return the slowest stage of each step, where it exceeds all others beyond noise: step, slowest_stage.
-
-    A stage counts by its fastest lane: one slow rank does not make a slow stage. The two slowest stages are
-    compared micro-batch by micro-batch. Without a second stage or micro-batch, noise is unknown.
-    """
-    own = list_own_jobs(training).drop_nulls("micro_batch")
-    stages = (
-        own.group_by("step", "stage", "micro_batch", "lane")
-        .agg(pl.col("compute_ns").sum())
-        .group_by("step", "stage", "micro_batch")
-        .agg(pl.col("compute_ns").min())
+def _slowest_stages(training: Training, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Return the slowest stage of each step, beyond noise and that of the next one: step, slowest_stage."""
+    slow = compare_own_compute(list_own_compute(training, lanes)).stages.all.filter("is_slow")
+    second = pl.col("excess_fraction").get(1, null_on_oob=True).fill_null(0.0)
+    return (
+        slow.sort("excess_fraction", descending=True)
+        .explode("steps")
+        .group_by(step="steps", maintain_order=True)
+        .agg(
+            slowest_stage=pl.col("stage").first(),
+            is_apart=pl.col("excess_fraction").first() - second > pl.col("noise_fraction").first(),
+        )
+        .filter("is_apart")
+        .drop("is_apart")
     )
-    totals = stages.group_by("step", "stage").agg(pl.col("compute_ns").sum())
-    ranked = totals.sort("step", "compute_ns", "stage", descending=[False, True, False])
-    two = ranked.group_by("step").agg(
-        slowest_stage=pl.col("stage").first(), second=pl.col("stage").get(1, null_on_oob=True)
-    )
-    on = ["step", "micro_batch"]
-    pairs = (
-        stages.join(two, left_on=["step", "stage"], right_on=["step", "slowest_stage"])
-        .join(stages, left_on=[*on, "second"], right_on=[*on, "stage"], suffix="_of_second")
-        .filter(pl.col("compute_ns_of_second") > 0)
-        .with_columns(excess=pl.col("compute_ns") / pl.col("compute_ns_of_second") - 1)
-    )
-    noise = noise_of_median(pl.col("deviation"), pl.col("sample_count"))
-    beyond = summarise_samples(pairs, by=["step"], value="excess").filter(
-        pl.col("sample_count") >= _LEAST_SAMPLES,
-        pl.col("median") > pl.max_horizontal(pl.lit(LEAST_EXCESS), noise),
-    )
-    return two.join(beyond, on="step", how="semi").select("step", "slowest_stage")
 
 
 STEP_TABLE = Table(

@@ -8,20 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, Explanations, Training
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
 from nsys_pp.registry import Registry
+from nsys_pp.tables.analysis import LEAST_STAGE_EXCESS
 from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.evidence import (
     LARGE_BOUND,
-    Compared,
     Evidence,
-    SlowMember,
-    compare_members,
     describe_steps,
     format_excess,
     format_share,
@@ -29,10 +26,9 @@ from nsys_pp.tables.evidence import (
     name_lane,
     name_machine,
     name_stage,
-    spread_of,
-    to_float,
 )
 from nsys_pp.tables.host_findings import excludes_comparisons
+from nsys_pp.tables.noise import SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
     build_link_table,
@@ -89,13 +85,14 @@ class StepModel:
         return max(0.0, self.length_ns() - self.length_ns(changed))
 
 
-_MOST_MORE = 0.02  # difference of the numbers of kernels, relative
-_LEAST_SHARE = 0.05  # of the time of the peers, in a family that is compared
-_ALIKE = 0.35  # difference of an excess from that of all families, relative
-_MOST_UNKNOWN = 0.3  # share of the time of kernels without a family
-_LEAST_OF_ONE, _LEAST_OF_TWO = 0.6, 0.75  # of the excess
-_LEAST_OF_GRAPHS = 0.5  # of the excess, that may be waits for other ranks
-_LARGER = 1.25  # relative excess of a named family, in those of all families
+LEAST_GAIN = 0.01
+"""Least share of the step: a smaller gain is no finding.
+
+If all steps since one are slow, it counts in a slow step.
+"""
+_MORE_KERNELS = 0.02  # of a rank or stage that has more work
+_MOST = 0.5  # of an excess, or of a growth, that has this cause
+_ALIKE = 0.15  # difference of the shares of families in an excess from those in all time
 
 
 def describe_families(
@@ -113,21 +110,17 @@ def describe_families(
     if not usual or excess <= 0:
         return ""
     more = counts / usual_counts - 1
-    if abs(more) > _MOST_MORE:
+    if abs(more) > _MORE_KERNELS:
         return f", with {format_share(more)} more kernels" if more > 0 else ""
-    if to_float(families.filter(family="unknown")["usual_ns"].sum()) > _MOST_UNKNOWN * usual:
+    if to_float(families.filter(family="unknown")["usual_ns"].sum()) > _MOST * usual:
         return ""
-    large = families.filter(pl.col("usual_ns") >= _LEAST_SHARE * usual).with_columns(
-        relative=pl.col("excess_ns") / pl.col("usual_ns") / (excess / usual)
-    )
-    if large.height >= 2 and ((large["relative"] - 1).abs() <= _ALIKE).all():
+    apart = (families["excess_ns"] / excess - families["usual_ns"] / usual).abs().sum() / 2
+    if families.height > 1 and apart <= _ALIKE:
         return ", in all kernel families alike"
-    named = large.filter(pl.col("relative") >= _LARGER).sort(-pl.col("excess_ns"), "family")
-    for count, least in ((1, _LEAST_OF_ONE), (2, _LEAST_OF_TWO)):
-        top = named.head(count)
-        if top.height == count and to_float(top["excess_ns"].sum()) >= least * excess:
-            return f", mostly in {' and '.join(_format(row) for row in top.iter_rows(named=True))}"
-    return ""
+    top = families.sort(-pl.col("excess_ns"), "family").row(0, named=True)
+    if top["excess_ns"] <= _MOST * excess:
+        return ""
+    return f", mostly in {top['family']} (+{format_share(top['excess_ns'] / max(top['usual_ns'], 1))})"
 
 
 def may_be_waiting(
@@ -141,11 +134,7 @@ def may_be_waiting(
 
 def _is_mostly_of_graphs(families: pl.DataFrame) -> bool:
     of_graphs = to_float(families.filter(family="graph")["excess_ns"].sum())
-    return of_graphs > 0 and of_graphs >= _LEAST_OF_GRAPHS * to_float(families["excess_ns"].sum())
-
-
-def _format(row: dict[str, object]) -> str:
-    return f"{row['family']} (+{format_share(to_float(row['excess_ns']) / to_float(row['usual_ns']))})"
+    return of_graphs > 0 and of_graphs >= _MOST * to_float(families["excess_ns"].sum())
 
 
 def _compare_families(
@@ -177,17 +166,10 @@ def _compare_families(
 
 
 _LOW = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
-_LEAST_OF_RATIO, _MOST_OF_RATIO = (
-    0.7,
-    1.15,
-)  # excess that a ratio of clocks explains, of the excess of the ratio
-_LEAST_EXCESS = 0.05  # of slow steps of all ranks
-_LEAST_STEPS = 4
-_GUESS = "; a guess at why: "
 
 
 def describe_low_clock(
-    evidence: Evidence, lanes: Sequence[int], peers: Sequence[int], steps: Sequence[int], excess: float
+    evidence: Evidence, lanes: Sequence[int], peers: Sequence[int], steps: Sequence[int]
 ) -> str:
     """Describe a low clock of slow lanes.
 
@@ -198,7 +180,6 @@ def describe_low_clock(
         lanes: Slow lanes.
         peers: Lanes that they are compared with.
         steps: Steps in which they are slow.
-        excess: Relative excess of their compute.
     """
     is_slow, is_own = pl.col("step").is_in(list(steps)), pl.col("lane").is_in(list(lanes))
     clocks = evidence.clocks
@@ -208,11 +189,9 @@ def describe_low_clock(
     other_steps = _median(clocks, is_own, ~is_slow)
     if other_steps and own >= _LOW * other_steps:
         return ""
-    fall = usual / own - 1
-    is_explained = _LEAST_OF_RATIO * fall <= excess <= _MOST_OF_RATIO * fall
     its = "its SM clock was" if len(lanes) == 1 else "their SM clocks were"
     where = "in these steps" if len(steps) > 1 else "in this step"
-    return f"{', as ' if is_explained else _GUESS}{its} {own:,.0f} of {usual:,.0f} MHz {where}"
+    return f"; {its} {own:,.0f} of {usual:,.0f} MHz {where}"
 
 
 def describe_fall(evidence: Evidence, lane: int, step: int, others: Sequence[int]) -> str:
@@ -231,55 +210,48 @@ def describe_fall(evidence: Evidence, lane: int, step: int, others: Sequence[int
 
 
 def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find steps in which all ranks compute longer while the clocks of their GPUs fell.
+    """Find steps in which the clocks of most GPUs were low, and all ranks computed longer beyond noise.
 
     Slow ranks have their own findings.
     """
-    if (
-        evidence.step_count < _LEAST_STEPS
-        or not evidence.has_steps
-        or not evidence.training.batches.is_empty()
-    ):
+    if not evidence.has_steps or evidence.clocks.is_empty() or not evidence.training.batches.is_empty():
         return []
-    computes = evidence.lane_steps.select("lane", "step", value=pl.col("compute_ns").cast(pl.Float64))
-    per_step = computes.group_by("step").agg(pl.col("value").median()).sort("step")
-    lowest = to_float(per_step["value"].quantile(0.25, "nearest"))
-    slow = per_step.filter(pl.col("value") > (1 + _LEAST_EXCESS) * lowest)["step"].to_list()
-    if not lowest or not slow or len(slow) == evidence.step_count:
-        return []
-    is_slow = pl.col("step").is_in(slow)
-    per_lane = evidence.clocks.group_by("lane").agg(
-        slow_mhz=pl.col("clock_mhz").filter(is_slow).median(),
-        usual_mhz=pl.col("clock_mhz").filter(~is_slow).median(),
-    )
-    fallen = per_lane.filter(pl.col("slow_mhz") < _LOW * pl.col("usual_mhz"))
+    usual_mhz = pl.col("clock_mhz").max().over("lane")
+    clocks = evidence.clocks.with_columns(usual_mhz=usual_mhz, is_low=pl.col("clock_mhz") < _LOW * usual_mhz)
     lane_count = evidence.training.lanes.height
-    if fallen.height <= lane_count / 2:
-        return []
-    slow_mhz, usual_mhz = (to_float(fallen[name].median()) for name in ("slow_mhz", "usual_mhz"))
-    excess = to_float(per_step.filter(is_slow)["value"].median()) / to_float(
-        per_step.filter(~is_slow)["value"].median()
+    per_step = (
+        clocks.group_by("step")
+        .agg(pl.col("clock_mhz", "usual_mhz").median(), low_count=pl.col("is_low").sum())
+        .join(evidence.lane_steps.group_by("step").agg(pl.col("compute_ns").median()), on="step")
+        .sort("step")
     )
+    fallen = per_step.filter(2 * pl.col("low_count") > lane_count)
+    others = per_step.filter(2 * pl.col("low_count") <= lane_count)["compute_ns"]
+    if fallen.is_empty() or others.is_empty():
+        return []
+    usual = to_float(others.median())
+    excess = to_float(fallen["compute_ns"].median()) / usual - 1 if usual else 0.0
+    if excess <= max(LEAST_STAGE_EXCESS, noise_of(others) / max(usual, 1)):
+        return []
+    slow = fallen["step"].to_list()
     _, longer_ns = evidence.compare_steps(slow)
-    gain_ns = min(longer_ns, (excess - 1) * lowest) * len(slow) / evidence.step_count
+    gain_ns = min(longer_ns, excess * usual) * len(slow) / evidence.step_count
     when, since = describe_steps(slow, evidence.spans["step"].to_list())
-    fall = usual_mhz / slow_mhz - 1
-    is_explained = _LEAST_OF_RATIO * fall <= excess - 1 <= _MOST_OF_RATIO * fall
-    many = "the GPU computes" if lane_count == 1 else f"{fallen.height:,} of {lane_count:,} GPUs compute"
+    clock, usual_clock = (to_float(fallen[name].median()) for name in ("clock_mhz", "usual_mhz"))
+    low_count = int(to_float(fallen["low_count"].median()))
+    many = "the GPU computes" if lane_count == 1 else f"{low_count:,} of {lane_count:,} GPUs compute"
     return [
         Finding(
             kind="gpu_clock",
-            text=f"{many} {format_share(excess - 1)} longer {when},"
-            f" {'as' if is_explained else 'perhaps because'} SM clocks fell from {usual_mhz:,.0f} to "
-            f"{slow_mhz:,.0f} MHz"
-            f" (about {format_time(gain_ns)} per step on average)",
-            confidence="likely" if is_explained else "guess",
+            text=f"{many} {format_share(excess)} longer {when}; SM clocks were {clock:,.0f} of"
+            f" {usual_clock:,.0f} MHz (about {format_time(gain_ns)} per step on average)",
+            confidence="likely",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=evidence.share(gain_ns),
             since_step=since,
             step=slow[0] if len(slow) == 1 else None,
-            excess_fraction=excess - 1,
+            excess_fraction=excess,
             sample_count=len(slow),
         )
     ]
@@ -291,7 +263,6 @@ def _median(clocks: pl.DataFrame, *conditions: pl.Expr) -> float:
 
 
 LEAST_SHARE = 0.05
-_HIDDEN = 0.5  # share of exposed time that counts as gain
 _KINDS = {"collectives": "collective", "messages": "message"}
 _MOST_UNKNOWN_COMMUNICATION = 0.2  # share of time that may be waiting, in a measured finding
 
@@ -311,11 +282,11 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
     # what may be waiting for a late rank is no gain of communication
-    gain_ns = _HIDDEN * max(0.0, sum(known.values()) - slow_ns)
+    gain_ns = _MOST * max(0.0, sum(known.values()) - slow_ns)
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
-        if evidence.share(known[words] + unknown[words]) >= 0.005
+        if evidence.share(known[words] + unknown[words]) >= LEAST_GAIN
     ]
     is_known = sum(unknown.values()) <= _MOST_UNKNOWN_COMMUNICATION * total
     waits = "" if is_known else ", waits for other ranks included"
@@ -354,10 +325,7 @@ def _select_informed(evidence: Evidence) -> pl.DataFrame:
     return evidence.lane_steps.join(informed, on="lane", how="semi")
 
 
-_LEAST_LINK_GAIN = 0.005
-"""Least share of the step: a smaller gain is no finding."""
-_MOST = 2  # of one run
-_CERTAIN_FACTOR = 2.0
+_MOST_LINKS = 2  # of one run
 
 
 def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -366,8 +334,8 @@ def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
         return []
     slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
-    findings = [finding for finding in findings if finding.gain_fraction >= _LEAST_LINK_GAIN]
-    return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST]
+    findings = [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
+    return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST_LINKS]
 
 
 def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
@@ -376,7 +344,7 @@ def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
     gain_ns = _gain(evidence, row, excess=excess, usual_ns=usual)
-    is_certain = count >= FEW_MESSAGES and excess * usual >= _CERTAIN_FACTOR * (noise * usual + bound)
+    is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     word = "as" if excess >= 1 else "than"
     return Finding(
         kind="link",
@@ -474,10 +442,8 @@ def _describe_schedule(evidence: Evidence) -> str:
     return f"for {name} with {format_count(schedule.stage_count, 'stage')} and {batches} "
 
 
-_LEAST_STEPS_LONG_STEPS, _FEW_STEPS = 4, 6
-_LEAST_EXCESS_LONG_STEPS, _LEAST_EXCESS_OF_FEW = 0.05, 0.1
-_SPREADS = 6
-_MOST_SHARE, _LEAST_EXPLAINED = 0.25, 0.5
+_LEAST_EXCESS = 0.05  # of a long step
+_LEAST_STEPS, _MOST_LONG = 4, 0.25  # steps that show what is usual, and share of long ones
 _ROOTS = {
     "compute": "compute",
     "host": "late launches",
@@ -488,7 +454,6 @@ _ROOTS = {
     "collective_transfer": "transfers of collectives",
 }
 _LEAST_CAUSE = 0.3  # of the excess
-_SHARED = 0.5  # of the largest growth, on most ranks: the cause is of all ranks
 
 
 def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -497,17 +462,14 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     spans = evidence.whole_steps.group_by("step").agg(pl.col("span_ns").median()).sort("step")
     if is_serving:
         spans = spans.join(list_decodes(evidence.training), on="step", how="semi", maintain_order="left")
-    if spans.height < _LEAST_STEPS_LONG_STEPS or not evidence.has_steps:
+    if spans.height < _LEAST_STEPS or not evidence.has_steps:
         return []
-    least = _LEAST_EXCESS_LONG_STEPS if spans.height >= _FEW_STEPS else _LEAST_EXCESS_OF_FEW
     usual = to_float(spans["span_ns"].median())
-    is_long = spans["span_ns"] > (1 + least) * usual
-    others = spans.filter(~is_long)["span_ns"]
-    spread = spread_of(others - to_float(others.median()))
-    rows = spans.filter(is_long, pl.col("span_ns") - usual > _SPREADS * spread).sort(-pl.col("span_ns"))
-    if rows.is_empty() or rows.height > max(1, _MOST_SHARE * spans.height):
+    limit = usual + max(noise_of(spans["span_ns"]), _LEAST_EXCESS * usual)
+    rows = spans.filter(pl.col("span_ns") > limit).sort(-pl.col("span_ns"))
+    if rows.is_empty() or rows.height > max(1, _MOST_LONG * spans.height):
         return []
-    usual = to_float(others.median())
+    usual = to_float(spans.filter(pl.col("span_ns") <= limit)["span_ns"].median())
     findings = []
     for step, span_ns in rows.iter_rows():
         growth = _list_growth(evidence, step, spans["step"])
@@ -526,7 +488,7 @@ def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Findin
         for other in earlier
         if other.kind in ("host", "profiler", "straggler") and other.step in (finding.step, None)
     )
-    return explained >= _LEAST_EXPLAINED * finding.gain_ns
+    return explained >= _MOST * finding.gain_ns
 
 
 def _describe_long_steps(
@@ -591,22 +553,13 @@ def _name_cause(
         return "", None, None
     lane, cause, largest = growth.row(0)
     words = _ROOTS[cause]
-    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= _SHARED * largest).height
+    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= _MOST * largest).height
     time = format_time(largest)
-    if shared > 1 and shared >= _SHARED * evidence.training.lanes.height:
+    if shared > 1 and shared >= _MOST * evidence.training.lanes.height:
         return f" ({words}: {time} more on most ranks)", None, None
     if evidence.training.lanes.height == 1:
         return f" ({words}: {time} more)", None, None
     return f" ({words} of {evidence.labels[lane]}: {time} more)", evidence.labels[lane], lane
-
-
-LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
-LEAST_GAIN = 0.01
-"""Least share of the step: a smaller gain is no finding.
-
-If all steps since one are slow, it counts in a slow step.
-"""
-_LEAST_MORE_KERNELS = 0.02  # kernels of a stage that has more work
 
 
 STRAGGLER_KIND = pl.Enum(["stage", "rank", "link"])
@@ -665,33 +618,11 @@ _STRAGGLER_COLUMNS = (
 )
 
 
-class _Slow(Struct, frozen=True, kw_only=True):
-    """Ranks with a known stage, ranks without one, and stages, compared with their peers."""
-
-    ranks: Compared
-    guesses: Compared
-    stages: Compared
-
-
-def _compare_all(evidence: Evidence) -> _Slow:
-    own = evidence.own_compute
-    staged = own.filter(pl.col("stage").is_not_null())
-    unknown = own.filter(pl.col("stage").is_null())
-    fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
-    return _Slow(
-        ranks=compare_members(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS),
-        guesses=compare_members(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS),
-        stages=compare_members(
-            fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged
-        ),
-    )
-
-
 def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find slow ranks and stages; all slow ranks of a machine are one finding."""
     if evidence.own_compute.is_empty():
         return []
-    model, compared = StepModel(evidence), _compare_all(evidence)
+    model, compared = StepModel(evidence), evidence.stragglers
     ranks, guesses = compared.ranks.slow, compared.guesses.slow
     if not evidence.training.batches.is_empty():
         ranks, guesses = (
@@ -716,7 +647,7 @@ def find_stragglers(training: Training) -> pl.DataFrame:
     schema = build_table_schema(_STRAGGLER_COLUMNS)
     compared = [_list_links(training).pipe(conform, schema)]
     if not evidence.own_compute.is_empty():
-        of = _compare_all(evidence)
+        of = evidence.stragglers
         stages = of.stages.all.with_columns(what=pl.lit("stage"), label=pl.format("stage {}", "stage"))
         ranks = pl.concat([of.ranks.all, of.guesses.all]).join(
             training.lanes.select("lane", "label", "stage"), on="lane", how="left"
@@ -841,7 +772,7 @@ def _describe_group(
     others = _list_peers(evidence, lanes, worst.member)
     why = describe_families(evidence, lanes, others, slow_steps)
     if evidence.share(gain_ns) >= LEAST_GAIN * share:
-        why += describe_low_clock(evidence, lanes, others, slow_steps, worst.excess_fraction)
+        why += describe_low_clock(evidence, lanes, others, slow_steps)
     stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
     return Finding(
         kind="straggler",
@@ -873,7 +804,7 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     share = len(slow.steps) / max(evidence.step_count, 1)
     more = _count_more_kernels(evidence, slow)
     factors = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
-    if more >= _LEAST_MORE_KERNELS:
+    if more >= _MORE_KERNELS:
         factors = _balance(evidence, lanes, slow.excess_fraction)
     limit = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
     gain_ns = _cap_gain(
@@ -884,12 +815,12 @@ def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> F
     subject = name_stage(evidence, slow.member)
     staged = evidence.training.lanes.drop_nulls("stage")
     others = staged.filter(pl.col("stage") != slow.member)["lane"].to_list()
-    if more >= _LEAST_MORE_KERNELS:
+    if more >= _MORE_KERNELS:
         why = f", with {format_share(more)} more kernels"
     else:
         why = describe_families(evidence, lanes, others, slow.steps)
-    if more < _LEAST_MORE_KERNELS and evidence.share(gain_ns) >= LEAST_GAIN * share:
-        why += describe_low_clock(evidence, lanes, others, slow.steps, slow.excess_fraction)
+    if more < _MORE_KERNELS and evidence.share(gain_ns) >= LEAST_GAIN * share:
+        why += describe_low_clock(evidence, lanes, others, slow.steps)
     compared = _compare(slow, "the other stages")
     return Finding(
         kind="straggler",

@@ -7,12 +7,14 @@ from typing import Any
 
 import polars as pl
 
-from nsys_pp.aggregates.registry import concatenate_frames, list_processes
+from nsys_pp.aggregates.registry import AGGREGATES, concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import LANES
 
 PID = 1 << 24  # a process's key has its pid from this bit on
+
+
 NUMBERS = pl.Schema({"lane": pl.UInt32, "step": pl.Int64, "run_step": pl.Int64})
 
 
@@ -99,3 +101,7 @@ def test_nothing_has_no_places_and_frames_keep_their_columns() -> None:
             "process",
             *(column for column in AGGREGATE_FRAMES[name] if column not in keys),
         ]
+
+
+def test_each_schema_has_a_function() -> None:
+    assert [*AGGREGATES] == [*AGGREGATE_FRAMES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,46 @@ def test_a_page_is_written(runs: tuple[Path, Path], tmp_path: Path) -> None:
 def test_tables_fit_narrow_terminals(runs: tuple[Path, Path], width: int) -> None:
     done = call("compare", *runs, env={"COLUMNS": str(width)})
     assert max(map(len, done.stdout.splitlines())) <= width
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with parts of two good runs, of which the second is 10 % slower; runs beside it."""
+    folder = tmp_path_factory.mktemp("good")
+    fixed = "--pp 2 --machines 1 --steps 4 --layers 1 --jitter 0.005 --no-truth"
+    for number, (name, count, cost) in enumerate(
+        [("1", 4, 1.0), ("2", 4, 1.1), ("between", 4, 1.05), ("slow", 4, 1.4), ("other", 8, 1.0)], 1
+    ):
+        options = f"{fixed} --seed {number} --micro-batches {count} --stage-costs {cost},{cost}"
+        simulate([str(folder / "reports" / name), *options.split()])
+        place = "good" if name in "12" else name
+        done = call("extract", folder / "reports" / name, "-o", folder / place / name, "--detail", "jobs")
+        assert done.code == 0, done
+    return folder
+
+
+def test_the_spread_of_good_runs_is_the_noise_of_another(good: Path) -> None:
+    one = as_json(good / "good" / "1", good / "between")["tables"]["steps"][0]
+    assert (one["verdict"], one["a_step_count"]) == ("slower", 4)
+    found = as_json(good / "good", good / "between", "--fail-on", "step>1%")
+    step = found["tables"]["steps"][0]
+    assert (step["verdict"], step["a_step_count"], step["b_step_count"]) == ("same", 8, 4)
+    assert step["noise_fraction"] > 0.07
+    assert "in A itself" not in json.dumps(found["verdict"])
+    differing = [row["fact"] for row in found["tables"]["comparability"] if row["effect"] != "same"]
+    assert differing == ["complete steps"]
+    slow = as_json(good / "good", good / "slow", "--fail-on", "step>3%", code=4)
+    assert slow["tables"]["steps"][0]["verdict"] == "slower"
+    assert {row["verdict"] for row in slow["tables"]["ranks"]} == {"slower"}
+    assert call("compare", good / "good", good / "slow", "-o", good / "page.html").code == 0
+
+
+def test_good_runs_of_other_work_are_refused(good: Path) -> None:
+    mixed = good / "mixed"
+
+    shutil.copytree(good / "good" / "1", mixed / "1")
+    shutil.copytree(good / "other" / "other", mixed / "2")
+    done = call("compare", mixed, good / "slow")
+    assert_refused(
+        done, "the runs in A are of different work: run 1 and run 2 differ in micro-batches of a step"
+    )

@@ -19,8 +19,13 @@ from nsys_pp.output.chart.content import TooManyBarsError, select_step
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.output.pages.page import Bar, Piece, draw_bars
 from nsys_pp.output.pages.report import SECTIONS, TraceLinks, name_rows
-from nsys_pp.tables.compare import TABLES, compare_samples, describe_training, sample_training
-from nsys_pp.tables.compare_verdict import COMPARABILITY_TABLE, build_comparison_verdict, compare_facts
+from nsys_pp.tables.compare import TABLES, describe_training, sample_training
+from nsys_pp.tables.compare_verdict import (
+    COMPARABILITY_TABLE,
+    Comparison,
+    build_comparison_verdict,
+    compare_facts,
+)
 from nsys_pp.tables.verdict import FINDERS
 from nsys_pp.viewer import SITE, build_address
 from tests.output.large_training import make_large_training
@@ -196,13 +201,14 @@ def write_comparison_page(a: str, b: str, *, name: str = "x", rank: str | None =
     facts: tuple[RunFacts, RunFacts] = (describe_training(trainings[0]), describe_training(trainings[1]))
     comparability = compare_facts(*facts)
     tables: dict[str, AnyTable] = {COMPARABILITY_TABLE.name: COMPARABILITY_TABLE, **TABLES}
-    frames = {COMPARABILITY_TABLE.name: comparability, **compare_samples(*samples)}
+    comparison = Comparison(facts, (samples[0], samples[1]))
+    frames = {COMPARABILITY_TABLE.name: comparability, **comparison.build_tables()}
     source = ComparisonSource(
         title=name,
         names=(name, "b"),
         facts=facts,
         samples=(samples[0], samples[1]),
-        verdict=build_comparison_verdict(facts, (samples[0], samples[1])),
+        verdict=build_comparison_verdict(comparison),
         comparability="the runs are alike",
         tables={filled.table.name: filled for filled in fill_tables(tables, frames)},
         failures=["`step>3%`: step went from 1 ms to 2 ms"],

@@ -1,3 +1,5 @@
+"""The test of noise against plain definitions, and on samples of known distributions."""
+
 from __future__ import annotations
 
 import statistics
@@ -8,14 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.tables.noise import (
-    leave_out_largest,
-    median_of_others,
-    noise_of_difference,
-    noise_of_extremes,
-    noise_of_median,
-    summarise_samples,
-)
+from nsys_pp.frames.aggregates import SAMPLE
+from nsys_pp.frames.conform import conform
+from nsys_pp.tables.noise import CHANGES, compare_members, find_changes, median_of_others
+from tests.draws import count_draws
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=30))
@@ -34,51 +32,257 @@ def test_null_is_a_group_of_its_own() -> None:
     assert median_of_others(frame, by=["group"], value="value").to_list() == [4.0, None, 3.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("counts", "most"),
-    [((2, 2), 0.03), ((2, 5), 0.03), ((3, 3), 0.02), ((4, 4), 0.02), ((5, 5), 0.01), ((10, 10), 0.008)],
-)
-def test_few_pairs_of_equal_runs_differ_by_more_than_noise(counts: tuple[int, int], most: float) -> None:
-    pairs = 10_000
-    random = np.random.default_rng(1)
-    sides = []
-    for count in counts:
-        samples = pl.DataFrame(
-            {"pair": np.repeat(np.arange(pairs), count), "value": random.standard_normal(pairs * count)}
-        )
-        others = leave_out_largest(samples, by=["pair"], value="value")
-        of_others = summarise_samples(others, by=["pair"], value="value").select("pair", others="deviation")
-        sides.append(summarise_samples(samples, by=["pair"], value="value").join(of_others, on="pair"))
-    both = sides[0].join(sides[1], on="pair", suffix="_b")
-    deviation, of_all_others = (pl.col(name) + pl.col(f"{name}_b") for name in ("deviation", "others"))
-    sample_counts = pl.col("sample_count"), pl.col("sample_count_b")
-    found = both.select(
-        median=(pl.col("median") - pl.col("median_b")).abs() > noise_of_difference(deviation, *sample_counts),
-        largest=(pl.col("largest") - pl.col("largest_b")).abs()
-        > noise_of_extremes(deviation, of_all_others, *sample_counts),
-        is_above=pl.col("median") > noise_of_median(pl.col("deviation"), pl.col("sample_count")),
-    ).mean()
-    assert 0 < found["median"].item() < most
-    assert found["largest"].item() < most
-    assert found["is_above"].item() < 2 * most
-
-
-def test_one_odd_sample_changes_little() -> None:
-    samples = pl.DataFrame(
-        {"run": [0] * 6 + [1] * 6, "value": [10, 11, 12, 13, 14, 15, 10, 11, 12, 13, 14, 900]}
+def draw(
+    *,
+    seed: int,
+    members: int,
+    steps: int,
+    micro_batches: int,
+    spread: float = 0.01,
+    step_spread: float = 0.0,
+    shared: float = 0.0,
+) -> pl.DataFrame:
+    """Draw own compute around 1 ms: noise of samples, of steps of a member, and of micro-batches of all members."""
+    random = np.random.default_rng(seed)
+    noise = 1 + spread * random.standard_normal((members, steps, micro_batches))
+    noise *= 1 + step_spread * random.standard_normal((members, steps, 1))
+    noise *= 1 + shared * random.uniform(-1, 1, (1, steps, micro_batches))
+    member, step, batch = (axis.ravel() for axis in np.indices(noise.shape))
+    return pl.DataFrame(
+        {"member": member, "step": step, "micro_batch": batch, "value_ns": 1e6 * noise.ravel()}
     )
-    usual, odd = summarise_samples(samples, by=["run"], value="value").sort("run").rows(named=True)
-    assert odd["median"] == usual["median"]
-    assert odd["deviation"] < 2 * usual["deviation"]
 
 
-def test_the_largest_sample_is_left_out_once() -> None:
-    samples = pl.DataFrame({"run": [0, 0, 0, 1, None, None], "value": [9, 3, 9, 7, 2, 1]})
-    left = leave_out_largest(samples, by=["run"], value="value")
-    assert left.rows() == [(0, 9), (0, 3), (None, 1)] or left.rows() == [(0, 3), (0, 9), (None, 1)]
+def slow(values: pl.DataFrame, least: float = 0.03) -> list[tuple[int, tuple[int, ...]]]:
+    return [
+        (found.member, found.steps)
+        for found in compare_members(values, member="member", group=[], least=least).slow
+    ]
 
 
-def test_one_sample_tells_nothing_of_noise() -> None:
-    one = summarise_samples(pl.DataFrame({"run": [0], "value": [7]}), by=["run"], value="value")
-    noise = one.select(noise_of_median(pl.col("deviation"), pl.col("sample_count"))).item()
-    assert (one["median"].item(), noise) == (7.0, None)
+def scale(
+    values: pl.DataFrame, member: int, factor: float, *, since: int = 0, until: int = 99
+) -> pl.DataFrame:
+    is_slow = (pl.col("member") == member) & pl.col("step").is_between(since, until, closed="left")
+    return values.with_columns(
+        value_ns=pl.when(is_slow).then(factor * pl.col("value_ns")).otherwise("value_ns")
+    )
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"members": 2, "steps": 1, "micro_batches": 4},
+        {"members": 4, "steps": 2, "micro_batches": 2},
+        {"members": 4, "steps": 5, "micro_batches": 8},
+        {"members": 16, "steps": 5, "micro_batches": 1},
+        {"members": 8, "steps": 10, "micro_batches": 8, "shared": 0.3},
+        {"members": 8, "steps": 10, "micro_batches": 8, "spread": 0.01, "step_spread": 0.02},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spread", [0.005, 0.05])
+def test_members_of_one_distribution_are_named_in_less_than_one_percent_of_runs(
+    shape: dict[str, float], spread: float
+) -> None:
+    count = 300
+    runs = [draw(seed=seed, **{"spread": spread, **shape}) for seed in range(count)]  # type: ignore[arg-type]
+    named = sum(bool(slow(run, least=0.0)) for run in runs)  # without a least excess: noise alone decides
+    assert named <= 0.02 * count
+    assert sum(bool(slow(run)) for run in runs) <= 0.01 * count
+
+
+def test_a_slow_member_is_named_with_its_steps() -> None:
+    values = draw(seed=1, members=4, steps=6, micro_batches=4)
+    assert slow(scale(values, 2, 1.1)) == [(2, (0, 1, 2, 3, 4, 5))]
+    assert slow(scale(values, 2, 1.1, since=4)) == [(2, (4, 5))]
+    assert slow(scale(values, 2, 1.1, until=3)) == [(2, (0, 1, 2))]
+    assert slow(scale(values, 2, 1.1, since=3, until=4)) == [(2, (3,))]
+    assert slow(scale(scale(values, 2, 1.3), 0, 1.1)) == [(2, (0, 1, 2, 3, 4, 5)), (0, (0, 1, 2, 3, 4, 5))]
+
+
+def test_the_excess_is_relative_to_the_peers() -> None:
+    values = scale(draw(seed=2, members=4, steps=6, micro_batches=4, shared=0.4), 1, 1.2)
+    (found,) = compare_members(values, member="member", group=[], least=0.03).slow
+    assert found.excess_fraction == pytest.approx(0.2, abs=0.01)
+    assert found.value_ns == pytest.approx(1.2 * found.usual_ns, rel=0.05)
+    assert found.noise_fraction < 0.03
+    assert found.sample_count == 24
+    assert found.is_certain
+
+
+def test_a_fast_member_makes_no_other_slow() -> None:
+    assert slow(scale(draw(seed=3, members=6, steps=4, micro_batches=4), 0, 0.7)) == []
+
+
+def test_members_of_other_groups_are_no_peers() -> None:
+    values = draw(seed=4, members=4, steps=4, micro_batches=4).with_columns(stage=pl.col("member") // 2)
+    values = values.with_columns(value_ns=pl.col("value_ns") * (1 + pl.col("stage")))
+    assert compare_members(values, member="member", group=["stage"], least=0.03).slow == []
+
+
+def test_a_single_sample_is_no_evidence() -> None:
+    values = scale(draw(seed=5, members=2, steps=1, micro_batches=1), 0, 1.5)
+    assert slow(values) == []
+
+
+def test_without_peers_nobody_is_slow() -> None:
+    values = draw(seed=6, members=1, steps=4, micro_batches=4)
+    assert slow(values) == []
+    assert slow(values.clear()) == []
+
+
+LEAST = 0.02
+
+
+def samples(values: dict[str, list[float]], *, first: int = 10) -> pl.DataFrame:
+    """Return samples of members over steps; 0 is no sample."""
+    rows = [
+        {"stage": 0, "subject": name, "metric": "compute", "unit": "ns", "step": first + at, "value": value}
+        for name, steps in values.items()
+        for at, value in enumerate(steps)
+        if value
+    ]
+    frame = pl.DataFrame(rows, schema={**SAMPLE, "unit": pl.String})
+    return conform(frame.with_columns(least=LEAST * pl.col("value")), SAMPLE)
+
+
+def draw_values(
+    rng: np.random.Generator, members: int, steps: int, *, spread: float, shared: float = 0.0
+) -> np.ndarray:
+    common = 1 + shared * rng.standard_normal(steps)
+    return 1e6 * common * (1 + spread * rng.standard_normal((members, steps)))
+
+
+def named(values: np.ndarray) -> dict[str, list[float]]:
+    return {f"rank {number}": list(row) for number, row in enumerate(values)}
+
+
+@given(
+    st.lists(st.integers(1_000, 2_000), min_size=1, max_size=5),
+    st.lists(st.integers(1_000, 2_000), min_size=1, max_size=5),
+)
+def test_values_are_medians(a: list[int], b: list[int]) -> None:
+    found = find_changes(samples({"x": [*map(float, a)]}), samples({"x": [*map(float, b)]}))
+    row = found.row(0, named=True)
+    since = 0 if row["since_step"] is None else row["since_step"] - 10
+    assert found.schema == CHANGES
+    assert row["a"] == statistics.median(a)
+    assert row["b"] == pytest.approx(statistics.median(b[since:]))
+    assert row["change_fraction"] == pytest.approx(row["b"] / row["a"] - 1)
+    assert (row["a_step_count"], row["b_step_count"]) == (len(a), len(b))
+    assert (row["is_change"] is None) == (min(len(a), len(b)) < 2)
+
+
+def test_members_of_one_run_have_no_change() -> None:
+    found = find_changes(samples({"x": [1.0, 2.0], "y": [3.0]}), samples({"x": [1.0, 2.0], "z": [4.0]}))
+    assert found["subject"].to_list() == ["x", "y", "z"]
+    assert found["is_change"].to_list() == [False, None, None]
+    assert found["change_fraction"].to_list() == [0.0, None, None]
+    assert found.select("a", "b").rows()[1:] == [(3.0, None), (None, 4.0)]
+
+
+def test_of_nothing_comes_nothing() -> None:
+    assert find_changes(samples({}), samples({})).is_empty()
+
+
+@pytest.mark.draws
+def test_equal_runs_are_equal_and_members_do_not_add_up() -> None:
+    """With a rate of 0.2 % for each comparison, whatever the number of members and of steps."""
+    rng = np.random.default_rng(7)
+    for members, steps in ((1, 3), (1, 8), (8, 2), (8, 4), (64, 3), (64, 12)):
+        drawn = count_draws(60)
+        wrong = 0
+        for _ in range(drawn):
+            runs = [samples(named(draw_values(rng, members, steps, spread=0.03, shared=0.02))) for _ in "ab"]
+            wrong += bool(find_changes(*runs, are_peers=True)["is_change"].any())
+        assert wrong <= 1 + drawn // 50, (members, steps, wrong)
+
+
+@pytest.mark.parametrize("since", [0, 3, 6])
+@pytest.mark.parametrize("factor", [1.3, 0.7])
+def test_a_change_of_one_member_is_found_since_its_step(since: int, factor: float) -> None:
+    rng = np.random.default_rng(since)
+    a, b = (draw_values(rng, 8, 8, spread=0.01) for _ in "ab")
+    b[5, since:] *= factor
+    changed = find_changes(samples(named(a)), samples(named(b)), are_peers=True).filter("is_change")
+    assert changed["subject"].to_list() == ["rank 5"]
+    assert changed["since_step"].to_list() == [None if since == 0 else 10 + since]
+    assert changed["change_fraction"][0] == pytest.approx(factor - 1, abs=0.03)
+
+
+def test_peers_show_a_change_that_shared_variation_hides() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (draw_values(rng, 8, 8, spread=0.003, shared=0.1) for _ in "ab")
+    b[2] *= 1.1
+    runs = samples(named(a)), samples(named(b))
+    assert not find_changes(*runs)["is_change"].any()
+    changed = find_changes(*runs, are_peers=True).filter("is_change")
+    assert changed["subject"].to_list() == ["rank 2"]
+    assert changed["is_among_peers"].to_list() == [True]
+    assert changed["change_fraction"][0] == pytest.approx(0.1, abs=0.02)
+
+
+def test_if_half_of_the_members_change_the_others_do_not() -> None:
+    rng = np.random.default_rng(4)
+    a, b = (draw_values(rng, 8, 8, spread=0.003) for _ in "ab")
+    b[:4] *= 1.1
+    changed = find_changes(samples(named(a)), samples(named(b)), are_peers=True).filter("is_change")
+    assert changed["subject"].to_list() == [f"rank {number}" for number in range(4)]
+
+
+def test_a_change_inside_a_is_no_noise() -> None:
+    rng = np.random.default_rng(5)
+    a, b = (draw_values(rng, 1, 8, spread=0.003) for _ in "ab")
+    a[0, 4:] *= 1.2
+    b *= 1.4
+    assert find_changes(samples(named(a)), samples(named(b)))["is_change"].to_list() == [True]
+
+
+def test_one_long_step_is_no_change() -> None:
+    rng = np.random.default_rng(6)
+    a, b = (draw_values(rng, 4, 6, spread=0.01) for _ in "ab")
+    b[1, 3] *= 3
+    b[2, 5] *= 3
+    assert not find_changes(samples(named(a)), samples(named(b)), are_peers=True)["is_change"].any()
+
+
+def test_good_runs_of_other_levels_are_the_noise_of_b() -> None:
+    rng = np.random.default_rng(8)
+    low, high, b = (draw_values(rng, 4, 6, spread=0.002) for _ in "abc")
+    high *= 1.1
+    runs = [samples(named(run), first=first) for run, first in ((low, 10), (high, 20))]
+    joined = pl.concat(run.with_columns(run=pl.lit(number)) for number, run in enumerate(runs))
+    assert find_changes(runs[0], samples(named(1.05 * b)))["is_change"].all()
+    within = find_changes(joined, samples(named(1.05 * b)))
+    assert not within["is_change"].any()
+    assert within["noise_fraction"].min() > 0.09  # type: ignore[operator]
+    assert find_changes(joined, samples(named(1.25 * b)))["is_change"].all()
+
+
+def test_shares_and_times_from_zero_are_compared() -> None:
+    rng = np.random.default_rng(9)
+    parts = []
+    for level in (0.0, 0.05):
+        share = samples({"data": [0.1]}).clear()
+        rows = [
+            {
+                "subject": "data",
+                "metric": metric,
+                "unit": unit,
+                "step": step,
+                "value": scale * (level + noise),
+                "least": scale * 0.01,
+            }
+            for metric, unit, scale in (("share of the step", "fraction", 1.0), ("per lane", "ns", 1e8))
+            for step, noise in enumerate(rng.uniform(0, 0.001, 6))
+        ]
+        parts.append(
+            pl.concat(
+                [share, pl.DataFrame(rows, schema_overrides={"unit": SAMPLE["unit"]})], how="diagonal_relaxed"
+            )
+        )
+    found = find_changes(conform(parts[0], SAMPLE), conform(parts[1], SAMPLE))
+    assert found["is_change"].to_list() == [True, True]
+    assert found["change_fraction"][0] == pytest.approx(0.05, abs=0.002)

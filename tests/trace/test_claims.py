@@ -34,7 +34,7 @@ from tests.read.layouts import (
 )
 from tests.read.tables import Row, write_export
 from tests.recording import record
-from tests.tables.training.test_network import add_network
+from tests.tables.test_requested import add_network
 from tests.trace.test_reports import offset_ns, zero_ns
 
 LAYOUTS = read_layouts()

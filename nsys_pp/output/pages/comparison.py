@@ -147,7 +147,8 @@ def _draw_comparability(source: ComparisonSource) -> Drawn:
 
 def _draw_steps(source: ComparisonSource) -> Drawn:
     """Draw the lengths of the steps of A and B side by side, as points on one scale."""
-    runs = [samples["steps"].filter(subject="step").sort("step") for samples in source.samples]
+    of_steps = [samples["steps"].filter(subject="step").sort("step") for samples in source.samples]
+    runs = [samples.select("step", "value") for samples in of_steps]
     if any(run.is_empty() for run in runs):
         return Drawn()
     low, high = pl.concat(runs).select(low=pl.col("value").min(), high=pl.col("value").max()).row(0)

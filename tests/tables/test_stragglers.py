@@ -7,9 +7,12 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import Training
+from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.page import build_rank_steps
+from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import build_link_table
 from nsys_pp.tables.verdict import build_verdict, find_stragglers
-from tests.tables.training.cut_captures import cut_training
+from tests.tables.test_training import cut_training
 from tests.training.expected_training import simulate_training
 
 
@@ -177,8 +180,9 @@ def test_nothing_is_found_in_nothing() -> None:
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(40, 56))
-def test_the_verdict_and_the_table_agree(seed: int) -> None:
-    """Each rank or stage that the verdict names is slow in the table, with equal figures, in drawn worlds."""
+def test_no_table_contradicts_the_verdict(seed: int) -> None:
+    """Each rank or stage that the verdict names is slow in the table, with equal figures, in drawn worlds; so it is in the
+    heat map and the tables of steps and stages."""
     random = Random(seed)
     rank, excess = random.randrange(8), random.choice([1.0, 1.08, 1.25, 1.6])
     options = [
@@ -201,3 +205,22 @@ def test_the_verdict_and_the_table_agree(seed: int) -> None:
             assert found == (finding.value_ns, finding.usual_ns, finding.excess_fraction)
     if excess >= 1.25 and "--steps 8" in options[-1]:
         assert ("rank", f"rank {rank}") in figures
+    own = Evidence(training).stragglers
+    heat = build_rank_steps(training)
+    for member in own.ranks.slow:
+        cells = heat.filter(pl.col("lane") == member.member, pl.col("step").is_in(member.steps))
+        assert cells["excess_fraction"].min() > 0  # type: ignore[operator]
+        if len(set(member.steps)) == 1:
+            assert cells["excess_fraction"].item() == pytest.approx(member.excess_fraction)
+    stages = {slow.member: slow for slow in own.stages.slow}
+    steps = TABLES["steps"].build(training).drop_nulls("slowest_stage")
+    for step, stage in steps.select("step", "slowest_stage").iter_rows():
+        assert step in stages[stage].steps
+    if len(stages) == 1:
+        assert steps["step"].to_list() == [step for slow in stages.values() for step in slow.steps]
+    computes = TABLES["stages"].build(training).sort("median_compute_ns")
+    if stages and excess == 1:
+        assert computes["stage"].last() == own.stages.slow[0].member
+    assert slow.filter(what="stage")["stage"].to_list() == [*stages]
+    ranks = slow.filter(what="rank")["lane"].to_list()
+    assert sorted(ranks) == sorted(member.member for member in own.ranks.slow)

@@ -1,9 +1,9 @@
-"""Sums of ranges, operators and phases, held to their definitions in plain loops."""
+"""Sums of calls on the CPU."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,30 +12,288 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsys_pp.aggregates.items import sum_items
+from nsys_pp.aggregates.items import sum_calls, sum_collectives, sum_copy_sizes, sum_items, sum_ops
 from nsys_pp.aggregates.times import step_on_device, step_on_host
-from nsys_pp.frames.aggregates import DISTRIBUTION, ITEM_AGGREGATES, NAMED_OPERATORS
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, PROJECTIONS, RANGES
+from nsys_pp.arrays.distributions import build_distributions, merge_distributions
+from nsys_pp.frames.aggregates import (
+    CALL_AGGREGATES,
+    COLLECTIVE_AGGREGATES,
+    COPY_SIZES,
+    DISTRIBUTION,
+    ITEM_AGGREGATES,
+    NAMED_OPERATORS,
+    OP_AGGREGATES,
+)
+from nsys_pp.frames.report import (
+    API_CALLS,
+    GPU_OPS,
+    LAUNCHES,
+    NCCL_CALLS,
+    OP_DETAILS,
+    OS_CALLS,
+    PROJECTIONS,
+    RANGES,
+    REQUESTS,
+    OpDetails,
+)
 from nsys_pp.frames.training import JOB_KINDS, JOBS, STEPS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
-from tests.aggregates.small_reports import fill, op, step
+from tests.aggregates.small_reports import Row, fill, op, step
 from tests.arrays.test_launch_calls import expect_launch_calls
 from tests.projection.definition import Frames, frames
 
-Row = dict[str, Any]
+
+def row(process: int, start: int, end: int, name: str | None) -> dict[str, object]:
+    return {"process_key": process, "thread_key": process, "start_ns": start, "end_ns": end, "name": name}
+
+
+API = fill(
+    API_CALLS, [row(1, 0, 9, "launch"), row(1, 9, 10, "launch"), row(1, 10, 12, "launch"), row(2, 0, 4, None)]
+)
+
+
+OS = fill(OS_CALLS, [row(1, 3, 8, "open"), row(1, 12, 14, "launch")])
+
+
+def test_calls_count_by_name_api_process_and_the_step_in_which_they_start() -> None:
+    found = sum_calls(API, OS, fill(STEPS, [step((1, 0), 5, (100, 200), (9, 12))]))
+    assert found.select("process_key", "step", "api", "name", "values").rows() == [
+        (1, None, "cuda", "launch", [9]),
+        (1, 5, "cuda", "launch", [1, 2]),
+        (2, None, "cuda", None, [4]),
+        (1, None, "os", "open", [5]),
+        (1, None, "os", "launch", [2]),
+    ]
+
+
+def test_nothing_gives_nothing() -> None:
+    assert sum_calls(API_CALLS.to_frame(), OS_CALLS.to_frame(), STEPS.to_frame()).equals(
+        CALL_AGGREGATES.to_frame()
+    )
+
+
+_COPY, _SET, _GRAPH, _SEND = ("memcpy", False), ("memset", False), ("graph", False), ("kernel", True)
+
+
+OPS = fill(
+    GPU_OPS,
+    (
+        row | {"op_id": at, "name": name}
+        for at, (name, row) in enumerate(
+            [
+                ("gemm", op((1, 0), (0, 10))),
+                ("gemm", op((1, 0), (10, 30))),
+                ("gemm", op((1, 0), (30, 31))),
+                ("gemm", op((1, 1), (5, 9))),
+                ("ncclSend", op((1, 0), (40, 45), _SEND)),
+                ("Memcpy HtoD", op((1, 0), (50, 52), _COPY)),
+                ("Memcpy HtoD", op((1, 0), (52, 56), _COPY)),
+                ("Memset", op((1, 0), (60, 61), _SET)),
+                ("CUDA graph 7", op((1, 0), (70, 90), _GRAPH)),
+            ]
+        )
+    ),
+)
+
+
+FULL_NAMES = ["gemm<float>(int)", "gemm<float>(int)", "gemm<half>(int)", None, None, None, None, None, None]
+
+
+SIZES = [None, None, None, None, None, 100, 50, None, None]
+
+
+DETAILS = OpDetails(
+    distinct=fill(
+        OP_DETAILS,
+        ({"full_name": name, "size_bytes": size} for name, size in zip(FULL_NAMES, SIZES, strict=True)),
+    ),
+    row=np.arange(len(SIZES), dtype=np.uint32),
+)
+
+
+STEP = fill(STEPS, [step((1, 0), 4, (10, 52))])
+
+
+def test_kernels_are_told_apart_by_all_of_their_name_where_that_is_known() -> None:
+    found = sum_ops(OPS, DETAILS, STEPS.to_frame())
+
+    columns = ("device_id", "kind", "name", "base_name", "is_communication", "values")
+    assert found.select(columns).rows() == [
+        (0, "kernel", "gemm<float>(int)", "gemm", False, [10, 20]),
+        (0, "kernel", "gemm<half>(int)", "gemm", False, [1]),
+        (1, "kernel", "gemm", "gemm", False, [4]),
+        (0, "kernel", "ncclSend", "ncclSend", True, [5]),
+        (0, "memcpy", "Memcpy HtoD", "Memcpy HtoD", False, [2, 4]),
+        (0, "memset", "Memset", "Memset", False, [1]),
+        (0, "graph", "CUDA graph 7", "CUDA graph 7", False, [20]),
+    ]
+    assert found["step"].null_count() == len(found)
+
+
+def test_without_details_short_names_are_all_that_is_known() -> None:
+    found = sum_ops(OPS, OpDetails(), STEPS.to_frame()).filter(name="gemm")
+    assert found.select("device_id", "values").rows() == [(0, [1, 10, 20]), (1, [4])]
+    assert sum_copy_sizes(OPS, OpDetails(), STEPS.to_frame()).equals(COPY_SIZES.to_frame())
+
+
+def test_operations_are_in_the_step_in_which_they_start_on_their_device() -> None:
+    found = sum_ops(OPS, DETAILS, STEP).select("device_id", "step", "name", "total").rows()
+
+    assert found[:3] == [
+        (0, None, "gemm<float>(int)", 10),
+        (0, 4, "gemm<float>(int)", 20),
+        (0, 4, "gemm<half>(int)", 1),
+    ]
+    assert found[3] == (1, None, "gemm", 4)
+    assert sum_copy_sizes(OPS, DETAILS, STEP).select("step", "total").rows() == [(4, 100), (None, 50)]
+
+
+def test_sizes_are_of_what_says_its_size() -> None:
+    found = sum_copy_sizes(OPS, DETAILS, STEPS.to_frame())
+    assert found.select("kind", "name", "count", "total", "values").rows() == [
+        ("memcpy", "Memcpy HtoD", 2, 150, [50, 100])
+    ]
+
+
+@pytest.mark.parametrize("steps", [STEPS.to_frame(), STEP])
+def test_nothing_is_lost_or_counted_twice(steps: pl.DataFrame) -> None:
+    durations = OPS.with_columns(duration=pl.col("end_ns") - pl.col("start_ns"))
+    whole = build_distributions(durations, ["kind"], "duration").sort("kind").drop("squares")
+    found = merge_distributions(sum_ops(OPS, DETAILS, steps), ["kind"]).sort("kind").drop("squares")
+    assert found.equals(whole)
+
+
+def test_details_are_found_by_op_id_and_not_by_place() -> None:
+    found = sum_ops(OPS[2:4], DETAILS, STEPS.to_frame())
+    assert found.select("name", "total").rows() == [("gemm<half>(int)", 1), ("gemm", 4)]
+
+
+def test_nothing_gives_nothing_of_op_aggregates() -> None:
+    nothing = (GPU_OPS.to_frame(), OpDetails(), STEPS.to_frame())
+    assert sum_ops(*nothing).equals(OP_AGGREGATES.to_frame())
+    assert sum_copy_sizes(*nothing).equals(COPY_SIZES.to_frame())
+
+
+COLUMNS = ("call", "size_bytes", "rank_count", "count", "total")
+
+
+_NCCL = ("kernel", True)
+
+
+def ops(*names: str) -> pl.DataFrame:
+    """Kernels of communication that take 1, 2, 3 ... ns."""
+    return fill(
+        GPU_OPS,
+        (
+            op((1, 0), (10 * at, 11 * at + 1), _NCCL) | {"op_id": at, "name": name}
+            for at, name in enumerate(names)
+        ),
+    )
+
+
+def request(op_id: int, call: str, size: int | None = None, communicator: int | None = None) -> Row:
+    return {"op_id": op_id, "call": call, "size_bytes": size, "communicator": communicator, "start_ns": 0}
+
+
+def sums_of(
+    gpu_ops: pl.DataFrame, requests: Sequence[Row] = (), sizes: Sequence[tuple[int, int | None]] = ()
+) -> list[tuple[object, ...]]:
+    calls = fill(
+        NCCL_CALLS,
+        ({"range_id": at, "communicator": one, "rank_count": size} for at, (one, size) in enumerate(sizes)),
+    )
+    return sum_collectives(gpu_ops, fill(REQUESTS, requests), calls, STEPS.to_frame()).select(COLUMNS).rows()
+
+
+def test_requests_tell_call_size_and_communicator() -> None:
+    requests = [
+        request(0, "AllReduce", 64, 7),
+        request(1, "AllReduce", 64, 7),
+        request(2, "AllReduce", 64, 9),
+    ]
+    sizes = [(7, None), (7, 4), (7, 4), (8, 2)]
+    assert sums_of(ops("ncclKernel", "ncclKernel", "ncclKernel"), requests, sizes) == [
+        ("AllReduce", 64, 4, 2, 3),
+        ("AllReduce", 64, None, 1, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ([request(0, "AllGather", 10, 7), request(0, "AllGather", 20, 7)], ("AllGather", 30, 4)),
+        ([request(0, "Send", 10, 7), request(0, "Recv", 20, 7)], ("SendRecv", 30, 4)),
+        ([request(0, "Send", 10, 7), request(0, "Recv", None, 7)], ("SendRecv", None, 4)),
+        (
+            [request(0, "ReduceScatter", 1, 7), request(0, "AllGather", 2, 8)],
+            ("AllGather+ReduceScatter", 3, None),
+        ),
+        ([request(0, "Send", 1, 7), request(0, "Send", 2, 6)], ("Send", 3, None)),
+    ],
+)
+def test_a_group_is_one_kernel_with_the_bytes_of_all_requests(
+    requests: list[Row], expected: tuple[object, ...]
+) -> None:
+    assert sums_of(ops("ncclKernel"), requests, [(7, 4), (8, 2)]) == [(*expected, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "call"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "AllReduce"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_half", "AllReduce"),
+        ("ncclAllReduceRingLLKernel_sum_f16", "AllReduce"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "ReduceScatter"),
+        ("ncclDevKernel_Reduce_Sum_f32_RING_LL", "Reduce"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t", "AllGather"),
+        ("ncclDevKernel_Broadcast_RING_LL", "Broadcast"),
+        ("ncclSymDevKernel_AllGather_LL", "AllGather"),
+        ("ncclDevKernel_SendRecv", "SendRecv"),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "SendRecv"),
+    ],
+)
+def test_without_requests_the_name_of_the_kernel_tells_what_it_does(kernel: str, call: str) -> None:
+    assert sums_of(ops(kernel)) == [(call, None, None, 1, 1)]
+
+
+def test_where_nothing_tells_what_a_kernel_does_it_still_counts() -> None:
+    assert sums_of(ops("ncclDevKernel_Generic", "nvshmem_barrier")) == [(None, None, None, 2, 3)]
+
+
+def test_only_kernels_of_communication_count_in_the_step_in_which_they_start() -> None:
+    gpu_ops = ops("ncclKernel_AllReduce", "ncclKernel_AllReduce", "gemm", "Memcpy PtoP").with_columns(
+        is_communication=pl.Series([True, True, False, True]),
+        kind=pl.Series(["kernel", "kernel", "kernel", "memcpy"], dtype=GPU_OPS["kind"]),
+    )
+    steps = fill(STEPS, [step((1, 0), 3, (10, 20))])
+    found = sum_collectives(gpu_ops, REQUESTS.to_frame(), NCCL_CALLS.to_frame(), steps)
+    assert found.select("step", "count", "total").rows() == [(None, 1, 1), (3, 1, 2)]
+
+
+def test_nothing_gives_nothing_of_collective_aggregates() -> None:
+    nothing = (GPU_OPS.to_frame(), REQUESTS.to_frame(), NCCL_CALLS.to_frame(), STEPS.to_frame())
+    assert sum_collectives(*nothing).equals(COLLECTIVE_AGGREGATES.to_frame())
+
+
 Instance = tuple[Row, int, int | None]  # what it is, value, calls
+
+
 KEYS = [column for column in ITEM_AGGREGATES if column not in (*DISTRIBUTION, "call_count")]
+
+
 STEP_ROWS = [
     step((0, 0), 3, (-100, 0), (-100, -10)),
     step((0, 0), 4, (0, 60), (-10, 50)),
     step((0, 1), 3, (-90, 10), (-100, -10)),
     step((1, 0), 8, (5, 30), (0, 20)),
 ]
+
+
 checked = settings(deadline=None, max_examples=40)
 
 
-def sums_of(
+def sums_of_items(
     report: Frames,
     *,
     operators: pl.DataFrame | None = None,
@@ -114,7 +372,7 @@ def test_ranges_count_by_style_domain_and_name(report: Frames) -> None:
         )
         instances.append((what | {"measure": "gpu"}, row["total_ns"], row["call_count"]))
 
-    assert tell(sums_of(report).filter(item="range")) == gather(instances)
+    assert tell(sums_of_items(report).filter(item="range")) == gather(instances)
 
 
 def contains(outer: Row, inner: Row) -> bool:
@@ -201,7 +459,7 @@ def test_operators_count_with_what_is_right_inside_and_what_they_launched(
     ids = report[0]["range_id"].to_list()
     rows = [{"range_id": at, "name": name} for at, name in zip(ids, names, strict=False)]
 
-    found = sums_of(report, operators=fill(NAMED_OPERATORS, rows)).filter(item="operator")
+    found = sums_of_items(report, operators=fill(NAMED_OPERATORS, rows)).filter(item="operator")
 
     expected = expect_operators(report, dict(zip(ids, names, strict=False)))
     assert tell(found) == gather(expected)
@@ -240,7 +498,7 @@ def test_an_operation_is_a_row_of_the_nearest_of_two_levels() -> None:
     )
     operators = fill(NAMED_OPERATORS, ({"range_id": at, "name": name} for at, name in enumerate(names)))
 
-    found = sums_of((ranges, calls, ops), operators=operators).filter(item="operator")
+    found = sums_of_items((ranges, calls, ops), operators=operators).filter(item="operator")
 
     columns = ("measure", "name", "inner", "kernel", "count", "total", "call_count")
     assert set(found.select(columns).rows()) == {
@@ -299,7 +557,7 @@ def test_phases_are_jobs_without_one_of_their_kind_around_them(rows: list[Row]) 
                 instances.append((what | {"measure": "gpu"}, row["total_ns"], None))
     nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
 
-    found = sums_of(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
+    found = sums_of_items(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
 
     assert tell(found) == gather(instances)
 
@@ -322,7 +580,7 @@ def test_a_job_is_part_of_one_of_its_kind_however_far_around_it() -> None:
         ),
     )
     nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
-    found = sums_of(nothing, jobs=jobs, steps=STEPS.to_frame())
+    found = sums_of_items(nothing, jobs=jobs, steps=STEPS.to_frame())
     assert found.select("name", "total").rows() == [
         ("forward", 10_001),
         ("recompute", 10),
@@ -344,7 +602,7 @@ def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
         ],
     )
 
-    found = sums_of((RANGES.to_frame(), API_CALLS.to_frame(), ops), steps=steps)
+    found = sums_of_items((RANGES.to_frame(), API_CALLS.to_frame(), ops), steps=steps)
 
     columns = ("measure", "process_key", "device_id", "step", "count", "total")
     assert set(found["name"]) == {"step"}
@@ -376,7 +634,7 @@ def test_digits_are_folded_where_there_are_too_many_names(most_names: int, names
         ),
     )
 
-    found = sums_of(
+    found = sums_of_items(
         (ranges, API_CALLS.to_frame(), GPU_OPS.to_frame()), steps=STEPS.to_frame(), most_names=most_names
     )
 
@@ -384,7 +642,7 @@ def test_digits_are_folded_where_there_are_too_many_names(most_names: int, names
     assert found["count"].sum() == len(told)
 
 
-def test_nothing_gives_nothing() -> None:
+def test_nothing_gives_nothing_of_item_aggregates() -> None:
     empty = sum_items(
         ranges=RANGES.to_frame(),
         projections=PROJECTIONS.to_frame(),

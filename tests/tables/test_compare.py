@@ -1,0 +1,652 @@
+"""Comparisons of runs: tables, verdict, comparability and gates, on simulated runs with a known difference."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import msgspec.structs
+import polars as pl
+import pytest
+
+import nsys_pp
+from fixtures.serving.batches import draw_batches
+from fixtures.serving.engines import ENGINES
+from fixtures.serving.reports import write_reports
+from fixtures.serving.simulate import draw_serving, serve
+from nsys_pp.commands.pipeline import PipelineResult
+from nsys_pp.errors import NsysPPError
+from nsys_pp.frames.aggregates import RunFacts
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import KERNEL_AGGREGATES, Training
+from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
+from nsys_pp.options import ASPECTS
+from nsys_pp.tables.compare import (
+    COMPARISON,
+    Samples,
+    check_gates,
+    compare_longest_steps,
+    compare_samples,
+    describe_training,
+    parse_gate,
+    sample_training,
+)
+from nsys_pp.tables.compare_verdict import (
+    Comparison,
+    ComparisonError,
+    build_comparison_verdict,
+    compare_facts,
+    describe_comparability,
+)
+from tests.training.expected_training import simulate_training
+
+CHANGED = ["slower", "faster"]
+
+
+def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
+    return compare_samples(sample_training(a), sample_training(b))
+
+
+def verdict(
+    frames: dict[str, pl.DataFrame], name: str, subject: str, *, stage: int | None = None, unit: str = "ns"
+) -> str:
+    same_stage = pl.col("stage").eq_missing(pl.lit(stage, pl.Int64))
+    found = frames[name].filter(same_stage, pl.col("subject") == subject, pl.col("unit") == unit)
+    return str(found["verdict"].item())
+
+
+def with_kernels(training: Training, kernels: dict[str, tuple[int, int]], scatter: int = 0) -> Training:
+    """Add kernels by name, (count, total) on each lane in each step."""
+    lanes = training.steps.select("lane", "step")
+    parts = [
+        lanes.with_columns(
+            name=pl.lit(name),
+            count=count,
+            total_ns=total + scatter * (pl.col("step") % 3),
+            min_ns=0,
+            max_ns=total,
+            is_communication=False,
+            kind=pl.lit("kernel"),
+            full_name=None,
+            job_kind=None,
+            process_key=0,
+            device_id=0,
+        )
+        for name, (count, total) in kernels.items()
+    ]
+    sums = pl.concat(parts)
+    typed = conform(sums, KERNEL_AGGREGATES).drop("process_key", "device_id").with_columns(sums["lane"])
+    return replace(training, kernels=typed)
+
+
+def test_equal_runs_of_other_seeds_are_the_same() -> None:
+    runs = [simulate_training(f"--seed {seed}") for seed in range(2, 6)]
+    verdicts: Counter[str] = Counter()
+    for a, b in combinations(runs, 2):
+        for frame in compare_trainings(a, b).values():
+            verdicts.update(frame["verdict"].to_list())
+    assert sum(verdicts[one] for one in CHANGED) <= 0.01 * verdicts["same"]
+    assert set(verdicts) <= {"same", *CHANGED}
+
+
+def test_a_run_is_the_same_as_itself() -> None:
+    training = with_kernels(simulate_training(), {"gemm": (8, 8_000)})
+    for frame in compare_trainings(training, training).values():
+        assert frame.schema == COMPARISON
+        assert set(frame["verdict"]) == {"same"}
+        assert set(frame["change_fraction"]) == {0.0}
+
+
+def test_a_slow_rank_shows_where_it_is_and_what_it_costs() -> None:
+    frames = compare_trainings(simulate_training(), simulate_training("--slow-rank 5=1.2 --seed 2"))
+    assert verdict(frames, "steps", "step") == "slower"
+    assert verdict(frames, "bubbles", "bubble", unit="fraction") == "slower"
+    assert [verdict(frames, "stages", "compute", stage=stage) for stage in range(4)] == [
+        "same",
+        "same",
+        "slower",
+        "same",
+    ]
+    assert verdict(frames, "kinds", "forward", stage=2) == "slower"
+    assert verdict(frames, "kinds", "forward", stage=1) == "same"
+    step = frames["steps"].filter(subject="step").row(0, named=True)
+    assert step["change_fraction"] == pytest.approx(step["b"] / step["a"] - 1)
+    assert abs(step["change_fraction"]) > step["noise_fraction"] > 0
+
+
+def test_the_other_way_round_it_got_faster() -> None:
+    frames = compare_trainings(simulate_training("--slow-rank 5=1.2 --seed 2"), simulate_training())
+    assert verdict(frames, "steps", "step") == "faster"
+    assert verdict(frames, "bubbles", "bubble", unit="fraction") == "faster"
+
+
+def test_a_stall_of_one_step_shows_in_the_longest_only() -> None:
+    frames = compare_trainings(simulate_training(), simulate_training("--stall 12=30 --seed 2"))
+    assert verdict(frames, "steps", "step") == "same"
+    assert verdict(frames, "steps", "longest_step") == "slower"
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("steps", [3, 4, 8])
+def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -> None:
+    runs = [
+        simulate_training(f"--steps {steps} --seed {seed}{stall}")
+        for seed, stall in ((1, ""), (2, ""), (3, " --stall 11=30"))
+    ]
+    for a, b, expected in ((0, 2, "slower"), (2, 0, "faster"), (0, 1, "same")):
+        frames = compare_trainings(runs[a], runs[b])
+        assert verdict(frames, "steps", "longest_step") == expected
+
+
+def test_two_steps_each_tell_what_their_scatter_lets_them() -> None:
+    runs = [simulate_training(f"--steps 2 --seed {seed}") for seed in (1, 2)]
+    longest = compare_trainings(*runs)["steps"].filter(subject="longest_step").row(0, named=True)
+    assert (longest["verdict"], longest["a_step_count"]) == ("same", 2)
+    assert longest["noise_fraction"] > 0
+
+
+def test_another_schedule_changes_the_bubble_and_no_job() -> None:
+    frames = compare_trainings(
+        simulate_training("--micro-batches 8"),
+        simulate_training("--schedule zb-h1 --micro-batches 8 --seed 2"),
+    )
+    assert verdict(frames, "bubbles", "bubble", unit="fraction") == "faster"
+    assert verdict(frames, "steps", "step") == "faster"
+    assert verdict(frames, "kinds", "forward") == "same"
+    assert verdict(frames, "kinds", "weight_gradient") == "new"
+    assert verdict(frames, "stages", "compute", stage=1) == "same"
+
+
+def test_a_slow_link_shows_as_transfer() -> None:
+    frames = compare_trainings(simulate_training(), simulate_training("--slow-link 2,4=8 --seed 2"))
+    assert verdict(frames, "bubbles", "message_transfer") == "slower"
+    assert verdict(frames, "stages", "compute", stage=2) == "same"
+
+
+def test_of_a_single_step_nothing_is_known_of_noise() -> None:
+    frames = compare_trainings(simulate_training(), simulate_training("--steps 1"))
+    for frame in frames.values():
+        assert set(frame["verdict"]) <= {"unknown"}
+        assert frame["noise_fraction"].is_null().all()
+
+
+def test_kernels_are_matched_by_name() -> None:
+    training = simulate_training()
+    a = with_kernels(training, {"gemm": (8, 8_000_000), "relu": (4, 400_000), "old": (1, 10)}, scatter=10)
+    b = with_kernels(training, {"gemm": (8, 9_000_000), "relu": (8, 800_000), "new": (1, 10)}, scatter=10)
+    kernels = compare_trainings(a, b)["kernels"]
+    assert kernels.select("subject", "metric", "verdict").rows() == [
+        ("gemm", "total per lane", "slower"),
+        ("gemm", "mean of one", "slower"),
+        ("relu", "total per lane", "slower"),
+        ("relu", "mean of one", "same"),
+        ("old", "total per lane", "gone"),
+        ("old", "mean of one", "gone"),
+        ("new", "total per lane", "new"),
+        ("new", "mean of one", "new"),
+    ]
+    gemm = kernels.row(0, named=True)
+    assert gemm["change_fraction"] == pytest.approx(1 / 8, rel=1e-3)
+    both = compare_trainings(a, b)["steps"].filter(subject="kernels").row(0, named=True)
+    assert both["a"] == pytest.approx(8_400_010 + 30, abs=60)
+
+
+def test_what_scatters_more_than_it_changes_is_the_same() -> None:
+    training = simulate_training()
+    a = with_kernels(training, {"gemm": (8, 8_000_000)}, scatter=2_000_000)
+    b = with_kernels(training, {"gemm": (8, 8_500_000)}, scatter=2_000_000)
+    assert set(compare_trainings(a, b)["kernels"]["verdict"]) == {"same"}
+
+
+def test_steps_that_a_capture_cut_do_not_count() -> None:
+    training = simulate_training()
+    late = pl.when(step=10).then(pl.col("end_ns") + 10**9).otherwise("end_ns")
+    cut = replace(training, steps=training.steps.with_columns(end_ns=late, is_partial=pl.col("step") == 10))
+    step = compare_trainings(training, cut)["steps"].filter(subject="longest_step").row(0, named=True)
+    assert (step["a_step_count"], step["b_step_count"], step["verdict"]) == (4, 3, "same")
+
+
+def test_of_nothing_comes_nothing() -> None:
+    training = simulate_training()
+    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
+    nothing = replace(training, **{name: getattr(training, name).clear() for name in names})
+    for frame in compare_trainings(nothing, nothing).values():
+        assert frame.equals(COMPARISON.to_frame())
+    assert set(compare_trainings(nothing, training)["steps"]["verdict"]) == {"new"}
+
+
+HEALTHY = ("--seed 1", "--seed 2", "--seed 3 --vary-lengths 0.1", "--seed 4 --vary-lengths 0.1")
+
+
+@cache
+def sums(options: str) -> tuple[RunFacts, Samples]:
+    training = simulate_training(options)
+    return describe_training(training), sample_training(training)
+
+
+def compare(a: str, b: str) -> tuple[Finding, ...]:
+    (facts_a, samples_a), (facts_b, samples_b) = sums(a), sums(b)
+    comparison = Comparison((facts_a, facts_b), (samples_a, samples_b))
+    findings = build_comparison_verdict(comparison).findings
+    assert 2 <= len(findings) <= MOST_LINES
+    for finding in findings:
+        assert_table_agrees(comparison, finding)
+    return findings
+
+
+def assert_table_agrees(comparison: Comparison, finding: Finding) -> None:
+    """A rank, link or step that is named has the same figures in its table."""
+    tables = {"rank": "ranks", "link": "links", "step": "steps", "long_step": "steps"}
+    if finding.kind not in tables or comparison.per or finding.noise_fraction is None:
+        return
+    subject = {"step": "step", "long_step": "longest_step"}.get(finding.kind, finding.label)
+    row = comparison.build_tables()[tables[finding.kind]].filter(subject=subject).row(0, named=True)
+    assert (row["a"], row["b"]) == (finding.usual_ns, finding.value_ns)
+    assert row["noise_fraction"] == finding.noise_fraction
+    assert (row["verdict"] in CHANGED) == (finding.gain_ns > 0 or finding.kind == "link")
+
+
+def kinds(findings: tuple[Finding, ...]) -> list[tuple[str, str | None]]:
+    return [
+        (finding.kind, finding.label)
+        for finding in findings
+        if finding.kind in ("rank", "ranks", "stage", "link")
+    ]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("a", "b"), [HEALTHY[:2], HEALTHY[1::-1], HEALTHY[2:], HEALTHY[:1:-1]])
+def test_equal_runs_name_nothing(a: str, b: str) -> None:
+    steps, last = compare(a, b)
+    assert "the same time within noise" in steps.text
+    assert steps.gain_ns == 0
+    assert last.text.startswith(
+        "no change of ranks, bubble, links or kernels beyond noise: all 8 ranks within noise"
+    )
+
+
+def test_a_slow_rank_is_named_and_the_others_are_folded() -> None:
+    findings = compare("--seed 1", "--slow-rank 5=1.25 --seed 2")
+    assert "% longer" in findings[0].text
+    assert findings[0].gain_ns > 0
+    assert kinds(findings) == [("rank", "rank 5")]
+    (rank,) = (finding for finding in findings if finding.kind == "rank")
+    assert rank.excess_fraction == pytest.approx(0.25, abs=0.02)
+    assert (rank.stage, rank.confidence, rank.since_step) == (2, "certain", None)
+    assert "7 ranks within noise" in findings[-1].text
+
+
+def test_the_other_way_round_it_computes_shorter() -> None:
+    findings = compare("--slow-rank 5=1.25 --seed 2", "--seed 1")
+    assert kinds(findings) == [("rank", "rank 5")]
+    assert "rank 5 (stage 2) computes 20 % shorter" in " ".join(finding.text for finding in findings)
+    assert "shrank" in " ".join(finding.text for finding in findings)
+
+
+def test_a_rank_that_became_slow_has_its_step() -> None:
+    findings = compare("--seed 1 --steps 8", "--slow-rank 5=1.25 --slow-since 14 --seed 2 --steps 8")
+    (rank,) = (finding for finding in findings if finding.kind == "rank")
+    assert (rank.label, rank.since_step, findings[0].since_step) == ("rank 5", 14, 14)
+    assert "since step 14" in rank.text
+
+
+def test_a_run_that_changed_inside_a_says_so() -> None:
+    findings = compare("--slow-rank 5=1.25 --slow-since 14 --seed 2 --steps 8", "--seed 1 --steps 8")
+    assert "in A itself they take" in findings[0].text
+    assert "since step 14" in findings[0].text
+
+
+def test_a_stage_with_more_work_is_one_finding() -> None:
+    findings = compare("--seed 1", "--stage-costs 1,1.2,1,1 --seed 2")
+    assert kinds(findings) == [("stage", "stage 1")]
+    assert "stage 1 (2 ranks) computes 20 % longer" in " ".join(finding.text for finding in findings)
+    assert "6 ranks within noise" in findings[-1].text
+
+
+def test_all_ranks_are_one_finding() -> None:
+    findings = compare("--seed 1", "--stage-costs 1.2,1.2,1.2,1.2 --seed 2")
+    assert [kind for kind, _ in kinds(findings)] == ["ranks"]
+    assert any(finding.text.startswith("all 8 ranks compute 20 % longer") for finding in findings)
+
+
+def test_a_slow_link_is_named() -> None:
+    findings = compare("--seed 1", "--slow-link 2,4=3 --seed 2")
+    assert kinds(findings) == [("link", "rank 2 -> rank 4")]
+    (link,) = (finding for finding in findings if finding.kind == "link")
+    assert link.excess_fraction == pytest.approx(2, abs=0.3)
+    assert "11 links within noise" in findings[-1].text
+
+
+def test_other_numbers_of_micro_batches_are_no_change_of_ranks() -> None:
+    findings = compare("--seed 1 --micro-batches 4", "--seed 2 --micro-batches 8")
+    assert kinds(findings) == []
+    assert "per micro-batch" in findings[0].text
+    assert "shorter" in findings[0].text, "a larger step has a smaller bubble"
+
+
+def test_of_a_single_step_no_change_is_claimed() -> None:
+    findings = compare("--seed 1", "--slow-rank 5=1.25 --seed 2 --steps 1")
+    assert kinds(findings) == []
+    assert findings[0].confidence == "guess"
+    assert "single step" in findings[0].text
+    assert "single step" in findings[-1].text
+
+
+def test_of_two_steps_the_size_of_noise_is_not_stated() -> None:
+    findings = compare("--seed 1 --steps 2 --jitter 0.2", "--seed 2 --steps 2 --jitter 0.2")
+    assert findings[0].noise_fraction is not None
+    assert findings[0].noise_fraction > 1
+    assert findings[0].confidence == "guess"
+    assert "there are so few steps that any change may be noise" in findings[0].text
+    assert "within noise" not in findings[0].text
+
+
+def test_a_step_that_stands_out_is_a_line() -> None:
+    stalled = "--seed 2 --steps 6 --host-stall 5,13=30"
+    for at, (a, b) in enumerate((("--seed 1 --steps 6", stalled), (stalled, "--seed 1 --steps 6"))):
+        findings = compare(a, b)
+        run, other = ("B", "A") if at == 0 else ("A", "B")
+        assert "the same time within noise" in findings[0].text
+        assert findings[1].text.startswith(f"the longest step of {run}, 13, is longer than any of {other}: ")
+        assert (findings[1].kind, findings[1].step) == ("long_step", 13)
+        row = compare_longest_steps(sums(a)[1], sums(b)[1]).row(0, named=True)
+        assert (findings[1].usual_ns, findings[1].value_ns) == (row["a"], row["b"])
+
+
+def test_steps_that_are_all_longer_have_no_line_on_the_longest() -> None:
+    findings = compare("--seed 1", "--stage-costs 1.2,1.2,1.2,1.2 --seed 2")
+    assert not [finding for finding in findings if finding.kind == "long_step"]
+
+
+Run = tuple[RunFacts, Mapping[str, pl.DataFrame]]
+
+
+def _serve(folder: Path, engine: str, *, arrival: float, seed: int = 9) -> PipelineResult:
+    """Run the same engine and model with other requests."""
+    drawn = draw_serving(23, engine=engine)
+    batches = draw_batches(random.Random(seed), count=30, arrival=arrival, can_mix=ENGINES[engine].can_mix)
+    # whole graphs are decodes, also where names have no kind
+    load = replace(drawn.load, graphs="none") if engine == "sglang" else drawn.load
+    serving = replace(drawn, batches=batches, load=load)
+    write_reports(folder, serving, serve(serving, seed))
+    return nsys_pp.pipeline([folder])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, float], PipelineResult]:
+    return {
+        (engine, arrival): _serve(tmp_path_factory.mktemp("run"), engine, arrival=arrival)
+        for engine in ("vllm", "sglang")
+        for arrival in (0.2, 0.6)
+    }
+
+
+def _sum(result: PipelineResult) -> Run:
+    return describe_training(result.training), sample_training(result.training)
+
+
+def _judge(a: Run, b: Run) -> Verdict:
+    return build_comparison_verdict(Comparison((a[0], b[0]), (a[1], b[1])))
+
+
+def test_decodes_are_compared(served: dict[tuple[str, float], PipelineResult]) -> None:
+    result = served["vllm", 0.2]
+    facts, samples = _sum(result)
+    kinds = result.training.batches.group_by("step").agg(pl.col("kind").unique())
+    decodes = {step for step, of_step in kinds.iter_rows() if of_step == ["decode"]}
+    assert 2 < len(decodes) < kinds.height, "prefills are left out"
+    assert facts.batches == "decodes"
+    assert set(facts.steps) <= decodes
+    for frame in samples.values():
+        assert set(frame["step"]) <= decodes
+    requests = result.training.batches.filter(pl.col("step").is_in(decodes))["generation_requests"].mean()
+    assert facts.decode_requests == requests
+
+
+def test_decodes_of_other_requests_are_a_guess(served: dict[tuple[str, float], PipelineResult]) -> None:
+    a, b = _sum(served["vllm", 0.2]), _sum(served["vllm", 0.6])
+    fact = compare_facts(a[0], b[0]).filter(fact="requests of a decode").row(0, named=True)
+    assert fact["effect"] == "large"
+    findings = _judge(a, b).findings
+    assert {finding.confidence for finding in findings[:-1]} == {"guess"}
+    assert findings[0].text.endswith("batches of other requests take another time")
+    same = _judge(a, a).findings[0]
+    assert same.confidence == "certain"
+    assert "other requests" not in same.text
+
+
+def test_batches_of_unknown_kinds_are_a_guess(served: dict[tuple[str, float], PipelineResult]) -> None:
+    a, b = _sum(served["sglang", 0.2]), _sum(served["sglang", 0.6])
+    assert (a[0].batches, a[0].decode_requests) == ("of unknown kinds", None)
+    table = compare_facts(a[0], b[0])
+    assert table.filter(fact="batches of inference")["effect"].item() == "large"
+    assert "batches are of unknown kinds" in describe_comparability(table)
+    assert {finding.confidence for finding in _judge(a, b).findings[:-1]} == {"guess"}
+
+
+def test_batches_are_not_compared_with_steps_of_a_training() -> None:
+    training = RunFacts(steps=(1, 2), step_source="range")
+    serving = RunFacts(steps=(1, 2), step_source="range", batches="decodes")
+    with pytest.raises(ComparisonError, match="batches of inference none in A, decodes in B"):
+        compare_facts(training, serving)
+    assert compare_facts(training, serving, allowed=["steps"])["effect"][0] == "excluded"
+
+
+FACTS = RunFacts(
+    steps=(10, 11, 12),
+    step_source="range",
+    gpus={"NVIDIA H100": 8},
+    drivers=("550.90.07",),
+    nsys=("2023.4.4.54",),
+    lane_count=8,
+    stage_count=4,
+    micro_batch_count=8,
+    has_passes=True,
+    recorded=("NVTX ranges", "kernels"),
+    options="--ops kernel --scope auto",
+    bound_ns=1_000,
+)
+
+
+def differing(b: RunFacts, **options: list[str]) -> dict[str, tuple[str | None, str | None, str]]:
+    table = compare_facts(FACTS, b, allowed=options.get("allowed", ()))
+    rows = table.filter(pl.col("effect") != "same")
+    assert rows["meaning"].null_count() == 0, "each difference has its reason"
+    return {
+        fact: (a, b, effect) for fact, a, b, effect in rows.select("fact", "a", "b", "effect").iter_rows()
+    }
+
+
+def test_equal_facts_are_the_same() -> None:
+    assert differing(msgspec.structs.replace(FACTS, bound_ns=2_000, steps=(1, 2, 3, 4))) == {}
+    assert describe_comparability(compare_facts(FACTS, FACTS)).startswith("the runs are alike")
+
+
+def test_differences_are_named_with_their_effect() -> None:
+    other = msgspec.structs.replace(
+        FACTS,
+        gpus={"NVIDIA A100": 4, "NVIDIA H100": 4},
+        drivers=("535.1",),
+        nsys=(),
+        micro_batch_count=16,
+        recorded=("NVTX ranges", "kernels", "OS calls"),
+    )
+    found = differing(other)
+    assert found["GPUs"] == ("8 x NVIDIA H100", "4 x NVIDIA A100, 4 x NVIDIA H100", "large")
+    assert found["micro-batches of a step"] == ("8", "16", "large")
+    assert found["GPU driver"] == ("550.90.07", "535.1", "noted")
+    assert found["nsys"] == ("2023.4.4.54", None, "unknown")
+    assert found["what was recorded"] == ("less", "also OS calls", "noted")
+    assert describe_comparability(compare_facts(FACTS, other)) == (
+        "the runs differ in micro-batches of a step and GPUs, so compare with care"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "aspect"),
+    [
+        ({"step_source": "capture"}, "steps"),
+        ({"stage_count": 2}, "stages"),
+        ({"has_passes": False}, "jobs"),
+        ({"options": "--ops kernel,memcpy --scope auto"}, "operations"),
+    ],
+)
+def test_refusals_name_the_option_that_overrides(changes: dict[str, object], aspect: str) -> None:
+    other = msgspec.structs.replace(FACTS, **changes)
+    with pytest.raises(ComparisonError, match="A and B cannot be compared") as caught:
+        compare_facts(FACTS, other)
+    assert f"--allow-different {aspect}" in str(caught.value.hint)
+    assert [effect for _, _, effect in differing(other, allowed=[aspect]).values()] == ["excluded"]
+    with pytest.raises(ComparisonError):
+        compare_facts(FACTS, other, allowed=[name for name in ASPECTS if name != aspect])
+
+
+def test_a_run_without_steps_is_refused() -> None:
+    with pytest.raises(ComparisonError, match="run B has no complete step in 90:91"):
+        compare_facts(FACTS, msgspec.structs.replace(FACTS, steps=(), window="90:91"))
+
+
+def test_one_recording_is_named() -> None:
+    a = msgspec.structs.replace(FACTS, recordings=("x",))
+    table = compare_facts(a, msgspec.structs.replace(a, steps=(20, 21, 22)))
+    assert (
+        table.filter(fact="recordings")["meaning"].item()
+        == "one recording: steps differ, all else is the same"
+    )
+    assert "compared with itself" in compare_facts(a, a).filter(fact="recordings")["meaning"].item()
+
+
+MS = 1_000_000
+
+
+def row(
+    subject: str,
+    a: float | None,
+    b: float | None,
+    *,
+    unit: str = "ns",
+    stage: int | None = None,
+    noise: float | None = 0.01,
+) -> dict[str, object]:
+    change = None if a is None or b is None else b - a if unit == "fraction" else b / a - 1 if a else None
+    return {
+        "stage": stage,
+        "subject": subject,
+        "unit": unit,
+        "a": a,
+        "b": b,
+        "change_fraction": change,
+        "noise_fraction": noise,
+    }
+
+
+def comparison(*rows: dict[str, object]) -> dict[str, pl.DataFrame]:
+    empty = COMPARISON.to_frame()
+    return {
+        "steps": pl.DataFrame(list(rows), schema=COMPARISON),
+        **dict.fromkeys(("bubbles", "stages", "kinds", "kernels"), empty),
+    }
+
+
+RUNS = comparison(
+    row("step", 100.0 * MS, 104.0 * MS),
+    row("bubble", 0.20, 0.26, unit="fraction"),
+    row("bubble", 20.0 * MS, 27.0 * MS),
+    row("bubble", 0.10, 0.13, unit="fraction", stage=2),
+    row("data", 0.0, 5.0 * MS, noise=None),
+    row("data", 0.0, 0.05, unit="fraction"),
+    row("forward", 10.0 * MS, 9.0 * MS),
+    row("weight_gradient", None, 9.0 * MS),
+)
+
+
+def fails(text: str, runs: dict[str, pl.DataFrame] = RUNS) -> bool:
+    return bool(check_gates(runs, [parse_gate(text)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("step>3%", True),
+        ("step>5%", False),
+        ("step>3ms", True),
+        ("step>3999us", True),
+        ("step>4001us", False),
+        ("step > .003s", True),
+        ("bubble>5%", True),  # percentage points
+        ("bubble>7%", False),
+        ("bubble>6ms", True),
+        ("bubble>8ms", False),
+        ("bubble_b>25%", True),
+        ("bubble_b>27%", False),
+        ("bubble_b>=27ms", True),
+        ("bubble_b<30%", True),
+        ("step_b>103ms", True),
+        ("stage 2 bubble>2%", True),
+        ("stage 2 bubble>4%", False),
+        ("stage  2  bubble_b > 12.5 %", True),
+        ("data>1%", True),
+        ("data>1ms", True),
+        ("forward<-5%", True),
+        ("forward>1%", False),
+        ("weight_gradient_b>8ms", True),
+    ],
+)
+def test_gates_mean_what_they_say(text: str, expected: bool) -> None:
+    assert fails(text) is expected
+
+
+@pytest.mark.parametrize("text", ["step>1%", "step>0%", "step>=1ms", "step<5%"])
+def test_a_change_within_noise_passes_every_gate(text: str) -> None:
+    noisy = comparison(row("step", 100.0 * MS, 104.0 * MS, noise=0.05))
+    assert not fails(text, noisy)
+    assert fails(text, comparison(row("step", 100.0 * MS, 104.0 * MS, noise=0.01)))
+
+
+def test_where_noise_is_unknown_the_change_counts_and_the_sentence_says_so() -> None:
+    single = comparison(row("step", 100.0 * MS, 104.0 * MS, noise=None))
+    (sentence,) = check_gates(single, [parse_gate("step>3%")])
+    assert sentence == (
+        "`step>3%`: step went from 100.000 ms to 104.000 ms; its noise is unknown: a run has a single step"
+    )
+
+
+def test_every_gate_that_fails_gets_its_sentence_in_order() -> None:
+    gates = [parse_gate(text) for text in ("stage 2 bubble>2%", "step>5%", "bubble_b>25%")]
+    assert check_gates(RUNS, gates) == [
+        "`stage 2 bubble>2%`: bubble of stage 2 went from 10.0% of the step to 13.0% of the step",
+        "`bubble_b>25%`: bubble is 26.0% of the step",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "bubble", "bubble>5", "bubble=5%", "5%>bubble", "bubble>5%%", "stage bubble>5%"]
+)
+def test_an_invalid_gate_is_refused(text: str) -> None:
+    with pytest.raises(NsysPPError, match="invalid gate"):
+        parse_gate(text)
+
+
+def test_the_hint_of_an_unknown_metric_lists_the_metrics() -> None:
+    with pytest.raises(NsysPPError, match="unknown metric `buble`") as caught:
+        parse_gate("buble>5%")
+    assert "`bubble`" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("text", ["optimizer>5%", "stage 7 bubble>5%", "weight_gradient>5%", "step_b>5%"])
+def test_a_metric_that_the_runs_lack_is_an_error(text: str) -> None:
+    with pytest.raises(NsysPPError) as caught:
+        fails(text)
+    assert text in caught.value.message
+    assert caught.value.hint
+
+
+def test_the_metrics_of_an_error_are_those_of_the_runs() -> None:
+    with pytest.raises(NsysPPError) as caught:
+        fails("optimizer>5%")
+    assert caught.value.hint == "available: `step`, `bubble`, `data`, `forward`"

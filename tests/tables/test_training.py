@@ -1,0 +1,720 @@
+"""Trainings whose captures cut steps."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nsys_pp
+from fixtures.serving.reports import write_reports
+from fixtures.serving.simulate import draw_serving, serve
+from fixtures.serving.truth import ACTIVITIES, list_truth
+from nsys_pp.commands.pipeline import PipelineResult
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.training import (
+    BUBBLE_CAUSES,
+    CAUSES,
+    IDEAL,
+    MICRO_BATCH_KINDS,
+    POSITION,
+    Schedule,
+    Training,
+)
+from nsys_pp.tables.analysis import (
+    CAUSE_COLUMNS,
+    POSITION_COLUMNS,
+    list_own_compute,
+    select_outermost,
+    select_whole_steps,
+    sum_lane_steps,
+)
+from nsys_pp.tables.compare import compare_samples, describe_training, sample_training
+from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts
+from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.noise import compare_members
+from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
+from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
+from nsys_pp.tables.training import (
+    UTILISATION_TABLE,
+    Work,
+    build_family_table,
+    build_iteration_family_table,
+    build_iteration_table,
+    build_lane_table,
+    build_stage_family_table,
+    build_step_family_table,
+    build_step_table,
+    ideal_bubble_fraction,
+)
+from nsys_pp.training.numbering import describe_cuts
+from tests.draws import count_draws
+from tests.output.large_training import make_large_training
+from tests.training.expected_training import expected_training, simulate_training
+from tests.training.small_training import Row, build_small_training
+
+
+def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Training:
+    """Let captures begin inside the steps of a training.
+
+    Args:
+        training: The training.
+        cut: Mask of `RUN_STEPS` that the capture cuts.
+        share: Part of a cut step that lies before the capture; its jobs and states are absent.
+    """
+    steps = training.steps.with_columns(is_partial=cut).with_columns(
+        start_ns=pl.col("start_ns")
+        + pl.when("is_partial")
+        .then(share * (pl.col("end_ns") - pl.col("start_ns")))
+        .otherwise(0)
+        .cast(pl.Int64)
+    )
+    begins = steps.select("lane", "step", begin_ns="start_ns")
+    recorded = {
+        name: getattr(training, name)
+        .join(begins, on=["lane", "step"], how="left", maintain_order="left")
+        .filter(pl.col("begin_ns").is_null() | (pl.col("start_ns") >= pl.col("begin_ns")))
+        .drop("begin_ns")
+        for name in ("jobs", "lane_states")
+    }
+    return replace(training, steps=steps, **recorded)
+
+
+POSITIONS = POSITION.categories.to_list()
+
+
+_ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
+
+
+SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule dualpipev --micro-batches 8"]
+
+
+def build(name: str, training: Training) -> pl.DataFrame:
+    return TABLES[name].build(training)
+
+
+def with_ideal(training: Training, shift_ns: int = 1_000) -> Training:
+    """Add the ideal of a training: every job `shift_ns` long, one after the other, on each lane."""
+    number = pl.int_range(pl.len()).over("lane", "step") * shift_ns
+    ideal = training.jobs.with_columns(start_ns=number, end_ns=number + shift_ns)
+    return replace(training, ideal=conform(ideal, IDEAL))
+
+
+def empty(training: Training) -> Training:
+    """Leave out all that happened."""
+    names = ("steps", "jobs", "transfers", "lane_states", "ideal", "kernels")
+    return replace(training, **{name: getattr(training, name).clear() for name in names})
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_has_the_columns_it_describes(name: str) -> None:
+    table = TABLES[name]
+    full = table.build(simulate_training())
+    assert dict(full.schema) == {column.name: column.dtype for column in table.columns}
+    assert all(column.meaning for column in table.columns)
+    # the truth has neither kernels, calls, nor batches
+    assert full.is_empty() == name.endswith(("families", "gaps", "iterations"))
+    nothing = table.build(empty(simulate_training()))
+    assert nothing.schema == full.schema
+    assert nothing.height == (1 if name == "schedule" else 0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_units_are_in_the_names(name: str) -> None:
+    for column, dtype in build(name, simulate_training()).schema.items():
+        if dtype.is_float():
+            assert column.endswith(_ENDINGS) or column == "fraction", column
+
+
+@pytest.mark.parametrize("options", SCHEDULES)
+def test_compute_pauses_and_bubbles_are_the_span(options: str) -> None:
+    sums = sum_lane_steps(simulate_training(options))
+    span = pl.col("span_ns")
+    assert sums.select((pl.sum_horizontal(CAUSE_COLUMNS) == span).all()).item()
+    assert sums.select((pl.sum_horizontal(POSITION_COLUMNS) == pl.col("bubble_ns")).all()).item()
+    assert sums.select((pl.sum_horizontal("compute_ns", "pause_ns", "bubble_ns") == span).all()).item()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.sampled_from(CAUSES), st.integers(1, 10**12), st.sampled_from(POSITIONS)
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+@settings(deadline=None, max_examples=50)
+def test_whatever_the_pieces_they_add_up(drawn: list[tuple[int, str, int, str]]) -> None:
+    now = [0, 0, 0]
+    rows: list[Row] = []
+    for lane, cause, length, _ in drawn:
+        rows.append((lane, cause, now[lane], now[lane] + length, None))
+        now[lane] += length
+    made = build_small_training(rows)
+    positions = pl.Series([position for *_, position in drawn], dtype=POSITION)
+    sums = sum_lane_steps(replace(made, lane_states=made.lane_states.with_columns(position=positions)))
+    for row in sums.rows(named=True):
+        assert row["span_ns"] == now[row["lane"]] == sum(row[column] for column in CAUSE_COLUMNS)
+        assert row["bubble_ns"] == sum(row[column] for column in POSITION_COLUMNS)
+        assert row["span_ns"] == row["compute_ns"] + row["pause_ns"] + row["bubble_ns"]
+
+
+@pytest.mark.parametrize("name", ["stages", "lanes"])
+def test_the_parts_of_a_stage_add_up(name: str) -> None:
+    for row in build(name, simulate_training()).rows(named=True):
+        assert row["compute_ns"] + row["pause_ns"] + row["bubble_ns"] == pytest.approx(
+            row["span_ns"], rel=1e-12
+        )
+        for parts in (POSITION_COLUMNS, [f"{cause}_ns" for cause in BUBBLE_CAUSES]):
+            assert sum(row[part] for part in parts) == pytest.approx(row["bubble_ns"], rel=1e-12)
+        assert row["min_bubble_ns"] <= row["median_bubble_ns"] <= row["max_bubble_ns"]
+        assert row["min_bubble_ns"] <= row["bubble_ns"] <= row["max_bubble_ns"]
+
+
+def test_the_sums_of_a_lane_are_those_of_the_truth() -> None:
+    training = simulate_training()
+    totals: dict[tuple[int, str], int] = {}
+    for lane, cause, start, end in training.lane_states.select("lane", "cause", "start_ns", "end_ns").rows():
+        totals[lane, cause] = totals.get((lane, cause), 0) + end - start
+    for row in build("lanes", training).rows(named=True):
+        assert row["step_count"] == 4
+        for cause in ("compute", *BUBBLE_CAUSES):
+            assert row[f"{cause}_ns"] == pytest.approx(totals.get((row["lane"], cause), 0) / 4)
+
+
+def test_a_step_lasts_from_its_first_lane_to_its_last() -> None:
+    training = simulate_training()
+    spans = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("step")
+    steps = build("steps", training)
+    assert steps["step"].to_list() == [10, 11, 12, 13]
+    assert steps["span_ns"].to_list() == (spans["end_ns"] - spans["start_ns"]).to_list()
+    assert steps["start_ns"].to_list() == (spans["start_ns"] - training.zero_ns).to_list()
+    for row in steps.rows(named=True):
+        assert row["compute_fraction"] + row["bubble_fraction"] == pytest.approx(
+            1, abs=1e-3
+        )  # no pauses here
+        assert row["bubble_fraction"] <= row["worst_bubble_fraction"] < 1
+
+
+@pytest.mark.parametrize("options", ["--layers 1", "--jitter 0.1", "--micro-batches 1", "--pp 1 --dp 4"])
+def test_a_step_without_a_slow_stage_has_no_slowest_one(options: str) -> None:
+    # the loss is computed by the last stage: it is left out
+    training = simulate_training(f"{options} --seed 3")
+    last = training.lanes["stage"].max()
+    lanes = training.lanes.with_columns(
+        stage=pl.when(pl.col("stage") < last).then("stage") if last else pl.col("stage")
+    )
+    assert build("steps", replace(training, lanes=lanes))["slowest_stage"].null_count() == 4
+
+
+def test_of_two_equally_slow_stages_neither_is_the_slowest() -> None:
+    table = build("steps", simulate_training("--stage-costs 1,1.3,1.3,1"))
+    assert table["slowest_stage"].null_count() == len(table)
+
+
+def test_the_slowest_stage_of_a_step_is_the_planted_one() -> None:
+    assert set(build("steps", simulate_training("--stage-costs 1,1.3,1,1"))["slowest_stage"]) == {1}
+
+
+def test_cut_steps_are_left_out_of_sums_and_marked() -> None:
+    training = simulate_training()
+    is_cut = (pl.col("step") == 10) & (pl.col("lane") == 3)
+    cut = replace(training, steps=training.steps.with_columns(is_partial=is_cut))
+    assert build("steps", cut)["is_partial"].to_list() == [True, False, False, False]
+    assert set(build("lanes", cut)["step_count"]) == {3}
+    assert build("kinds", cut)["job_count"].sum() == training.jobs.height * 3 // 4
+
+
+def test_where_every_step_is_cut_all_count() -> None:
+    training = simulate_training()
+    cut = replace(training, steps=training.steps.with_columns(is_partial=pl.lit(True)))
+    assert build("stages", cut).equals(build("stages", training))
+
+
+def test_kinds_are_those_of_the_jobs() -> None:
+    training = simulate_training()
+    kinds = build("kinds", training)
+    assert kinds["job_count"].sum() == training.jobs.height
+    first = training.jobs.join(training.lanes.select("lane", "stage"), on="lane").filter(
+        stage=0, kind="forward"
+    )
+    compute = first["compute_end_ns"] - first["compute_start_ns"]
+    row = kinds.filter(stage=0, kind="forward").row(0, named=True)
+    assert (row["median_ns"], row["min_ns"], row["max_ns"]) == (
+        compute.median(),
+        compute.min(),
+        compute.max(),
+    )
+    assert row["total_ns"] == compute.sum()
+
+
+def test_kinds_are_split_by_role() -> None:
+    training = simulate_training()
+    is_even = pl.col("micro_batch") % 2 == 0
+    role = pl.when(is_even).then(pl.lit("actor")).otherwise(pl.lit("critic"))
+    kinds = build("kinds", replace(training, jobs=training.jobs.with_columns(role=role)))
+    assert kinds["job_count"].sum() == training.jobs.height
+    roles = kinds.filter(stage=0, kind="forward").select("role", "job_count").rows()
+    forwards = training.jobs.join(training.lanes.select("lane", "stage"), on="lane").filter(
+        stage=0, kind="forward"
+    )
+    assert dict(roles) == {
+        "actor": forwards.filter(is_even).height,
+        "critic": forwards.filter(~is_even).height,
+    }
+    assert build("kinds", training)["role"].null_count() == build("kinds", training).height
+
+
+def test_what_a_stage_gains_is_its_bubble_beyond_the_ideal_one() -> None:
+    training = with_ideal(simulate_training("--schedule gpipe"))
+    for row in build("lanes", training).rows(named=True):
+        assert row["ideal_bubble_ns"] == 0  # all lanes have as many jobs
+        assert row["gain_ns"] == row["bubble_ns"]
+    assert set(build("steps", training)["ideal_bubble_fraction"]) == {0.0}
+
+
+def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs() -> None:
+    training = simulate_training()
+    jobs = training.jobs.filter(pl.col("lane") < 2).group_by("lane", "step", maintain_order=True).first()
+    length = pl.when(pl.col("lane") == 0).then(30).otherwise(10)
+    ideal = conform(jobs.with_columns(start_ns=pl.lit(0), end_ns=length), IDEAL)
+    lanes = build("lanes", replace(training, ideal=ideal))
+    assert lanes["ideal_bubble_ns"].to_list() == [0, 20, *[None] * 6]
+    steps = build("steps", replace(training, ideal=ideal))
+    assert steps["ideal_bubble_fraction"].to_list() == pytest.approx([20 / 60] * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks", "expected"),
+    [
+        ("1f1b", 1, 3 / 11),
+        ("gpipe", 1, 3 / 11),
+        ("interleaved", 2, 3 / 19),
+        ("zb-h1", 1, None),
+        ("unknown", 0, None),
+    ],
+)
+def test_ideal_bubbles_have_the_published_closed_forms(
+    name: str, chunks: int, expected: float | None
+) -> None:
+    schedule = Schedule(
+        name=name, source="given", stage_count=4, micro_batch_count=8, chunk_count=chunks, agreement=1.0
+    )
+    closed = ideal_bubble_fraction(schedule)
+    assert (closed and closed[1]) == expected
+
+
+@pytest.mark.parametrize(("name", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)])
+def test_simulated_schedules_come_near_their_closed_forms(name: str, chunks: int) -> None:
+    """Over the span of jobs alone, with stages alike; messages and launches make it a little more."""
+    training = simulate_training(f"--schedule {name} --micro-batches 8 --layers 6 --steps 2")
+    span = pl.col("end_ns").max() - pl.col("start_ns").min()
+    measured = training.jobs.filter(step=10).select(1 - pl.col("compute_ns").sum() / (span * 8)).item()
+    closed = ideal_bubble_fraction(
+        Schedule(
+            name=name, source="given", stage_count=4, micro_batch_count=8, chunk_count=chunks, agreement=1.0
+        )
+    )
+    assert closed is not None
+    assert closed[1] == pytest.approx(measured, abs=0.04)
+
+
+def test_an_unknown_schedule_says_why() -> None:
+    unknown = Schedule(
+        name="unknown",
+        source="",
+        stage_count=0,
+        micro_batch_count=0,
+        chunk_count=0,
+        agreement=0.0,
+        reason="no stage is known",
+    )
+    row = build("schedule", replace(simulate_training(), schedule=unknown)).row(0, named=True)
+    assert (row["sentence"], row["stage_count"], row["formula"]) == ("no stage is known", None, None)
+    assert row["bubble_fraction"] > 0
+
+
+def test_links_hold_the_waits_and_transfers_of_their_messages() -> None:
+    training = simulate_training()
+    links = build("links", training)
+    assert links["message_count"].sum() == training.transfers.height
+    for row in links.rows(named=True):
+        transfers = training.transfers.filter(sender=row["sender"], receiver=row["receiver"])
+        assert row["median_wait_ns"] == transfers["receive_wait_ns"].median()
+        assert row["median_transfer_ns"] == transfers["transfer_ns"].median()
+    between = links.filter("is_between_machines").select("sender_stage", "receiver_stage").unique()
+    assert sorted(between.rows()) == [(1, 2), (2, 1)]
+
+
+def test_nested_work_counts_once() -> None:
+    training = simulate_training()
+    inner = training.jobs.with_columns(job=pl.col("job") + training.jobs.height, outer=pl.col("job"))
+    nested = pl.concat(
+        [training.jobs, inner.with_columns(kind=pl.lit("recompute", training.jobs["kind"].dtype))]
+    )
+    assert select_outermost(nested, MICRO_BATCH_KINDS).equals(training.jobs)
+    own, of_nested = (
+        list_own_compute(run, sum_lane_steps(run)).sort("lane", "step", "micro_batch")
+        for run in (training, replace(training, jobs=nested))
+    )
+    assert of_nested.equals(own)
+
+
+_FIRST = (0, 3)  # the second rank is captured later
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[PipelineResult, pl.DataFrame]:
+    """Two ranks of vLLM, whose iterations have no numbers."""
+    folder = tmp_path_factory.mktemp("served")
+    drawn = draw_serving(13, engine="vllm", count=24)
+    load = replace(drawn.load, tp=2, graphs="full", sync_every=1, late_sync=False)
+    serving = replace(drawn, load=load, first=_FIRST, offset_ns=(0, 7_000_000), is_one_report=False)
+    workers = serve(serving, 13)
+    write_reports(folder, serving, workers)
+    return nsys_pp.pipeline([folder]), list_truth(serving, workers)
+
+
+def _list_complete(training: Training, truth: pl.DataFrame) -> pl.DataFrame:
+    """List the truth of batches that are complete: neither the last one of a rank, nor of a partial step."""
+    partial = training.steps.filter("is_partial").join(training.lanes.select("lane", "rank"), on="lane")
+    cut = [*partial.select("rank", "step").rows()]
+    return truth.drop_nulls("gap_ns").filter(
+        ~pl.struct("rank", "batch").map_elements(
+            lambda row: (row["rank"], row["batch"]) in cut, return_dtype=pl.Boolean
+        )
+    )
+
+
+def test_ranks_share_the_numbers_of_iterations(served: tuple[PipelineResult, pl.DataFrame]) -> None:
+    result, truth = served
+    training = result.training
+    batches = training.batches.join(training.lanes.select("lane", "rank"), on="lane")
+    found = batches.sort("rank", "step").select("rank", "step").rows()
+    assert found == truth.sort("rank", "batch").select("rank", "batch").rows()
+
+
+def test_iterations_are_described_by_kind(served: tuple[PipelineResult, pl.DataFrame]) -> None:
+    result, truth = served
+    table = build_iteration_table(result.training)
+    complete = _list_complete(result.training, truth)
+    assert table["lane_iteration_count"].sum() == len(complete)
+    for row in table.rows(named=True):
+        rows = complete.filter(kind=row["batch"]).rows(named=True)
+        times, gaps = [one["end_ns"] - one["start_ns"] for one in rows], [one["gap_ns"] for one in rows]
+        assert row["lane_iteration_count"] == len(rows)
+        assert row["iteration_count"] == len({one["batch"] for one in rows})
+        assert row["median_ns"] == statistics.median(times)
+        assert row["median_gap_ns"] == statistics.median(gaps)
+        assert row["gap_fraction"] == pytest.approx(sum(gaps) / (sum(times) + sum(gaps)))
+        for name in ACTIVITIES:
+            share = sum(one[f"{name}_ns"] for one in rows) / sum(gaps)
+            assert row[f"{name}_fraction"] == pytest.approx(share, abs=0.02)
+        tokens = sum(one["context_tokens"] + one["generation_tokens"] for one in rows)
+        assert row["tokens_per_s"] == pytest.approx(tokens / ((sum(times) + sum(gaps)) / 1e9))
+        assert row["mean_generation_requests"] == pytest.approx(
+            sum(one["generation_requests"] for one in rows) / len(rows)
+        )
+        kernels = sum(one["kernel_ns"] for one in rows)
+        assert row["graph_fraction"] == pytest.approx(sum(one["graph_ns"] for one in rows) / kernels)
+    decode = table.filter(batch="decode").row(0, named=True)
+    assert decode["graph_fraction"] > 0.5
+    assert decode["graph_launch_fraction"] == pytest.approx(1 / 3)  # and two kernels that sample
+
+
+def test_families_of_iterations_add_up_to_their_kernels(served: tuple[PipelineResult, pl.DataFrame]) -> None:
+    result, truth = served
+    table = build_iteration_family_table(result.training)
+    complete = _list_complete(result.training, truth)
+    for kind in ("decode", "mixed"):
+        total = table.filter(batch=kind)["total_ns"].sum()
+        assert total == complete.filter(kind=kind)["kernel_ns"].sum()
+
+
+PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
+
+
+@pytest.fixture(scope="module")
+def result() -> PipelineResult:
+    return nsys_pp.pipeline([PIPELINE])
+
+
+def test_families_of_jobs_add_up_to_their_kernels(result: PipelineResult) -> None:
+    table = build_family_table(result.training)
+    assert table["total_ns"].sum() == result.training.kernels.drop_nulls("step")["total_ns"].sum()
+    of_kind = table.group_by("kind").agg(pl.col("fraction").sum())
+    assert of_kind["fraction"].to_list() == pytest.approx([1.0] * len(of_kind))
+    # the simulator's forwards and backwards have products, their messages nothing but communication
+    rows = {(row["kind"], row["family"]) for row in table.rows(named=True)}
+    assert {("forward", "GEMM"), ("backward", "attention"), ("optimizer", "optimizer")} <= rows
+    assert {family for kind, family in rows if kind in ("send", "receive")} == {"communication"}
+    assert "unknown" not in table["family"]
+
+
+def test_families_of_steps_add_up_to_their_kernels(result: PipelineResult) -> None:
+    table = build_step_family_table(result.training).group_by("step").agg(pl.col("total_ns", "count").sum())
+    kernels = (
+        result.training.kernels.drop_nulls("step").group_by("step").agg(pl.col("total_ns", "count").sum())
+    )
+    assert table.sort("step").equals(kernels.sort("step"))
+
+
+def test_families_of_stages_add_up_to_their_kernels(result: PipelineResult) -> None:
+    training = result.training
+    table = build_stage_family_table(training)
+    stage_of = dict(training.lanes.select("lane", "stage").rows())
+    complete = set(training.steps.filter(~pl.col("is_partial")).select("lane", "step").rows())
+    expected = dict.fromkeys(stage_of.values(), 0)
+    for lane, step, total_ns in training.kernels.select("lane", "step", "total_ns").rows():
+        expected[stage_of[lane]] += total_ns if (lane, step) in complete else 0
+    assert dict(table.group_by("stage").agg(pl.col("total_ns").sum()).rows()) == expected
+    assert table["stage"].is_sorted()
+    unknown = training.lanes.with_columns(stage=pl.lit(None, pl.Int64))
+    assert build_stage_family_table(replace(training, lanes=unknown)).is_empty()
+
+
+def test_flash_attention_has_parts_without_tensor_cores(result: PipelineResult) -> None:
+    table = build_family_table(result.training).filter(pl.col("family").is_in(["GEMM", "attention"]))
+    shares = {(row["kind"], row["family"]): row["tensor_core_fraction"] for row in table.rows(named=True)}
+    assert shares["forward", "GEMM"] == shares["forward", "attention"] == 1.0
+    assert 0.8 < shares["backward", "attention"] < 1.0
+
+
+def test_a_run_has_the_same_families_as_itself(result: PipelineResult) -> None:
+    frames = compare_samples(*2 * [sample_training(result.training)])
+    families = frames["families"]
+    assert set(families["verdict"]) == {"same"}
+    assert "GEMM" in families["subject"]
+
+
+_CUTS: dict[str, pl.Expr] = {
+    "none": pl.lit(value=False),
+    "one step": pl.col("step") == 10,
+    "every step on some lane": pl.when(step=10).then(pl.col("lane") < 3).otherwise(pl.col("lane") >= 3),
+    "all": pl.lit(value=True),
+}
+
+
+WORK = Work(flops=1e12, formula="", data_type="bf16", gpus=("NVIDIA H100 80GB HBM3",) * 8, gpu_count=8)
+
+
+@pytest.fixture(params=_CUTS)
+def cut(request: pytest.FixtureRequest) -> tuple[str, Training, Training]:
+    training = simulate_training("--steps 2 --micro-batches 4 --dp 2 --jitter 0.01")
+    return request.param, training, cut_training(training, _CUTS[request.param])
+
+
+def test_means_are_those_of_whole_steps_of_the_run(cut: tuple[str, Training, Training]) -> None:
+    name, full, training = cut
+    whole = {
+        "none": pl.lit(value=True),
+        "one step": pl.col("step") == 11,
+        "every step on some lane": (pl.col("step") == 10) == (pl.col("lane") >= 3),
+        "all": pl.lit(value=True),  # of what is recorded
+    }[name]
+    rows = sum_lane_steps(training if name == "all" else full).filter(whole).to_dicts()
+    selected = select_whole_steps(training)
+    assert [(row["lane"], row["step"]) for row in selected.to_dicts()] == [
+        (row["lane"], row["step"]) for row in rows
+    ]
+    assert selected["span_ns"].to_list() == [row["span_ns"] for row in rows]
+    lanes = TABLES["lanes"].build(training)
+    for lane in lanes.to_dicts():
+        own = [row["span_ns"] for row in rows if row["lane"] == lane["lane"]]
+        assert lane["span_ns"] == pytest.approx(sum(own) / len(own))
+    assert TABLES["stages"].build(training)["lane_count"].sum() == lanes.height
+    is_gray = build_rank_steps(training).filter(~pl.col("is_complete")).height
+    assert is_gray == {"none": 0, "one step": 8, "every step on some lane": 8, "all": 16}[name]
+
+
+def test_samples_are_those_of_whole_steps_of_the_run(cut: tuple[str, Training, Training]) -> None:
+    name, full, training = cut
+    samples = sample_training(training)["ranks"]
+    of_run = sample_training(full)["ranks"]
+    key = ["subject", "metric", "step"]
+    assert samples.rows() == of_run.join(samples, on=key, how="semi", maintain_order="left").rows()
+    assert samples.height == {"none": 16, "one step": 8, "every step on some lane": 8, "all": 0}[name]
+    facts, of_run_facts = describe_training(training), describe_training(full)
+    if name == "all":
+        with pytest.raises(ComparisonError, match="run B has no complete step"):
+            compare_facts(of_run_facts, facts)
+    else:
+        assert len(compare_facts(of_run_facts, facts))
+
+
+def test_a_run_of_cut_steps_has_a_note(cut: tuple[str, Training, Training]) -> None:
+    name, _, training = cut
+    assert describe_cuts(training.steps) == {
+        "none": [],
+        "one step": [],
+        "every step on some lane": [
+            "every step is cut by the capture on some rank: means of stages and lanes are of the 8 of 8 ranks with a whole step"
+        ],
+        "all": [
+            "every step is cut by the capture on every rank: times of steps are those of the recorded parts"
+        ],
+    }.get(name)
+    assert describe_cuts(training.steps.clear()) == []
+
+
+def test_a_part_of_a_step_has_no_utilisation(cut: tuple[str, Training, Training]) -> None:
+    name, _, training = cut
+    table = UTILISATION_TABLE.build(training, WORK)
+    assert table["step"].to_list() == ([11] if name == "one step" else [10, 11])
+    is_known = name in ("none", "one step")
+    assert table["mfu_fraction"].is_not_null().to_list() == [is_known] * len(table)
+
+
+def test_a_micro_batch_without_its_forward_is_not_compared() -> None:
+    """The capture of lane 0 begins after the forwards of a GPipe step: of its micro-batches, only backwards are recorded."""
+    training = simulate_training("--steps 1 --micro-batches 4 --dp 2 --schedule gpipe --jitter 0.01")
+    own = Evidence(cut_training(training, pl.col("lane") == 0)).own_compute
+    assert sorted(own["lane"].unique()) == training.lanes["lane"].to_list()[1:]
+    assert compare_members(own, member="lane", group=["stage"], least=0.03).slow == []
+
+
+WAITS = (
+    "message",
+    "message_wait",
+    "message_transfer",
+    "collective",
+    "collective_wait",
+    "collective_transfer",
+)
+
+
+LATE = ("host", "data")
+
+
+def with_slow_rank(training: Training, lane: int, since: int, factor: float) -> Training:
+    """Make the jobs of a rank longer since a step."""
+    is_slow = (pl.col("lane") == lane) & (pl.col("step") >= since)
+    longer = pl.when(is_slow).then((pl.col("compute_ns") * factor).cast(pl.Int64)).otherwise("compute_ns")
+    return replace(training, jobs=training.jobs.with_columns(compute_ns=longer))
+
+
+def own_excess(training: Training, lane: int, step: int) -> float | None:
+    """Compare the own compute of a lane with its peers, micro-batch by micro-batch."""
+    stages = dict(training.lanes.select("lane", "stage").iter_rows())
+    own: dict[tuple[int, int | None], int] = {}
+    for job in training.jobs.filter(step=step).to_dicts():
+        if job["kind"] in ("forward", "backward") and job["compute_start_ns"] is not None:
+            key = job["lane"], job["micro_batch"]
+            own[key] = own.get(key, 0) + job["compute_ns"]
+    excesses = []
+    for (of_lane, batch), value in own.items():
+        if of_lane != lane or value <= 0:
+            continue
+        others = {
+            other: time for (other, at), time in own.items() if at == batch and other != lane and time > 0
+        }
+        peers = [time for other, time in others.items() if stages[other] == stages[lane]] or [
+            *others.values()
+        ]
+        if peers:
+            excesses.append(value / median(peers) - 1)
+    return median(excesses) if excesses else None
+
+
+@given(
+    lanes=st.integers(1, 6),
+    per_stage=st.integers(1, 3),
+    steps=st.integers(1, 3),
+    slow=st.tuples(st.integers(0, 5), st.integers(0, 2), st.sampled_from([1.0, 1.3, 2.0])),
+)
+@settings(max_examples=count_draws(40))
+def test_values_are_those_of_the_definition(
+    lanes: int, per_stage: int, steps: int, slow: tuple[int, int, float]
+) -> None:
+    made = make_large_training(lanes=lanes, steps=steps, micro_batches=2, per_stage=per_stage)
+    training = with_slow_rank(made, *slow)
+    rows = build_rank_steps(training)
+    assert rows.select("lane", "step").rows() == [
+        (lane, step) for lane in range(lanes) for step in range(steps)
+    ]
+    for row in rows.to_dicts():
+        excess = own_excess(training, row["lane"], row["step"])
+        assert row["excess_fraction"] == (None if excess is None else pytest.approx(excess))
+        states = training.lane_states.filter(lane=row["lane"], step=row["step"]).to_dicts()
+        for name, causes in (("wait_ns", WAITS), ("late_ns", LATE)):
+            times = (state["end_ns"] - state["start_ns"] for state in states if state["cause"] in causes)
+            assert row[name] == sum(times)
+        assert row["end_ns"] - row["start_ns"] == row["span_ns"]
+
+
+def test_the_slow_rank_is_the_largest_value_since_its_step() -> None:
+    training = with_slow_rank(
+        make_large_training(lanes=8, steps=4, micro_batches=4, per_stage=4), lane=5, since=2, factor=1.4
+    )
+    rows = build_rank_steps(training)
+    beyond = rows.filter(pl.col("excess_fraction") > 0.2).select("lane", "step").rows()
+    assert beyond == [(5, 2), (5, 3)]
+
+
+def test_means_over_steps_are_those_of_the_lane_table() -> None:
+    training = expected_training()
+    means = build_rank_steps(training).filter("is_complete").group_by("lane").mean().sort("lane")
+    table = build_lane_table(training).sort("lane")
+    for name in ("span_ns", "compute_ns", "bubble_ns"):
+        assert means[name].to_list() == pytest.approx(table[name].to_list())
+
+
+def test_many_steps_are_combined() -> None:
+    training = make_large_training(lanes=2, steps=5, micro_batches=2, per_stage=2)
+    single, blocks = build_rank_steps(training), build_rank_steps(training, most_cells=4)
+    assert blocks.select("lane", "step", "last_step").rows() == [
+        (lane, first, min(first + 2, 4)) for lane in (0, 1) for first in (0, 3)
+    ]
+    first = single.filter(pl.col("lane") == 0, pl.col("step") < 3)
+    row = blocks.row(0, named=True)
+    assert row["bubble_ns"] == pytest.approx(first["bubble_ns"].mean())
+    assert row["excess_fraction"] == first["excess_fraction"].max()
+    assert (row["start_ns"], row["end_ns"]) == (first["start_ns"].min(), first["end_ns"].max())
+
+
+def test_nothing_of_nothing() -> None:
+    training = make_large_training(lanes=2, steps=2, micro_batches=2, per_stage=2)
+    empty = {
+        name: getattr(training, name).clear() for name in ("steps", "jobs", "lane_states", "cover", "ideal")
+    }
+    nothing = replace(training, **empty)
+    assert build_rank_steps(nothing).is_empty()
+    assert choose_steps(nothing, measure_steps(nothing)) == []
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=7))
+@settings(max_examples=count_draws(40))
+def test_shown_steps_have_the_median_and_the_greatest_length(lengths: list[int]) -> None:
+    base = make_large_training(lanes=2, steps=len(lengths), micro_batches=1, per_stage=2)
+    of_step = pl.col("step").replace_strict(dict(enumerate(lengths)), return_dtype=pl.Int64)
+    steps = base.steps.with_columns(end_ns=pl.col("start_ns") + of_step * 1_000_000_000)
+    training = replace(base, steps=steps)
+    ordered = sorted((length, step) for step, length in enumerate(lengths))
+    typical = ordered[(len(ordered) - 1) // 2]
+    longest = max(lengths)
+    expected = [("typical", typical[1])] + [("worst", lengths.index(longest))] * (longest > typical[0])
+    shown = choose_steps(training, measure_steps(training))
+    assert [(step.role, step.step) for step in shown] == expected
+    for step in shown:
+        rows = sum_lane_steps(training).filter(step=step.step)
+        assert step.start_ns == rows["start_ns"].min() - training.zero_ns  # type: ignore[operator]
+        assert step.end_ns == rows["end_ns"].max() - training.zero_ns  # type: ignore[operator]
+        assert step.span_ns == step.end_ns - step.start_ns
+
+
+def test_lengths_without_common_clocks_are_medians_of_ranks() -> None:
+    base = make_large_training(lanes=3, steps=2, micro_batches=1, per_stage=3)
+    lanes = base.lanes.with_columns(
+        clock=pl.Series([0, 1, 2], dtype=pl.UInt32), clock_group=pl.Series([0, 1, 2], dtype=pl.UInt32)
+    )
+    training = replace(base, lanes=lanes)
+    spans = sum_lane_steps(training).group_by("step").agg(pl.col("span_ns").median()).sort("step")
+    assert measure_steps(training).rows() == spans.rows()
+    assert measure_steps(base)["span_ns"].to_list() == build_step_table(base)["span_ns"].to_list()
