@@ -41,7 +41,7 @@ from nsys_pp.training.sums import list_measured, sum_metrics
 from nsys_pp.training.waits import sum_overheads
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, switch, write_export
-from tests.training.small_training import build_small_training
+from tests.training.expected_training import build_small_training
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 

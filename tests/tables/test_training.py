@@ -56,8 +56,7 @@ from nsys_pp.tables.training import (
 from nsys_pp.training.numbering import describe_cuts
 from tests.draws import count_draws
 from tests.output.large_training import make_large_training
-from tests.training.expected_training import expected_training, simulate_training
-from tests.training.small_training import Row, build_small_training
+from tests.training.expected_training import Row, build_small_training, expected_training, simulate_training
 
 
 def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Training:
