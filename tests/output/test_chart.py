@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.training import CAUSES, JOB_KINDS, LANES, RUN_JOBS, Training
+from nsys_pp.frames.training import JOB_KINDS, LANES, RUN_JOBS, Training
 from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
 from nsys_pp.output.chart import page as chart_page
-from nsys_pp.output.chart.content import bring_near, build_bars, plural
-from nsys_pp.output.chart.page import pack_column, pack_strings
-from nsys_pp.output.chart.picture import LEFT, RIGHT, format_time
+from nsys_pp.output.chart.content import bring_near, build_bars
+from nsys_pp.output.chart.page import pack_column
+from nsys_pp.output.chart.picture import LEFT, RIGHT
 from nsys_pp.output.colors import SHADES, contrast, kind_looks
 from nsys_pp.units import NS_PER_DAY
 from tests.cli.calls import call
@@ -79,30 +79,9 @@ def test_columns_are_exact(values: list[int | None]) -> None:
     assert unpack(pack_column(pl.Series(values, dtype=pl.Int64))) == values
 
 
-@pytest.mark.parametrize(
-    ("values", "type"),
-    [
-        ([0, 255], "u8"),
-        ([0, 256], "u16"),
-        ([-1, 5], "i8"),
-        ([2**31], "u32"),
-        ([2**32], "f64"),
-        ([None, 255], "i16"),
-    ],
-)
-def test_columns_are_small(values: list[int | None], type: str) -> None:
-    assert pack_column(pl.Series(values, dtype=pl.Int64))["type"] == type
-
-
 def test_a_number_that_a_page_cannot_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="too large"):
         pack_column(pl.Series([2**53 + 1]))
-
-
-def test_words_are_written_once() -> None:
-    words, codes = pack_strings(pl.Series(["b", None, "a", "b"]))
-    assert [words[code] for code in codes] == ["b", "", "a", "b"]
-    assert len(words) == 3
 
 
 def test_the_page_holds_every_job_exactly(known: Training) -> None:
@@ -142,18 +121,6 @@ def test_roles_of_jobs_are_in_the_page_where_there_are_any(known: Training) -> N
     found = [page["roles"][code] for code in unpack(columns["role"])]
     assert found == [role_of[job] for job in unpack(columns["job"])]
     assert set(found) == {"", "actor"}
-
-
-def test_bars_show_the_compute_interval_where_it_is_known(known: Training) -> None:
-    jobs = known.jobs.head(3).with_columns(
-        kind=pl.Series(["forward", "forward", "send"], dtype=RUN_JOBS["kind"]),
-        compute_start_ns=pl.Series([5, None, 5]) + pl.col("start_ns"),
-        compute_end_ns=pl.Series([-5, None, -5]) + pl.col("end_ns"),
-    )
-    bars = build_bars(replace(known, jobs=jobs)).sort("job")
-    assert (bars["bar_start_ns"] - bars["start_ns"]).to_list() == [5, 0, 0]
-    assert (bars["end_ns"] - bars["bar_end_ns"]).to_list() == [5, 0, 0]
-    assert bars["is_message"].to_list() == [False, False, True]
 
 
 def test_jobs_inside_others_know_how_deep_they_are(known: Training) -> None:
@@ -272,11 +239,6 @@ def test_a_png_is_as_large_as_asked(known: Training, tmp_path: Path) -> None:
     assert struct.unpack(">II", path.read_bytes()[16:24]) == (1800, 1000)
 
 
-def test_a_picture_without_room_is_refused(known: Training) -> None:
-    with pytest.raises(ValueError, match="too small"):
-        as_bytes(write_png, known, width_px=100)
-
-
 @pytest.mark.parametrize("format", ["svg", "png"])
 def test_pictures_survive_any_name(known: Training, format: str) -> None:
     jobs = known.jobs.with_columns(label=pl.lit(NASTY))
@@ -327,31 +289,6 @@ def test_a_missing_extra_is_named(
     assert "pip install 'nsys-pp[chart]'" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("ns", "step", "text"),
-    [
-        (0, 5, "0"),
-        (1_500_000, 500_000, "1.5 ms"),
-        (-2_000, 1_000, "−2 µs"),
-        (3 * 10**9, 10**9, "3 s"),
-        (7, 1, "7 ns"),
-    ],
-)
-def test_times_are_said_in_their_unit(ns: int, step: int, text: str) -> None:
-    assert format_time(ns, step) == text
-
-
-def test_plurals() -> None:
-    assert [plural("stage", 1), plural("stage", 2)] == ["stage", "stages"]
-    assert [plural("micro-batch", 8), plural("chunk per stage", 2)] == ["micro-batches", "chunks per stage"]
-
-
-def test_every_cause_and_kind_has_a_colour(known: Training) -> None:
-    data = data_of(as_bytes(write_html, known))
-    assert set(data["kindColors"]) == set(JOB_KINDS)
-    assert set(data["causeColors"]) == set(CAUSES) - {"compute", "pause"}
-
-
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
@@ -392,11 +329,6 @@ def test_the_lane_begins_with_the_others_and_is_otherwise_unchanged(unset: list[
         assert (by_lane.drop_nulls().group_by("lane").agg(pl.col("moved").n_unique())["moved"] == 1).all()
         assert ((after["end_ns"] - after["start_ns"]) == (before["end_ns"] - before["start_ns"])).all()
     assert bring_near(near) is near
-
-
-def test_usual_runs_are_unchanged() -> None:
-    training = nsys_pp.pipeline(sorted(PIPELINE.glob("*/rank*.sqlite"))).training
-    assert bring_near(training) is training
 
 
 def test_events_of_one_lane_that_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:

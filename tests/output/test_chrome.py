@@ -217,10 +217,6 @@ def test_facts_stand_beside_the_events() -> None:
     assert found["displayTimeUnit"] == "ns"
 
 
-def test_an_empty_drawing() -> None:
-    assert parse(drawing())["traceEvents"] == []
-
-
 def test_catapult_reads_it(tmp_path: Path) -> None:
     drawn = drawing(
         slice_subtrack(

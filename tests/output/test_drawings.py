@@ -31,7 +31,7 @@ from nsys_pp.frames.report import (
 from nsys_pp.frames.training import JOB_RANGES, JOBS, LANE_STATES, RUN_STEPS, TRANSFERS, Training
 from nsys_pp.model import build_report
 from nsys_pp.options import DETAILS, Detail
-from nsys_pp.output.colors import COLORS, chrome_names, perfetto_seeds
+from nsys_pp.output.colors import COLORS
 from nsys_pp.output.perfetto.trace import write_perfetto
 from nsys_pp.output.trace.drawing import (
     SAMPLES,
@@ -42,7 +42,6 @@ from nsys_pp.output.trace.drawing import (
     SliceSubtrack,
     arrange,
     index_tracks,
-    intern,
     subtracks_by_track,
 )
 from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
@@ -51,7 +50,6 @@ from nsys_pp.output.trace.tracks import (
     api_call_slices,
     busy_percent,
     cpu_range_slices,
-    list_counters,
     operation_slices,
     range_slices,
     thin,
@@ -294,19 +292,6 @@ def test_what_there_is_not_is_not_told() -> None:
         None,
         None,
     )
-
-
-def test_parents_are_rows() -> None:
-    """Of these rows, in whatever order; a parent that is not among them is none."""
-    frame = projections(
-        {"range_id": 9, "parent_id": 4},
-        {"range_id": 2, "parent_id": None},
-        {"range_id": 4, "parent_id": 2},
-        {"range_id": 5, "parent_id": 3},
-        {"range_id": 6, "parent_id": 99},
-    )
-    assert range_slices(frame, NO_JOBS)["parent"].to_list() == [2, -1, 1, -1, -1]
-    assert range_slices(frame.clear(), NO_JOBS)["parent"].to_list() == []
 
 
 @pytest.mark.parametrize(
@@ -605,49 +590,6 @@ def test_samples_are_their_definition(slices: list[Interval], scale: int) -> Non
     assert samples.rows() == definition(slices)
 
 
-@settings(max_examples=100, deadline=None)
-@given(intervals, st.integers(-(10**18), 10**18), scales)
-def test_samples_are_few_and_end_at_zero(slices: list[Interval], shift: int, scale: int) -> None:
-    samples = sample([(start * scale + shift, end * scale + shift) for start, end in slices])
-    assert len(samples) <= _MAX_SAMPLES + 2
-    assert samples["value"].is_between(0, 100).all()
-    assert samples["time_ns"].is_sorted()
-    if len(samples):
-        assert samples["value"][-1] == 0
-
-
-@pytest.mark.parametrize("slices", [[], [(5, 5)], [(-3, -3), (-3, -3)]])
-def test_no_length_no_samples(slices: list[Interval]) -> None:
-    assert sample(slices).equals(pl.DataFrame(schema=SAMPLES))
-
-
-def test_what_touches_is_one() -> None:
-    assert sample([(0, 10), (10, 20), (5, 15)]).rows() == [(0, 100.0), (20, 0.0)]
-
-
-def test_a_moment_counts_nothing() -> None:
-    assert sample([(0, 10), (15, 15), (20, 30)]).rows() == [(0, 100.0), (10, 0.0), (20, 100.0), (30, 0.0)]
-
-
-def test_windows_have_round_lengths_and_begin_at_round_times() -> None:
-    """A little more than a second is cut into milliseconds."""
-    samples = sample([(100_123, 400_223), (1_000_100_122, 1_000_200_123)])
-    assert samples.rows() == [(0, 30.0), (1_000_000, 0.0), (1_000_000_000, 10.0), (1_001_000_000, 0.0)]
-
-
-def test_counters_are_split_by_name_and_unit() -> None:
-    rows = [
-        (1, 0, "power", "W", 5, 1.5),
-        (1, 0, "power", "W", 3, 2.5),
-        (1, 0, "memory", "bytes", 3, 7.0),
-    ]
-    counters = list_counters(pl.DataFrame(rows, schema=COUNTERS, orient="row"))
-    assert [(counter.name, counter.unit, counter.samples.rows()) for counter in counters] == [
-        ("power", "W", [(3, 2.5), (5, 1.5)]),
-        ("memory", "bytes", [(3, 7.0)]),
-    ]
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(-5, 5)), min_size=1, max_size=200),
     st.integers(4, 40),
@@ -712,25 +654,3 @@ def test_kinds_look_different() -> None:
     assert not close
     assert len({color.cname for color in COLORS.values()}) == len(COLORS)
     assert len({color.rgb for color in COLORS.values()}) == len(COLORS)
-
-
-def test_seeds_say_what_they_stand_for() -> None:
-    assert all(color.seed.startswith(kind) for kind, color in COLORS.items())
-
-
-def test_unknown_kinds() -> None:
-    keys = pl.Series(["forward", "mine"])
-    assert perfetto_seeds(keys) == [COLORS["forward"].seed, "mine"]
-    assert chrome_names(keys).to_list() == [COLORS["forward"].cname, None]
-    assert perfetto_seeds(keys.head(0)) == chrome_names(keys.head(0)).to_list() == []
-
-
-@pytest.mark.parametrize("dtype", [pl.Categorical(), pl.String, pl.Enum(list("abcde"))])
-@given(words=st.lists(st.one_of(st.none(), st.sampled_from("abcde")), max_size=40))
-def test_numbers_of_strings_ascend_in_order_of_appearance(
-    dtype: pl.DataType, words: list[str | None]
-) -> None:
-    distinct = list(dict.fromkeys(word for word in words if word is not None))
-    expected = [0 if word is None else 1 + distinct.index(word) for word in words]
-    texts, numbers = intern(pl.Series(words, dtype=dtype))
-    assert (texts.to_list(), numbers.tolist()) == (distinct, expected)

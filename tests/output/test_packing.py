@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from random import Random
 
 import numpy as np
@@ -11,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, order_events, pack_flat, pack_nested
-from tests.output.drawings import random_slices
+from nsys_pp.output.trace.packing import MAX_DEPTH, nest_order, pack_flat, pack_nested
 
 Interval = tuple[int, int]
 
@@ -121,12 +119,6 @@ def test_many_subtracks_are_those_of_the_definition(overlap: int) -> None:
     assert pack_flat(start, end).tolist() == first_fit([*zip(start.tolist(), end.tolist(), strict=True)])
 
 
-@pytest.mark.parametrize("parent", [[-1, 0, 3], [-1, 0], [1, 0, -1]])
-def test_rows_that_are_not_there_are_refused(parent: list[int]) -> None:
-    with pytest.raises((ValueError, IndexError)):
-        pack_nested(np.array([0, 0, 0]), np.array([9, 9, 9]), np.array(parent))
-
-
 def replay(
     start: np.ndarray, end: np.ndarray, order: np.ndarray, subtrack: np.ndarray, depth: np.ndarray
 ) -> list[int]:
@@ -168,29 +160,3 @@ def test_no_subtrack_is_deeper_than_the_importer_reads(depth: int) -> None:
     _, drawn = nest_order(start, end, subtrack, above)
     assert drawn.max() == MAX_DEPTH - 1
     assert np.bincount(subtrack).max() == MAX_DEPTH
-
-
-@given(st.integers(0, 2**32))
-def test_events_are_those_of_a_walk(seed: int) -> None:
-    rows = random_slices(random.Random(seed)).select("start_ns", "end_ns", "depth")
-    times: list[int] = []
-    places: list[int] = []
-    open_ends: list[int] = []
-    for start, end, depth in rows.iter_rows():
-        while len(open_ends) > depth:
-            times.append(open_ends.pop())
-        places.append(len(times))
-        times.append(start)
-        open_ends.append(end)
-    times += reversed(open_ends)
-    columns = [rows[column].to_numpy() for column in rows.columns]
-    events = order_events(*columns)
-    assert events.times_ns.tolist() == times
-    assert events.begin_index.tolist() == places
-
-
-@pytest.mark.parametrize("depth", [[0, 2], [1], [0, -1], [0, 1, 3]])
-def test_depths_that_are_no_tree(depth: list[int]) -> None:
-    times = np.zeros(len(depth), dtype=np.int64)
-    with pytest.raises(ValueError, match="pre-order"):
-        order_events(times, times, np.array(depth, dtype=np.int32))

@@ -157,16 +157,6 @@ def test_what_is_neither_forward_nor_backward_is_told_apart(kind: str) -> None:
         assert row["type"] > 6, "is no phase of DualPipeV"
 
 
-def test_numbers_of_types_are_told_apart() -> None:
-    assert len({number for _, number in TYPES.values()}) == len(TYPES)
-
-
-def test_an_overlapped_pair_says_both_micro_batches() -> None:
-    job = {"kind": "forward_backward", "label": "7F+13B", "micro_batch": 7}
-    (row,) = describe_step_tasks(TRAINING, few_jobs(job)).iter_rows(named=True)
-    assert row["name"] == "7F+13B"
-
-
 def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
     training = replace(TRAINING, schedule=structs.replace(TRAINING.schedule, name="dualpipev"))
     jobs = few_jobs(
@@ -192,13 +182,6 @@ def test_bars_do_not_lie_on_each_other() -> None:
     )
     found = describe_step_tasks(TRAINING, jobs)
     assert found["kind"].to_list() == ["forward_backward", "other", "forward"]
-
-
-def test_what_is_inferred_is_marked() -> None:
-    found = describe_step_tasks(
-        TRAINING, few_jobs({"kind": "forward"}, {"kind": "forward", "is_inferred": True})
-    )
-    assert found["source"].to_list() == ["plain", "inferred"]
 
 
 def test_ranks_of_one_report_are_told_apart() -> None:
@@ -406,9 +389,3 @@ def test_databases_that_exist_are_replaced_only_by_force(tmp_path: Path) -> None
     write_rank_databases(replace(TRAINING, jobs=TRAINING.jobs.clear()), tmp_path, force=True)
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("SELECT count(*) FROM StepTaskInfo").fetchone() == (0,)
-
-
-def test_without_ranks_there_are_no_databases(tmp_path: Path) -> None:
-    unknown = TRAINING.lanes.with_columns(rank=pl.lit(None, pl.Int64))
-    assert write_rank_databases(replace(TRAINING, lanes=unknown), tmp_path, force=False) == []
-    assert [*tmp_path.iterdir()] == []

@@ -121,19 +121,6 @@ def test_a_log_has_at_most_160_columns_and_whole_names() -> None:
     assert lines[-1] == TABLE.table.caption
 
 
-def test_numbers_stand_below_each_other() -> None:
-    lines = printed(
-        make_table(
-            title="t", frame=KERNELS.select("count", "total_ns", "name").with_columns(name=pl.lit("k"))
-        )
-    )
-    assert lines[1:4] == [
-        "Count  Total (ms)  Name",
-        "  288   1,316.410  k",
-        "   12     159.570  k",
-    ]
-
-
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80, 120, 200])
 def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     by_rank = KERNELS.clone().insert_column(
@@ -236,18 +223,6 @@ def test_a_group_is_told_once_and_set_apart() -> None:
     ]
 
 
-def test_a_list_of_groups_tells_each() -> None:
-    frame = pl.DataFrame({"rank": ["rank 0", "rank 1"], "count": [1, 2], "name": ["GPU 0", "GPU 0"]})
-    lines = printed(make_table(title="t", frame=frame, groups=("rank",)))
-    assert lines[2:4] == ["rank 0      1  GPU 0", "rank 1      2  GPU 0"]
-
-
-def test_a_single_group_is_told_once() -> None:
-    frame = pl.DataFrame({"rank": ["rank 0"] * 2, "count": [1, 2], "name": ["a", "b"]})
-    lines = printed(make_table(title="t", frame=frame, groups=("rank",)))
-    assert lines[2:4] == ["rank 0      1  a", "            2  b"]
-
-
 def test_a_table_that_is_not_there_says_why() -> None:
     absent = make_table(pl.DataFrame(), title="OS calls", missing="not recorded: profile with `--trace=osrt`")
     empty = make_table(title="Kernels", frame=KERNELS.clear())
@@ -341,14 +316,6 @@ def test_a_view_derives_columns_hides_rows_and_explains_what_it_shows() -> None:
     assert printed(viewed(slow=[False, False]))[1:3] == ["all 2 within noise", "2 rows in all"]
 
 
-def test_markdown_has_the_rows_that_a_terminal_hides() -> None:
-    text = format_tables([viewed(slow=[True, False])], format="markdown")
-    assert text == (
-        "## T\n\n| Is slow | Share (%) | Cause |\n| --- | ---: | --- |\n| yes | 50.0 | host wait |\n"
-        "| no | 50.0 | host wait |\n\n2 rows in all\n\nhow; share: of the step\n"
-    )
-
-
 def test_words_of_enumerations_are_spelled_out_and_hidden_rows_without_a_name_are_counted_below() -> None:
     view = View(columns=("cause", "share_fraction"))
     assert printed(viewed(slow=[True] * 3, view=view), limit=2)[2:5] == [
@@ -356,12 +323,6 @@ def test_words_of_enumerations_are_spelled_out_and_hidden_rows_without_a_name_ar
         "host        50.0",
         "1 more row",
     ]
-
-
-def test_tables_that_are_computed_alike_share_a_caption() -> None:
-    lines = printed(TABLE, TABLE)
-    assert lines.count(TABLE.table.caption) == 1
-    assert lines[-1] == TABLE.table.caption
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import pytest
 import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
-from nsys_pp.viewer import QUERIES, SITE, FileServer, build_address, format_forwarding, is_remote
+from nsys_pp.viewer import QUERIES, SITE, FileServer, is_remote
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.parts import PartMissingError
@@ -142,16 +142,6 @@ def test_large_traces_are_read_by_a_native_trace_processor(
     assert (told[1].is_large, told[1].native) == (True, None)
 
 
-def test_the_address_says_which_time_and_rows_to_show() -> None:
-    address = build_address("http://x", "http://x/t", window_ns=(5, 7), pin="^ *rank 0 ", queries=["jobs"])
-    arguments = parse_qs(urlsplit(address).fragment.removeprefix("!/?"))
-    assert (arguments["visStart"], arguments["visEnd"]) == (["5"], ["7"])
-    assert re.findall(r'"id": "([^"]+)"', arguments["startupCommands"][0]) == [
-        "dev.perfetto.PinTracksByRegex",
-        "dev.perfetto.RunQueryAndShowTab",
-    ]
-
-
 @pytest.mark.parametrize(
     ("environment", "remote"),
     [
@@ -164,10 +154,6 @@ def test_the_address_says_which_time_and_rows_to_show() -> None:
 )
 def test_ssh_is_recognised(environment: dict[str, str], remote: bool) -> None:
     assert is_remote(environment) is remote
-
-
-def test_forwarding_names_this_machine() -> None:
-    assert format_forwarding(5, {"USER": "kim"}).endswith(f"kim@{socket.gethostname()}")
 
 
 def test_what_cannot_be_opened_is_told(trace: Path, tmp_path: Path) -> None:
@@ -280,12 +266,6 @@ def test_pages_of_other_sites_read_nothing(headers: dict[str, str], status: int,
     for path in (server.file_path, "/"):
         assert ask(server, path, **headers)[0] == status
     assert ask(server, server.file_path, method="OPTIONS", **headers)[0] == status
-
-
-def test_a_page_of_the_server_itself_may_read(server: FileServer) -> None:
-    for name in ("127.0.0.1", "localhost"):
-        host = f"{name}:{server.port}"
-        assert ask(server, server.file_path, Host=host, Origin=f"http://{host}")[0] == 200
 
 
 def test_the_allowed_site_may_read_the_file(folder: Path) -> None:
