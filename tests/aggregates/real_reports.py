@@ -9,11 +9,13 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.aggregates.times import Windows, find_windows
+from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
+from nsys_pp.run.report import survey_report
 from nsys_pp.run.report_training import describe_training, find_links, project_report
 
 NAMES = ["GindaChen__mfu_2gpu_before", "Athrun0109", "zx3xyy__result_2_7B_nvtx"]
@@ -44,6 +46,12 @@ def read_real_report(reports: list[Path], name: str) -> RealReport:
     """Read the report with this prefix of its name."""
     [path] = [path for path in reports if path.name.startswith(name)]
     return _read(path)
+
+
+def aggregate(path: Path) -> dict[str, pl.DataFrame]:
+    """Build all aggregates of a report."""
+    frames = survey_report(path, PartOptions(), nsys=None, with_aggregates=True).frames
+    return {name: frames[name] for name in AGGREGATE_FRAMES}
 
 
 @functools.cache

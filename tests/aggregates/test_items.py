@@ -14,24 +14,18 @@ from hypothesis import strategies as st
 
 from nsys_pp.aggregates.items import sum_calls, sum_collectives, sum_copy_sizes, sum_items, sum_ops
 from nsys_pp.aggregates.times import step_on_device, step_on_host
-from nsys_pp.arrays.distributions import build_distributions, merge_distributions
 from nsys_pp.frames.aggregates import (
-    CALL_AGGREGATES,
-    COLLECTIVE_AGGREGATES,
     COPY_SIZES,
     DISTRIBUTION,
     ITEM_AGGREGATES,
     NAMED_OPERATORS,
-    OP_AGGREGATES,
 )
 from nsys_pp.frames.report import (
     API_CALLS,
     GPU_OPS,
-    LAUNCHES,
     NCCL_CALLS,
     OP_DETAILS,
     OS_CALLS,
-    PROJECTIONS,
     RANGES,
     REQUESTS,
     OpDetails,
@@ -65,12 +59,6 @@ def test_calls_count_by_name_api_process_and_the_step_in_which_they_start() -> N
         (1, None, "os", "open", [5]),
         (1, None, "os", "launch", [2]),
     ]
-
-
-def test_nothing_gives_nothing() -> None:
-    assert sum_calls(API_CALLS.to_frame(), OS_CALLS.to_frame(), STEPS.to_frame()).equals(
-        CALL_AGGREGATES.to_frame()
-    )
 
 
 _COPY, _SET, _GRAPH, _SEND = ("memcpy", False), ("memset", False), ("graph", False), ("kernel", True)
@@ -149,30 +137,9 @@ def test_operations_are_in_the_step_in_which_they_start_on_their_device() -> Non
     assert sum_copy_sizes(OPS, DETAILS, STEP).select("step", "total").rows() == [(4, 100), (None, 50)]
 
 
-def test_sizes_are_of_what_says_its_size() -> None:
-    found = sum_copy_sizes(OPS, DETAILS, STEPS.to_frame())
-    assert found.select("kind", "name", "count", "total", "values").rows() == [
-        ("memcpy", "Memcpy HtoD", 2, 150, [50, 100])
-    ]
-
-
-@pytest.mark.parametrize("steps", [STEPS.to_frame(), STEP])
-def test_nothing_is_lost_or_counted_twice(steps: pl.DataFrame) -> None:
-    durations = OPS.with_columns(duration=pl.col("end_ns") - pl.col("start_ns"))
-    whole = build_distributions(durations, ["kind"], "duration").sort("kind").drop("squares")
-    found = merge_distributions(sum_ops(OPS, DETAILS, steps), ["kind"]).sort("kind").drop("squares")
-    assert found.equals(whole)
-
-
 def test_details_are_found_by_op_id_and_not_by_place() -> None:
     found = sum_ops(OPS[2:4], DETAILS, STEPS.to_frame())
     assert found.select("name", "total").rows() == [("gemm<half>(int)", 1), ("gemm", 4)]
-
-
-def test_nothing_gives_nothing_of_op_aggregates() -> None:
-    nothing = (GPU_OPS.to_frame(), OpDetails(), STEPS.to_frame())
-    assert sum_ops(*nothing).equals(OP_AGGREGATES.to_frame())
-    assert sum_copy_sizes(*nothing).equals(COPY_SIZES.to_frame())
 
 
 COLUMNS = ("call", "size_bytes", "rank_count", "count", "total")
@@ -251,14 +218,12 @@ def test_a_group_is_one_kernel_with_the_bytes_of_all_requests(
         ("ncclSymDevKernel_AllGather_LL", "AllGather"),
         ("ncclDevKernel_SendRecv", "SendRecv"),
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", "SendRecv"),
+        ("ncclDevKernel_Generic", None),
+        ("nvshmem_barrier", None),
     ],
 )
-def test_without_requests_the_name_of_the_kernel_tells_what_it_does(kernel: str, call: str) -> None:
+def test_without_requests_the_name_of_the_kernel_tells_what_it_does(kernel: str, call: str | None) -> None:
     assert sums_of(ops(kernel)) == [(call, None, None, 1, 1)]
-
-
-def test_where_nothing_tells_what_a_kernel_does_it_still_counts() -> None:
-    assert sums_of(ops("ncclDevKernel_Generic", "nvshmem_barrier")) == [(None, None, None, 2, 3)]
 
 
 def test_only_kernels_of_communication_count_in_the_step_in_which_they_start() -> None:
@@ -269,11 +234,6 @@ def test_only_kernels_of_communication_count_in_the_step_in_which_they_start() -
     steps = fill(STEPS, [step((1, 0), 3, (10, 20))])
     found = sum_collectives(gpu_ops, REQUESTS.to_frame(), NCCL_CALLS.to_frame(), steps)
     assert found.select("step", "count", "total").rows() == [(None, 1, 1), (3, 1, 2)]
-
-
-def test_nothing_gives_nothing_of_collective_aggregates() -> None:
-    nothing = (GPU_OPS.to_frame(), REQUESTS.to_frame(), NCCL_CALLS.to_frame(), STEPS.to_frame())
-    assert sum_collectives(*nothing).equals(COLLECTIVE_AGGREGATES.to_frame())
 
 
 Instance = tuple[Row, int, int | None]  # what it is, value, calls
@@ -465,53 +425,6 @@ def test_operators_count_with_what_is_right_inside_and_what_they_launched(
     assert tell(found) == gather(expected)
 
 
-def test_an_operation_is_a_row_of_the_nearest_of_two_levels() -> None:
-    names = ["linear", "matmul", "compute", "relu"]
-    spans = [(0, 100), (10, 40), (15, 30), (200, 210)]
-    ranges = fill(
-        RANGES,
-        (
-            {
-                "range_id": at,
-                "kind": "push_pop",
-                "process_key": 0,
-                "thread_key": 5,
-                "start_ns": a,
-                "end_ns": b,
-            }
-            for at, (a, b) in enumerate(spans)
-        ),
-    )
-    calls = fill(
-        API_CALLS,
-        (
-            {"process_key": 0, "thread_key": 5, "correlation_id": at, "start_ns": at, "end_ns": at + 1}
-            for at in (20, 50, 300)
-        ),
-    )
-    ops = fill(
-        GPU_OPS,
-        (
-            op((0, 0), (at, at + 7), correlation=at) | {"op_id": row, "name": f"k{at}"}
-            for row, at in enumerate((20, 50, 300))
-        ),
-    )
-    operators = fill(NAMED_OPERATORS, ({"range_id": at, "name": name} for at, name in enumerate(names)))
-
-    found = sums_of_items((ranges, calls, ops), operators=operators).filter(item="operator")
-
-    columns = ("measure", "name", "inner", "kernel", "count", "total", "call_count")
-    assert set(found.select(columns).rows()) == {
-        ("host", "linear", None, None, 1, 100, None),
-        ("host", "linear", "matmul", None, 1, 30, None),
-        ("host", "relu", None, None, 1, 10, None),
-        ("gpu", "linear", None, None, 1, 14, 2),
-        ("gpu", "linear", "matmul", None, 1, 7, 1),
-        ("gpu", "linear", "matmul", "k20", 1, 7, None),
-        ("gpu", "linear", None, "k50", 1, 7, None),
-    }
-
-
 @st.composite
 def job_rows(draw: st.DrawFn) -> list[Row]:
     """Jobs of which each lies in an earlier one or in none, on up to two devices."""
@@ -560,33 +473,6 @@ def test_phases_are_jobs_without_one_of_their_kind_around_them(rows: list[Row]) 
     found = sums_of_items(nothing, jobs=fill(JOBS, rows), steps=STEPS.to_frame())
 
     assert tell(found) == gather(instances)
-
-
-def test_a_job_is_part_of_one_of_its_kind_however_far_around_it() -> None:
-    kinds = ["forward", "recompute", "forward", "backward", "forward"]
-    outer = [None, 0, 1, None, 3]
-    jobs = fill(
-        JOBS,
-        (
-            {
-                "process_key": 0,
-                "range_id": at,
-                "outer_id": around,
-                "kind": kind,
-                "host_start_ns": 0,
-                "host_end_ns": 10**at,
-            }
-            for at, (kind, around) in enumerate(zip(kinds, outer, strict=True))
-        ),
-    )
-    nothing = (RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame())
-    found = sums_of_items(nothing, jobs=jobs, steps=STEPS.to_frame())
-    assert found.select("name", "total").rows() == [
-        ("forward", 10_001),
-        ("recompute", 10),
-        ("backward", 1_000),
-        ("jobs", 1_001),
-    ]
 
 
 def test_steps_are_phases_with_the_operations_that_began_in_them() -> None:
@@ -640,17 +526,3 @@ def test_digits_are_folded_where_there_are_too_many_names(most_names: int, names
 
     assert found["name"].cast(pl.String).sort().to_list() == [None, *names]
     assert found["count"].sum() == len(told)
-
-
-def test_nothing_gives_nothing_of_item_aggregates() -> None:
-    empty = sum_items(
-        ranges=RANGES.to_frame(),
-        projections=PROJECTIONS.to_frame(),
-        operators=NAMED_OPERATORS.to_frame(),
-        jobs=JOBS.to_frame(),
-        gpu_ops=GPU_OPS.to_frame(),
-        api_calls=API_CALLS.to_frame(),
-        launches=LAUNCHES.to_frame(),
-        steps=STEPS.to_frame(),
-    )
-    assert empty.equals(ITEM_AGGREGATES.to_frame())

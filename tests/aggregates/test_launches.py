@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from nsys_pp.aggregates.times import find_idle, measure_gpu, step_on_device, sum_launches
-from nsys_pp.arrays.distributions import describe_distributions
-from nsys_pp.frames.aggregates import IDLE_TIMES, KERNEL_WAIT_NS, LATE_NS, LAUNCH_AGGREGATES, SLOW_CALL_NS
+from nsys_pp.frames.aggregates import KERNEL_WAIT_NS, LATE_NS, SLOW_CALL_NS
 from tests.aggregates.real_reports import NAMES, RealReport, read_real_report
 from tests.aggregates.small_reports import REPORTS, Row, SmallReport, call, make_report, op, step
 
@@ -93,12 +92,6 @@ def test_gaps_are_those_of_their_definition(report: SmallReport) -> None:
     assert len(found) == len(expected)
 
 
-@settings(deadline=None, max_examples=60)
-@given(report=REPORTS)
-def test_causes_of_a_device_add_up_to_its_idle_time(report: SmallReport) -> None:
-    _check_sums(report, _find(report))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_causes_of_real_devices_add_up_to_their_idle_time(shared_reports: list[Path], name: str) -> None:
     real = read_real_report(shared_reports, name)
@@ -158,31 +151,6 @@ def test_the_operation_that_ends_a_gap_tells_its_cause(launch: int | None, begin
     ]
 
 
-def test_streams_have_gaps_where_the_device_has_none() -> None:
-    report = make_report([op((1, 0), (0, 10)), op((1, 0), (5, 30), stream=(1, 8)), op((1, 0), (25, 40))])
-    assert _find(report).select("stream_id", "cause", "count", "total_ns").rows() == [(7, "unknown", 1, 15)]
-
-
-def test_streams_of_two_contexts_are_two_though_they_share_a_number() -> None:
-    ops = [
-        op((1, 0), (start, start + 5), stream=(context, 7)) for start, context in ((0, 1), (10, 2), (20, 1))
-    ]
-    found = _find(make_report(ops)).filter(pl.col("stream_id").is_not_null())
-    assert found.select("count", "total_ns").rows() == [(1, 15)]
-
-
-def test_nothing_is_never_idle_and_a_device_without_operations_always_is() -> None:
-    assert _find(make_report()).equals(IDLE_TIMES.to_frame())
-    found = _find(make_report(steps=[step((1, 0), 4, (10, 60))]))
-    assert found.drop("process_key", "device_id").rows() == [(4, None, "edges", 1, 50, 50)]
-
-
-_DEVICE_LAUNCH_AGGREGATES = ["process_key", "device_id"]
-
-
-_STEP_LAUNCH_AGGREGATES = [*_DEVICE_LAUNCH_AGGREGATES, "step"]
-
-
 _NUMBERS = ["count", "total", "short_count", "slow_call_count", "late_count", "queued_ns", "queue_most"]
 
 
@@ -209,7 +177,7 @@ def _list_launches(report: SmallReport) -> list[Row]:
 def _find_step(device: tuple[object, ...], time: int, report: SmallReport) -> int | None:
     row = pl.DataFrame(
         [(*device, time)],
-        {**report.steps.select(_DEVICE_LAUNCH_AGGREGATES).schema, "start_ns": pl.Int64},
+        {**report.steps.select(_DEVICE).schema, "start_ns": pl.Int64},
         orient="row",
     )
     return step_on_device(row, report.steps)[0]  # type: ignore[no-any-return]
@@ -243,12 +211,8 @@ def test_sums_are_those_of_their_definitions(report: SmallReport) -> None:
                 sums = expected.setdefault((*device, _find_step(device, time, report)), [0] * 7)
                 sums[5:] = [sums[5] + queue, max(sums[6], queue)]
     found = _sum(report)
-    assert {
-        row[:3]: list(row[3:]) for row in found.select(_STEP_LAUNCH_AGGREGATES + _NUMBERS).rows()
-    } == expected
-    assert found.select(_STEP_LAUNCH_AGGREGATES).equals(
-        found.select(_STEP_LAUNCH_AGGREGATES).sort(_STEP_LAUNCH_AGGREGATES, nulls_last=True)
-    )
+    assert {row[:3]: list(row[3:]) for row in found.select(_STEP + _NUMBERS).rows()} == expected
+    assert found.select(_STEP).equals(found.select(_STEP).sort(_STEP, nulls_last=True))
 
 
 def test_cut_offs_are_exceeded_and_not_reached() -> None:
@@ -257,34 +221,6 @@ def test_cut_offs_are_exceeded_and_not_reached() -> None:
     ops = [op((1, 0), span, correlation=number) for number, span in enumerate(spans, 1)]
     [row] = _sum(make_report(ops, calls)).select(_NUMBERS).rows()
     assert row[:5] == (3, 2 * LATE_NS + 31, 2, 1, 1)
-
-
-def test_a_graph_of_many_kernels_is_one_launch() -> None:
-    ops = [op((1, 0), (start, start + 10), correlation=1) for start in (40, 20, 60)]
-    [row] = _sum(make_report(ops, [call(1, 1, (0, 30))])).select(_NUMBERS).rows()
-    assert row == (1, 20, 0, 0, 0, 70, 1)
-
-
-def test_of_several_calls_the_latest_possible_one_counts() -> None:
-    calls = [call(1, 1, (7, 9)), call(1, 1, (2, 3)), call(1, 1, (5, 6))]
-    assert _sum(make_report([op((1, 0), (10, 15), correlation=1)], calls))["total"].to_list() == [3]
-
-
-def test_copies_and_kernels_without_a_call_do_not_count() -> None:
-    ops = [op((1, 0), (10, 15), ("memcpy", False), correlation=1), op((1, 0), (20, 30), correlation=2)]
-    assert _sum(make_report(ops, [call(1, 1, (0, 5))])).equals(LAUNCH_AGGREGATES.to_frame())
-    assert _sum(make_report()).equals(LAUNCH_AGGREGATES.to_frame())
-
-
-def test_a_queue_reaches_into_steps_in_which_nothing_starts() -> None:
-    steps = [step((1, 0), number, (10 * number, 10 * number + 10)) for number in range(4)]
-    ops = [op((1, 0), (25, 35), correlation=1), op((1, 0), (28, 32), correlation=2)]
-    found = _sum(make_report(ops, [call(1, 1, (15, 16)), call(1, 2, (22, 23))], steps))
-    assert found.select("step", *_NUMBERS).rows() == [
-        *((1, 0, 0, 0, 0, 0, 5, 1), (2, 2, 16, 0, 0, 0, 18, 2), (3, 0, 0, 0, 0, 0, 7, 2)),
-    ]
-    assert found["values"].to_list() == [[], [6, 10], []]
-    assert describe_distributions(found)["mean_ns"].to_list() == [None, 8.0, None]
 
 
 @pytest.mark.parametrize("name", NAMES)

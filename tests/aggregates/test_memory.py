@@ -15,23 +15,15 @@ from hypothesis import strategies as st
 from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.aggregates.items import find_job_peaks, find_peaks, sum_memory
-from nsys_pp.aggregates.times import HOST_WINDOWS, find_windows
+from nsys_pp.aggregates.times import HOST_WINDOWS
 from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
-from nsys_pp.frames.part import PartOptions
-from nsys_pp.frames.raw import ALL_GROUPS
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
 from nsys_pp.frames.training import JOBS, STEPS
-from nsys_pp.model import build_report
-from nsys_pp.read import read_report
-from nsys_pp.run.report_training import describe_training, find_links, project_report
+from tests.aggregates.real_reports import aggregate
+from tests.aggregates.small_reports import fill
 
 Event = tuple[int, bool, int | None, int | None]  # time, is it a release, address, bytes
-
-
-def _fill(schema: pl.Schema, rows: Sequence[dict[str, object]]) -> pl.DataFrame:
-    """Rows of which only some columns are said."""
-    return pl.DataFrame([dict.fromkeys(schema) | row for row in rows], schema=schema, orient="row")
 
 
 def _event(
@@ -50,11 +42,11 @@ def _sum(
     steps: Sequence[dict[str, object]] = (),
 ) -> pl.DataFrame:
     found = sum_memory(
-        _fill(MEMORY_EVENTS, events),
-        ranges=_fill(RANGES, ranges),
-        jobs=_fill(JOBS, jobs),
-        api_calls=_fill(API_CALLS, calls),
-        steps=_fill(STEPS, steps),
+        fill(MEMORY_EVENTS, events),
+        ranges=fill(RANGES, ranges),
+        jobs=fill(JOBS, jobs),
+        api_calls=fill(API_CALLS, calls),
+        steps=fill(STEPS, steps),
     )
     assert found.schema == MEMORY_AGGREGATES
     return found
@@ -76,12 +68,6 @@ def _range(start: int, end: int | None, name: str | None, thread: int = 11) -> d
 def _job(start: int, end: int, name: str, kind: str, number: int) -> dict[str, object]:
     row = {"thread_key": 11, "host_start_ns": start, "host_end_ns": end, "name": name, "kind": kind}
     return {**row, "range_id": number}
-
-
-def test_nothing_has_no_sums_and_no_peaks() -> None:
-    assert _sum([]).is_empty()
-    nothing = find_peaks(MEMORY_EVENTS.to_frame(), windows=HOST_WINDOWS.to_frame())
-    assert nothing.equals(MEMORY_PEAKS.to_frame())
 
 
 def test_events_belong_to_the_innermost_job_or_else_range_of_their_call() -> None:
@@ -202,7 +188,7 @@ def test_peaks_are_the_most_that_is_allocated_in_a_step(
     events: list[Event], expected: list[tuple[int | None, int]]
 ) -> None:
     windows = _windows((1, 0, 10), (2, 10, 30), (None, 30, 40))
-    peaks = find_peaks(_fill(MEMORY_EVENTS, [_event(*event) for event in events]), windows=windows)
+    peaks = find_peaks(fill(MEMORY_EVENTS, [_event(*event) for event in events]), windows=windows)
     assert peaks.schema == MEMORY_PEAKS
     assert peaks.select("step", "peak_bytes").rows() == expected
 
@@ -214,7 +200,7 @@ def test_kinds_processes_and_devices_have_peaks_of_their_own() -> None:
         # released by a call that says another device: still of the one where it was allocated
         _event(5, True, 48, 4, device_id=0),
     ]
-    peaks = find_peaks(_fill(MEMORY_EVENTS, events), windows=_windows((3, 0, 9)))
+    peaks = find_peaks(fill(MEMORY_EVENTS, events), windows=_windows((3, 0, 9)))
     assert peaks.rows() == [
         *((1, 0, 3, None, 2), (1, 0, 3, "device", 1), (1, 1, 3, "device", 4)),
         (2, 0, None, "device", 8),
@@ -239,7 +225,7 @@ def _live(events: list[Event], now: int) -> int:
 @given(_EVENTS, _BORDERS)
 def test_peaks_are_those_of_the_definition(made: list[Event], borders: list[int]) -> None:
     events = sorted(made, key=lambda event: event[0])
-    frame = _fill(MEMORY_EVENTS, [_event(*event) for event in events])
+    frame = fill(MEMORY_EVENTS, [_event(*event) for event in events])
     windows = _windows(*((number, *pair) for number, pair in enumerate(pairwise(borders))))
     found = {
         step: rest
@@ -260,7 +246,7 @@ def test_peaks_of_jobs_are_those_of_the_definition(
     made: list[Event], spans: list[tuple[int, int, int | None]]
 ) -> None:
     events = sorted(made, key=lambda event: event[0])
-    frame = _fill(MEMORY_EVENTS, [_event(*event) for event in events])
+    frame = fill(MEMORY_EVENTS, [_event(*event) for event in events])
     rows: list[dict[str, object]] = [
         {
             "process_key": 1,
@@ -272,7 +258,7 @@ def test_peaks_of_jobs_are_those_of_the_definition(
         }
         for at, (start, length, device) in enumerate(spans)
     ]
-    jobs = _fill(JOBS, rows)
+    jobs = fill(JOBS, rows)
     found = find_job_peaks(frame, jobs=jobs)
     assert found.schema == JOB_MEMORY_PEAKS
     expected = {}
@@ -309,36 +295,18 @@ def test_the_innermost_interval_is_that_of_the_definition(
 def test_a_simulated_run_allocates_as_it_says(tmp_path: Path) -> None:
     shape = ["--pp", "2", "--machines", "1", "--per", "machine", "--micro-batches", "2", "--no-truth"]
     main([str(tmp_path), "--host", *shape])
-    report = build_report(read_report(next(tmp_path.rglob("*.sqlite")), need=ALL_GROUPS))
-    projections = project_report(report, ops=("kernel",), scope="auto")
-    training = describe_training(
-        report, projections=projections, links=find_links(report), options=PartOptions()
-    )
-    jobs, steps = training.frames["jobs"], training.frames["steps"]
-    sums = sum_memory(
-        report.memory_events, ranges=report.ranges, jobs=jobs, api_calls=report.api_calls, steps=steps
-    )
-    once = (WORKSPACE_BYTES, 0, 1, 0), (0, WORKSPACE_BYTES, 0, 1)
-    for step in (10, 11, 12):
-        for device in (0, 1):
-            found = sums.filter(pl.col("step") == step, pl.col("device_id") == device)
-            assert found["kind"].to_list() == ["device"] * 2
-            bytes_and_counts = found.select(
-                "allocated_bytes", "freed_bytes", "allocation_count", "free_count"
-            )
-            assert bytes_and_counts.rows() == list(once)
-            assert found["name"].cast(pl.String).to_list() == ["allocate_workspace", f"step_{step}"]
-    assert len(sums) == 2 * 3 * 2
-    windows = find_windows(
-        steps,
-        gpu_ops=report.gpu_ops,
-        api_calls=report.api_calls,
-        os_calls=report.os_calls,
-        ranges=report.ranges,
-    )
-    peaks = find_peaks(report.memory_events, windows=windows.host)
-    in_steps = peaks.drop_nulls("step")
-    assert (
-        in_steps.select("step", "peak_bytes").rows() == [(step, WORKSPACE_BYTES) for step in (10, 11, 12)] * 2
-    )
-    assert peaks.filter(pl.col("step").is_null()).select("peak_bytes").unique().rows() == [(0,)]
+    sums = aggregate(next(tmp_path.rglob("*.sqlite")))
+    places = [(device, step) for device in (0, 1) for step in (10, 11, 12)]
+    found = sums["memory_aggregates"].sort("device_id", "step", "name")
+    assert _counts(found, "device_id", "step", "kind", "name") == [
+        row
+        for device, step in places
+        for row in (
+            (device, step, "device", "allocate_workspace", 1, 0, WORKSPACE_BYTES, 0),
+            (device, step, "device", f"step_{step}", 0, 1, 0, WORKSPACE_BYTES),
+        )
+    ]
+    peaks = sums["memory_peaks"]
+    in_steps = peaks.drop_nulls("step").select("device_id", "step", "peak_bytes")
+    assert in_steps.rows() == [(*place, WORKSPACE_BYTES) for place in places]
+    assert set(peaks.filter(pl.col("step").is_null())["peak_bytes"]) == {0}

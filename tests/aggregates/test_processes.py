@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from nsys_pp.aggregates.registry import AGGREGATES, concatenate_frames, list_processes
+from fixtures.recording.export import write_report
+from nsys_pp.aggregates.registry import concatenate_frames, list_processes
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.frames.training import LANES
+from tests.aggregates.real_reports import aggregate
+from tests.aggregates.small_reports import fill
 
 PID = 1 << 24  # a process's key has its pid from this bit on
 
 
 NUMBERS = pl.Schema({"lane": pl.UInt32, "step": pl.Int64, "run_step": pl.Int64})
-
-
-def fill(schema: pl.Schema, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame([dict.fromkeys(schema) | row for row in rows], schema=schema)
 
 
 def make_report(**rows: list[dict[str, Any]]) -> Mapping[str, pl.DataFrame]:
@@ -103,5 +103,7 @@ def test_nothing_has_no_places_and_frames_keep_their_columns() -> None:
         ]
 
 
-def test_each_schema_has_a_function() -> None:
-    assert [*AGGREGATES] == [*AGGREGATE_FRAMES]
+def test_a_report_of_nothing_has_no_sums(tmp_path: Path) -> None:
+    sums = aggregate(write_report(tmp_path / "x.sqlite"))
+    assert {name: frame.schema for name, frame in sums.items()} == AGGREGATE_FRAMES
+    assert all(frame.is_empty() for frame in sums.values())

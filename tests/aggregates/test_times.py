@@ -12,21 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.aggregates.times import (
-    DEVICE_WINDOWS,
-    HOST_WINDOWS,
-    Union,
     Windows,
-    count_within,
     find_communication,
     measure_gpu,
     measure_host,
     step_on_device,
     step_on_host,
     sum_within,
-    unite,
 )
-from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.aggregates import GPU_TIMES, HOST_TIMES, NAMED_OPERATORS
+from nsys_pp.frames.aggregates import NAMED_OPERATORS
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OS_CALLS, RANGES, THREAD_RUNS, WAITING_CALL
 from nsys_pp.frames.training import JOBS, STEPS
 from tests.aggregates.real_reports import NAMES, read_real_report
@@ -34,7 +28,6 @@ from tests.aggregates.small_reports import (
     REPORTS,
     SPANS,
     STEP_ROWS,
-    WORK,
     Row,
     SmallReport,
     fill,
@@ -90,24 +83,6 @@ def test_times_are_those_of_their_definitions(
             communication.filter(process_key=row["process_key"]).to_dicts(),
         )
         assert row == {name: row[name] for name in keys} | expected
-
-
-def test_each_kind_of_work_is_told() -> None:
-    spans = [(0, 10), (5, 25), (30, 40), (38, 45), (50, 60)]
-    ops = [op((1, 0), span, work) for span, work in zip(spans, WORK, strict=True)]
-    report = make_report(ops, steps=[step((1, 0), 3, (0, 55))])
-    host = pl.DataFrame([(1, 52, 70), (2, 0, 60)], schema=_NOTHING.schema, orient="row")
-    measured = measure_gpu(report.gpu_ops, host_communication=host, windows=report.windows.device)
-    assert measured.drop("process_key", "device_id").rows() == [
-        (3, 55, 45, 30, 15, 20, 5, 10, 7, 23, 8),
-        (None, 5, 5, 5, 5, 0, 0, 0, 0, 5, 5),
-    ]
-
-
-def test_nothing_has_no_times() -> None:
-    empty = make_report()
-    measured = measure_gpu(empty.gpu_ops, host_communication=_NOTHING, windows=empty.windows.device)
-    assert measured.equals(GPU_TIMES.to_frame())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -247,10 +222,6 @@ def test_calls_that_wait_are_told_by_their_names(name: str, waits: bool) -> None
     assert _activity(measured, "sync") == ([(None, 1, 10)] if waits else [])
 
 
-def test_nothing_has_no_times_of_host_times() -> None:
-    assert _measure_of_host_times(make_report().windows).equals(HOST_TIMES.to_frame())
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_of_a_real_report_add_up_to_all_of_it_of_host_times(
     shared_reports: list[Path], name: str
@@ -276,64 +247,84 @@ def test_steps_of_a_real_report_add_up_to_all_of_it_of_host_times(
     assert calls["union_ns"].sum() <= (report.api_calls["end_ns"] - report.api_calls["start_ns"]).sum()
 
 
-_DEVICE_WINDOWS = ["process_key", "device_id"]
-
-
 _IS_SOME = pl.col("start_ns") < pl.col("end_ns")
 
 
-def test_what_lies_outside_steps_has_windows_of_its_own() -> None:
-    windows = make_report(
-        [op((1, 0), (10, 12)), op((1, 1), (3, 40))],
-        steps=[step((1, 0), 7, (10, 20), (5, 12)), step((1, 0), 8, (20, 30), (12, 25))],
-    ).windows
-    assert windows.device.rows() == [
-        *((1, 0, None, 3, 10), (1, 0, 7, 10, 20), (1, 0, 8, 20, 30), (1, 0, None, 30, 40)),
-        (1, 1, None, 3, 40),
-    ]
-    assert windows.host.rows() == [(1, None, 3, 5), (1, 7, 5, 12), (1, 8, 12, 25), (1, None, 25, 40)]
+_Windows = list[tuple[int | None, ...]]
 
 
-def test_all_events_of_a_process_and_its_steps_count_for_its_time() -> None:
-    ranges = fill(RANGES, [{"process_key": 1, "start_ns": -3, "end_ns": 4}])
-    os_calls = fill(OS_CALLS, [{"process_key": 2, "start_ns": 8, "end_ns": 9}])
-    windows = make_report(
-        [op((1, 0), (2, 5))], steps=[step((1, 0), 0, (2, 30))], ranges=ranges, os_calls=os_calls
-    ).windows
-    assert windows.device.rows() == [(1, 0, None, -3, 2), (1, 0, 0, 2, 30)]
-    assert windows.host.rows() == [(1, 0, -3, 30), (2, None, 8, 9)]
-
-
-def test_a_step_without_a_place_on_the_cpu_has_what_its_neighbours_leave() -> None:
-    steps = [
-        *(step((1, 0), 4, (0, 10)), step((1, 0), 5, (10, 20), (7, 13)), step((1, 0), 6, (20, 30))),
-        *(step((1, 0), 7, (30, 40), (25, 33)), step((1, 0), 8, (40, 50), (33, 44))),
-    ]
-    windows = make_report([op((1, 0), (0, 60))], steps=steps).windows
-    assert windows.host.rows() == [
-        *((1, 4, 0, 7), (1, 5, 7, 13), (1, 6, 13, 25)),
-        *((1, 7, 25, 33), (1, 8, 33, 44), (1, None, 44, 60)),
-    ]
-
-
-def test_a_step_on_the_cpu_is_that_of_all_devices() -> None:
-    steps = [step((1, 0), 1, (0, 10), (0, 5)), step((1, 1), 1, (3, 12), (2, 8))]
-    assert make_report(steps=steps).windows.host.rows() == [(1, 1, 0, 8), (1, None, 8, 12)]
-
-
-def test_steps_that_overlap_end_when_the_next_begins() -> None:
-    steps = [step((1, 0), 1, (0, 10), (0, 10)), step((1, 0), 2, (10, 20), (6, 14))]
-    steps += [step((1, 0), 3, (20, 20), (8, 8))]
-    windows = make_report(steps=steps).windows
-    assert windows.host.rows() == [(1, 1, 0, 6), (1, 2, 6, 14), (1, None, 14, 20)]
-    assert windows.device["step"].to_list() == [1, 2]
-
-
-def test_nothing_has_no_windows_and_a_moment_has_one() -> None:
-    windows = make_report().windows
-    assert windows.device.equals(DEVICE_WINDOWS.to_frame())
-    assert windows.host.equals(HOST_WINDOWS.to_frame())
-    assert make_report([op((1, 0), (5, 5))]).windows.device.rows() == [(1, 0, None, 5, 5)]
+@pytest.mark.parametrize(
+    ("report", "device", "host"),
+    [
+        pytest.param(
+            make_report(
+                [op((1, 0), (10, 12)), op((1, 1), (3, 40))],
+                steps=[step((1, 0), 7, (10, 20), (5, 12)), step((1, 0), 8, (20, 30), (12, 25))],
+            ),
+            [
+                *((1, 0, None, 3, 10), (1, 0, 7, 10, 20), (1, 0, 8, 20, 30), (1, 0, None, 30, 40)),
+                (1, 1, None, 3, 40),
+            ],
+            [(1, None, 3, 5), (1, 7, 5, 12), (1, 8, 12, 25), (1, None, 25, 40)],
+            id="what lies outside steps",
+        ),
+        pytest.param(
+            make_report(
+                [op((1, 0), (2, 5))],
+                steps=[step((1, 0), 0, (2, 30))],
+                ranges=fill(RANGES, [{"process_key": 1, "start_ns": -3, "end_ns": 4}]),
+                os_calls=fill(OS_CALLS, [{"process_key": 2, "start_ns": 8, "end_ns": 9}]),
+            ),
+            [(1, 0, None, -3, 2), (1, 0, 0, 2, 30)],
+            [(1, 0, -3, 30), (2, None, 8, 9)],
+            id="all events of a process",
+        ),
+        pytest.param(
+            make_report(
+                [op((1, 0), (0, 60))],
+                steps=[
+                    *(
+                        step((1, 0), 4, (0, 10)),
+                        step((1, 0), 5, (10, 20), (7, 13)),
+                        step((1, 0), 6, (20, 30)),
+                    ),
+                    *(step((1, 0), 7, (30, 40), (25, 33)), step((1, 0), 8, (40, 50), (33, 44))),
+                ],
+            ),
+            [(1, 0, 4 + at, 10 * at, 10 * at + 10) for at in range(5)] + [(1, 0, None, 50, 60)],
+            [
+                *((1, 4, 0, 7), (1, 5, 7, 13), (1, 6, 13, 25)),
+                *((1, 7, 25, 33), (1, 8, 33, 44), (1, None, 44, 60)),
+            ],
+            id="a step without a place on the CPU",
+        ),
+        pytest.param(
+            make_report(steps=[step((1, 0), 1, (0, 10), (0, 5)), step((1, 1), 1, (3, 12), (2, 8))]),
+            [(1, 0, 1, 0, 10), (1, 0, None, 10, 12), (1, 1, None, 0, 3), (1, 1, 1, 3, 12)],
+            [(1, 1, 0, 8), (1, None, 8, 12)],
+            id="a step on the CPU is that of all devices",
+        ),
+        pytest.param(
+            make_report(
+                steps=[
+                    *(step((1, 0), 1, (0, 10), (0, 10)), step((1, 0), 2, (10, 20), (6, 14))),
+                    step((1, 0), 3, (20, 20), (8, 8)),
+                ]
+            ),
+            [(1, 0, 1, 0, 10), (1, 0, 2, 10, 20)],
+            [(1, 1, 0, 6), (1, 2, 6, 14), (1, None, 14, 20)],
+            id="steps that overlap",
+        ),
+        pytest.param(
+            make_report([op((1, 0), (5, 5))]), [(1, 0, None, 5, 5)], [(1, None, 5, 5)], id="a moment"
+        ),
+    ],
+)
+def test_windows_are_those_of_steps_and_of_what_is_left(
+    report: SmallReport, device: _Windows, host: _Windows
+) -> None:
+    assert report.windows.device.rows() == device
+    assert report.windows.host.rows() == host
 
 
 def test_rows_without_a_place_or_a_time_are_in_nostep() -> None:
@@ -358,8 +349,8 @@ def test_windows_tile_the_time_and_agree_with_the_look_up(report: SmallReport) -
         for name in ("start_ns", "end_ns", "host_start_ns", "host_end_ns")
         if row.get(name) is not None
     ]
-    for windows, keys in ((report.windows.device, _DEVICE_WINDOWS), (report.windows.host, ["process_key"])):
-        look_up = step_on_device if keys == _DEVICE_WINDOWS else step_on_host
+    for windows, keys in ((report.windows.device, _DEVICE), (report.windows.host, ["process_key"])):
+        look_up = step_on_device if keys == _DEVICE else step_on_host
         found = windows.with_columns(look_up(windows, report.steps).alias("found"))
         assert found.filter(pl.col("step").ne_missing(pl.col("found"))).filter(_IS_SOME).is_empty()
         for part in windows.partition_by(keys):
@@ -379,58 +370,8 @@ def test_frames_in_any_order_are_looked_up(on_host: bool) -> None:
     assert found.to_list() == [1, 1, 0, 0, None, None, 1, 1, 0, 0]
 
 
-_INTERVALS = st.lists(SPANS, max_size=12)
-
-
-_WINDOWS = st.lists(SPANS, max_size=5)
-
-
-def _columns(spans: list[tuple[int, int]]) -> tuple[Int64s, Int64s]:
-    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    return start, end
-
-
-def _set(spans: list[tuple[int, int]]) -> set[int]:
-    return {time for span in spans for time in range(*span)}
-
-
-@settings(deadline=None, max_examples=100)
-@given(one=_INTERVALS, other=_INTERVALS, windows=_WINDOWS)
-def test_what_is_measured_is_what_sets_hold(
-    one: list[tuple[int, int]], other: list[tuple[int, int]], windows: list[tuple[int, int]]
-) -> None:
-    first, last = _columns(windows)
-    a, b = unite(*_columns(one)), unite(*_columns(other))
-    cut = [set(range(*window)) for window in windows]
-    assert a.within(first, last).tolist() == [len(_set(one) & window) for window in cut]
-    assert (a | b).within(first, last).tolist() == [len((_set(one) | _set(other)) & window) for window in cut]
-    both = [len(_set(one) & _set(other) & window) for window in cut]
-    assert a.overlap_within(b, first, last).tolist() == both
-    summed = [sum(len(set(range(*span)) & window) for span in one) for window in cut]
-    assert sum_within(*_columns(one), first, last).tolist() == summed
-    counted = [sum(start in window for start, _ in one) for window in cut]
-    assert count_within(_columns(one)[0], first, last).tolist() == counted
-
-
-@settings(deadline=None, max_examples=100)
-@given(spans=_INTERVALS)
-def test_a_union_is_disjoint_ascending_and_does_not_touch(spans: list[tuple[int, int]]) -> None:
-    union = unite(*_columns(spans))
-    assert (union.start < union.end).all()
-    assert (union.end[:-1] < union.start[1:]).all()
-    assert _set(list(zip(union.start.tolist(), union.end.tolist(), strict=True))) == _set(spans)
-
-
 def test_sums_beyond_64_bits_do_not_harm() -> None:
     year_ns = 31_536_000 * 10**9
     start = np.arange(1000, dtype=np.int64) * 10 + year_ns
     assert year_ns * len(start) > np.iinfo(np.int64).max
     assert sum_within(start, start + 4, start[:1], start[-1:]).tolist() == [4 * 999]
-
-
-def test_nothing_covers_nothing() -> None:
-    nothing = np.empty(0, dtype=np.int64)
-    union = unite(nothing, nothing)
-    assert isinstance(union, Union)
-    assert (union | union).within(np.array([0]), np.array([9])).tolist() == [0]
-    assert union.within(nothing, nothing).tolist() == []
