@@ -1,9 +1,9 @@
-"""Sums of calls on the CPU."""
+"""Sums of calls, operations, collectives and items by name."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -103,43 +103,63 @@ DETAILS = OpDetails(
 STEP = fill(STEPS, [step((1, 0), 4, (10, 52))])
 
 
-def test_kernels_are_told_apart_by_all_of_their_name_where_that_is_known() -> None:
-    found = sum_ops(OPS, DETAILS, STEPS.to_frame())
+NO_STEPS = STEPS.to_frame()
 
-    columns = ("device_id", "kind", "name", "base_name", "is_communication", "values")
-    assert found.select(columns).rows() == [
-        (0, "kernel", "gemm<float>(int)", "gemm", False, [10, 20]),
-        (0, "kernel", "gemm<half>(int)", "gemm", False, [1]),
-        (1, "kernel", "gemm", "gemm", False, [4]),
-        (0, "kernel", "ncclSend", "ncclSend", True, [5]),
-        (0, "memcpy", "Memcpy HtoD", "Memcpy HtoD", False, [2, 4]),
-        (0, "memset", "Memset", "Memset", False, [1]),
-        (0, "graph", "CUDA graph 7", "CUDA graph 7", False, [20]),
+
+@pytest.mark.parametrize(
+    ("ops", "details", "steps", "expected"),
+    [
+        pytest.param(
+            OPS,
+            DETAILS,
+            NO_STEPS,
+            [
+                (0, None, "kernel", "gemm<float>(int)", "gemm", False, [10, 20]),
+                (0, None, "kernel", "gemm<half>(int)", "gemm", False, [1]),
+                (1, None, "kernel", "gemm", "gemm", False, [4]),
+                (0, None, "kernel", "ncclSend", "ncclSend", True, [5]),
+                (0, None, "memcpy", "Memcpy HtoD", "Memcpy HtoD", False, [2, 4]),
+                (0, None, "memset", "Memset", "Memset", False, [1]),
+                (0, None, "graph", "CUDA graph 7", "CUDA graph 7", False, [20]),
+            ],
+            id="by all of the name where that is known",
+        ),
+        pytest.param(
+            OPS[:4],
+            OpDetails(),
+            NO_STEPS,
+            [
+                (0, None, "kernel", "gemm", "gemm", False, [1, 10, 20]),
+                (1, None, "kernel", "gemm", "gemm", False, [4]),
+            ],
+            id="without details",
+        ),
+        pytest.param(
+            OPS[1:4],
+            DETAILS,
+            STEP,
+            [
+                (0, 4, "kernel", "gemm<float>(int)", "gemm", False, [20]),
+                (0, 4, "kernel", "gemm<half>(int)", "gemm", False, [1]),
+                (1, None, "kernel", "gemm", "gemm", False, [4]),
+            ],
+            id="in the step in which they start, with the details of their ids",
+        ),
+    ],
+)
+def test_operations_count_by_device_step_and_name(
+    ops: pl.DataFrame, details: OpDetails, steps: pl.DataFrame, expected: list[tuple[object, ...]]
+) -> None:
+    columns = ("device_id", "step", "kind", "name", "base_name", "is_communication", "values")
+    assert sum_ops(ops, details, steps).select(columns).rows() == expected
+
+
+def test_sizes_are_of_what_says_its_size() -> None:
+    found = sum_copy_sizes(OPS, DETAILS, STEP).select("step", "kind", "name", "count", "total", "values")
+    assert found.rows() == [
+        *((4, "memcpy", "Memcpy HtoD", 1, 100, [100]), (None, "memcpy", "Memcpy HtoD", 1, 50, [50])),
     ]
-    assert found["step"].null_count() == len(found)
-
-
-def test_without_details_short_names_are_all_that_is_known() -> None:
-    found = sum_ops(OPS, OpDetails(), STEPS.to_frame()).filter(name="gemm")
-    assert found.select("device_id", "values").rows() == [(0, [1, 10, 20]), (1, [4])]
-    assert sum_copy_sizes(OPS, OpDetails(), STEPS.to_frame()).equals(COPY_SIZES.to_frame())
-
-
-def test_operations_are_in_the_step_in_which_they_start_on_their_device() -> None:
-    found = sum_ops(OPS, DETAILS, STEP).select("device_id", "step", "name", "total").rows()
-
-    assert found[:3] == [
-        (0, None, "gemm<float>(int)", 10),
-        (0, 4, "gemm<float>(int)", 20),
-        (0, 4, "gemm<half>(int)", 1),
-    ]
-    assert found[3] == (1, None, "gemm", 4)
-    assert sum_copy_sizes(OPS, DETAILS, STEP).select("step", "total").rows() == [(4, 100), (None, 50)]
-
-
-def test_details_are_found_by_op_id_and_not_by_place() -> None:
-    found = sum_ops(OPS[2:4], DETAILS, STEPS.to_frame())
-    assert found.select("name", "total").rows() == [("gemm<half>(int)", 1), ("gemm", 4)]
+    assert sum_copy_sizes(OPS, OpDetails(), NO_STEPS).equals(COPY_SIZES.to_frame())
 
 
 COLUMNS = ("call", "size_bytes", "rank_count", "count", "total")
@@ -298,15 +318,12 @@ def gather(
     return {
         key: (
             sorted(value for _, value, _ in rows),
-            add(calls for *_, calls in rows),
+            sum(calls for *_, calls in rows if calls)
+            if any(calls is not None for *_, calls in rows)
+            else None,
         )
         for key, rows in groups.items()
     }
-
-
-def add(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
 
 
 def with_steps(frame: pl.DataFrame, *, on_device: bool) -> list[Row]:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from nsys_pp.aggregates.times import find_idle, measure_gpu, step_on_device, sum_launches
+from nsys_pp.aggregates.times import find_idle, step_on_device, sum_launches
 from nsys_pp.frames.aggregates import KERNEL_WAIT_NS, LATE_NS, SLOW_CALL_NS
-from tests.aggregates.real_reports import NAMES, RealReport, read_real_report
 from tests.aggregates.small_reports import REPORTS, Row, SmallReport, call, make_report, op, step
 
 _DEVICE = ["process_key", "device_id"]
 
 
 _STEP = [*_DEVICE, "step"]
-
-
-_NO_RANGES = pl.DataFrame(schema={"process_key": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})
 
 
 _Gap = tuple[int, int, str]
@@ -90,35 +85,6 @@ def test_gaps_are_those_of_their_definition(report: SmallReport) -> None:
     found = _find(report).select(*_DEVICE, "stream_id", "step", "cause", "count", "total_ns", "most_ns")
     assert {row[:5]: list(row[5:]) for row in found.rows()} == expected
     assert len(found) == len(expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_causes_of_real_devices_add_up_to_their_idle_time(shared_reports: list[Path], name: str) -> None:
-    real = read_real_report(shared_reports, name)
-    report = real.report
-    found = find_idle(
-        report.gpu_ops,
-        api_calls=report.api_calls,
-        launches=real.launches,
-        windows=real.windows.device,
-    )
-    _check_sums(real, found)
-    streams = found.filter(pl.col("stream_id").is_not_null()).group_by("process_key", "stream_id")
-    for process, stream, total in streams.agg(pl.col("total_ns").sum()).rows():
-        until, idle = None, 0
-        ops = report.gpu_ops.filter(process_key=process, stream_id=stream).sort("start_ns")
-        for start, end in ops.select("start_ns", "end_ns").iter_rows():
-            idle += max(start - until, 0) if until is not None else 0
-            until = end if until is None else max(until, end)
-        assert total == idle
-
-
-def _check_sums(report: SmallReport | RealReport, found: pl.DataFrame) -> None:
-    ops = report.gpu_ops if isinstance(report, SmallReport) else report.report.gpu_ops
-    times = measure_gpu(ops, host_communication=_NO_RANGES, windows=report.windows.device)
-    idle = times.select(*_STEP, total_ns=pl.col("span_ns") - pl.col("busy_ns")).filter(pl.col("total_ns") > 0)
-    summed = found.filter(pl.col("stream_id").is_null()).group_by(_STEP).agg(pl.col("total_ns").sum())
-    assert summed.sort(_STEP, nulls_last=True).equals(idle)
 
 
 def _report(launch: int | None, *, begin: int = 100) -> SmallReport:
@@ -221,16 +187,3 @@ def test_cut_offs_are_exceeded_and_not_reached() -> None:
     ops = [op((1, 0), span, correlation=number) for number, span in enumerate(spans, 1)]
     [row] = _sum(make_report(ops, calls)).select(_NUMBERS).rows()
     assert row[:5] == (3, 2 * LATE_NS + 31, 2, 1, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_launches_of_a_real_report_are_all_counted(shared_reports: list[Path], name: str) -> None:
-    real = read_real_report(shared_reports, name)
-    ops, calls = real.report.gpu_ops, real.report.api_calls
-    found = sum_launches(ops, api_calls=calls, launches=real.launches, steps=real.steps)
-    kernels = ops.filter(pl.col("kind").is_in(["kernel", "graph"])).join(real.launches, on="op_id")
-    first = kernels.group_by("call_row").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    called = calls["start_ns"].gather(first["call_row"])
-    assert found["count"].sum() == len(first)
-    assert found["total"].sum() == (first["start_ns"] - called).sum()
-    assert found["queued_ns"].sum() == (first["end_ns"] - called).sum()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -16,12 +15,11 @@ from fixtures.program.host_activity import WORKSPACE_BYTES
 from fixtures.simulate import main
 from nsys_pp.aggregates.items import find_job_peaks, find_peaks, sum_memory
 from nsys_pp.aggregates.times import HOST_WINDOWS
-from nsys_pp.arrays.intervals import find_innermost
 from nsys_pp.frames.aggregates import JOB_MEMORY_PEAKS, MEMORY_AGGREGATES, MEMORY_PEAKS
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, RANGES
 from nsys_pp.frames.training import JOBS, STEPS
-from tests.aggregates.real_reports import aggregate
 from tests.aggregates.small_reports import fill
+from tests.aggregates.surveys import aggregate
 
 Event = tuple[int, bool, int | None, int | None]  # time, is it a release, address, bytes
 
@@ -268,28 +266,6 @@ def test_peaks_of_jobs_are_those_of_the_definition(
                 expected[at] = max(_live(events, now) for now in range(start, start + length))
     assert dict(found.select("step", "peak_bytes").iter_rows()) == expected
     assert set(found["job"].cast(pl.String)) <= {"forward"}
-
-
-_SPANS = st.lists(st.tuples(st.integers(0, 2), _TIME, st.integers(0, 9)), max_size=25)
-_MOMENTS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=25)
-
-
-@settings(deadline=None, max_examples=100)
-@given(_SPANS, _MOMENTS)
-def test_the_innermost_interval_is_that_of_the_definition(
-    spans: list[tuple[int, int, int]], moments: list[tuple[int, int]]
-) -> None:
-    intervals = [(owner, start, start + length) for owner, start, length in spans]
-    owner, start, end = np.array(intervals, dtype=np.int64).reshape(-1, 3).T
-    of, time = np.array(moments, dtype=np.int64).reshape(-1, 2).T
-    expected = [
-        max(
-            ((s, -e, row) for row, (o, s, e) in enumerate(intervals) if o == who and s <= now < e),
-            default=(0, 0, -1),
-        )[2]
-        for who, now in moments
-    ]
-    assert find_innermost(of, time, interval_owner=owner, start=start, end=end).tolist() == expected
 
 
 def test_a_simulated_run_allocates_as_it_says(tmp_path: Path) -> None:
