@@ -32,6 +32,8 @@ def test_a_whole_report_has_no_warning() -> None:
     assert result.findings.schema == FINDINGS
     assert result.severity == "info"
     assert result.findings.filter(pl.col("severity") != "info").is_empty()
+    with pytest.raises(nsys_pp.OptionError):
+        nsys_pp.check(RANK0, time_limit_s=-1)
     done = run_command("check", RANK0)
     lines = done.stdout.splitlines()
     assert (done.code, len(lines), lines[-1]) == (0, 2, "1 report: nothing wrong found")
@@ -96,15 +98,6 @@ def test_a_catalog_that_is_not_text_is_a_finding(tmp_path: Path) -> None:
     path = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE \xff\xfeBLE"))
     assert nsys_pp.check(path).severity == "error"
-
-
-def test_the_check_of_a_file_ends_in_time(tmp_path: Path) -> None:
-    integrity = check_integrity(RANK0, time_limit_s=60)
-    assert (integrity.complaints, integrity.is_whole) == ((), True)
-    result = nsys_pp.check(RANK0, time_limit_s=60)
-    assert not result.findings.filter(pl.col("text").str.contains("stopped after")).height
-    with pytest.raises(nsys_pp.OptionError):
-        nsys_pp.check(RANK0, time_limit_s=-1)
 
 
 def test_many_reports_and_parts(tmp_path: Path) -> None:

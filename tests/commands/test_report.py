@@ -17,9 +17,7 @@ import nsys_pp
 from fixtures.serving.reports import write_reports
 from fixtures.serving.simulate import draw_serving, serve
 from fixtures.simulate import main as simulate
-from nsys_pp.commands.align import CLOCK_TABLE
 from nsys_pp.commands.pipeline import PIPELINE_TABLES
-from nsys_pp.commands.report import list_lacking
 from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import AnyTable, FilledTable, build_table_schema, describe_columns
 from nsys_pp.output.pages.page import MOST_ROWS
@@ -174,97 +172,14 @@ def test_serving_has_its_iterations(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("reports_read_once")
-@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
-@pytest.mark.few(1)
-@pytest.mark.parametrize(
-    "name", ["GindaChen__mfu_2gpu", "zx3xyy__result_2_7B_compile", "caoye310", "NVIDIA__report1"]
-)
-def test_real_reports_of_single_gpus(name: str, shared_reports: list[Path], tmp_path: Path) -> None:
-    (path,) = (path for path in shared_reports if path.name.startswith(name))
-    result = nsys_pp.report(path, tmp_path / "report.html")
-    sections = read_sections((tmp_path / "report.html").read_text())
-    assert [*sections] == [*SECTIONS]
-    for section, reason in result.empty.items():
-        assert '<p class="absent">' in sections[section]
-        assert reason.endswith(".")
-    assert {"communication", "memory"} & {*result.empty}
-    assert "<code>--trace" in sections["missing"]
-    open_report(tmp_path / "report.html", [])
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", ["pipeline", "zx3xyy__result_2_7B_nvtx", "quasiben__cudf", "LeiWang1999"])
-def test_what_is_lacking_is_what_info_says(name: str, shared_reports: list[Path]) -> None:
-    found = [path for path in shared_reports if path.name.startswith(name)]
-    path = found[0] if found else PIPELINE / "node2" / "rank0.sqlite"
-    (report,) = nsys_pp.info(path).reports
-    summed = nsys_pp.summarise(path)
-    missing = report.contents.missing.group_by("option").agg("title")
-    said = {option: set(titles) for option, titles in missing.iter_rows()}
-    assert {item.option: set(item.titles) for item in list_lacking(summed.run.inputs)} == said
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
-def test_a_broken_report_is_skipped(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        (tmp_path / f"rank{rank}.sqlite").write_bytes(
-            (PIPELINE / "node2" / f"rank{rank}.sqlite").read_bytes()
-        )
-    broken = tmp_path / "rank1.sqlite"
-    broken.write_bytes(broken.read_bytes()[:20_000])
-    done = call("report", tmp_path, "-o", tmp_path / "x.html")
-    assert done.code == 1
-    assert not (tmp_path / "x.html").exists()
-    done = call("report", tmp_path, "-o", tmp_path / "x.html", "--keep-going")
-    assert done.code == 3
-    assert "1 report" in (tmp_path / "x.html").read_text()
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
-def test_clocks_are_those_of_align(pipeline_page: str) -> None:
-    rows = json.loads(call("align", PIPELINE, "--format", "json").stdout)
-    headings, cells = read_table(read_sections(pipeline_page)["clocks"], "clocks")
-    assert len(cells) == len(rows)
-    assert headings[0] == CLOCK_TABLE.columns[0].heading
-
-
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-
-@pytest.mark.usefixtures("reports_read_once")
-def test_a_pipeline_shows_its_chart_and_tables() -> None:
-    shown = nsys_pp.pipeline(FIXTURES / "pipeline")._repr_html_()
+def test_results_show_themselves_in_notebooks() -> None:
+    shown = nsys_pp.pipeline(PIPELINE)._repr_html_()
     svg = shown[: shown.index("</svg>") + len("</svg>")]
-    root = ElementTree.fromstring(svg)
-    assert root.tag.endswith("svg")
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert "jobs-forward" in svg
-    for heading in ("Stages", "Bubble"):
-        assert heading in shown
     assert shown.count("<table>") >= 4
-
-
-@pytest.mark.usefixtures("reports_read_once")
-def test_a_summary_shows_its_tables() -> None:
-    shown = nsys_pp.summarise(FIXTURES / "pipeline")._repr_html_()
-    assert "ncclDevKernel_SendRecv" in shown
-    assert "more rows" in shown
-
-
-@pytest.mark.usefixtures("reports_read_once")
-def test_an_answer_of_a_query_is_a_table() -> None:
-    shown = nsys_pp.sql("SELECT kind FROM jobs LIMIT 1", FIXTURES / "pipeline")._repr_html_()
-    assert "forward" in shown
-
-
-@pytest.mark.usefixtures("reports_read_once")
-def test_a_comparison_shows_its_verdict_and_tables() -> None:
-    result = nsys_pp.compare(FIXTURES / "pipeline", FIXTURES / "pipeline")
-    shown = result._repr_html_()
-    assert result.verdict.lines[0] in shown
-    assert "Comparability" in shown
-    assert "on a lane, median" in shown
-    assert len(repr(result)) < 700
+    assert "ncclDevKernel_SendRecv" in nsys_pp.summarise(PIPELINE)._repr_html_()
+    assert "forward" in nsys_pp.sql("SELECT kind FROM jobs LIMIT 1", PIPELINE)._repr_html_()
+    compared = nsys_pp.compare(PIPELINE, PIPELINE)
+    assert compared.verdict.lines[0] in compared._repr_html_()
+    assert len(repr(compared)) < 700

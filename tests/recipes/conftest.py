@@ -1,14 +1,13 @@
-"""Reports that the real nsys recorded here, and what runs recipes."""
+"""Reports that the real nsys recorded here, what runs recipes, and interpreters that lack nsys-pp."""
 
 from __future__ import annotations
 
-import json
+import importlib
 import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -109,48 +108,13 @@ def run_recipe(nsys: str, tmp_path: Path) -> RunRecipe:
     return run
 
 
-@pytest.fixture(scope="session")
-def cluster(nsys: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Dask cluster: its worker knows the packages of nsys, as nsys wants it, and no recipe."""
-    pytest.importorskip("distributed", reason="no Dask: install distributed")
-    folder = tmp_path_factory.mktemp("cluster")
-    file, packages = folder / "scheduler.json", Path(nsys).resolve().parent / "python" / "packages"
-    words = ["--scheduler-file", str(file), "--no-dashboard"]
-    start = [sys.executable, "-m", "distributed.cli"]
-    commands = [
-        [f"{start[-1]}.dask_scheduler", *words, "--port", "0"],
-        [
-            f"{start[-1]}.dask_worker",
-            *words,
-            "--nworkers",
-            "1",
-            "--nthreads",
-            "2",
-            "--no-nanny",
-            "--local-directory",
-            str(folder),
-        ],
-    ]
-    with (folder / "log").open("w") as log:
-        running = [
-            subprocess.Popen(
-                [*start[:-1], *command],
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(packages)},
-                stdout=log,
-                stderr=log,
-            )
-            for command in commands
-        ]
-        try:
-            for _ in range(300):
-                if file.exists() and file.stat().st_size:
-                    break
-                time.sleep(0.1)
-            else:
-                pytest.skip(f"no Dask cluster can be started here: {(folder / 'log').read_text()[-200:]}")
-            yield json.loads(file.read_text())["address"]
-        finally:
-            for one in running:  # a worker that is asked waits for its scheduler
-                one.kill()
-                one.wait()
+def make_interpreter(folder: Path, packages: Iterable[str] = ()) -> Path:
+    """Make a virtual environment with a few packages of this one, and give its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in packages:
+        source = Path(str(importlib.import_module(name).__file__)).parent
+        for part in (source, source.with_name(f"{source.name}.libs")):  # wheels bring libraries beside
+            if part.is_dir():
+                os.symlink(part, site / part.name)
+    return folder / "bin" / "python3"

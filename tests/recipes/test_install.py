@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import assert_refused, call, run
+from tests.cli.calls import assert_refused, call
 from tests.conftest import REPOSITORY
 
 NAMES = ["nsys_pp_merge", "nsys_pp_pipeline", "nsys_pp_summary"]
@@ -44,25 +44,16 @@ def assert_installed(folder: Path) -> None:
     assert not [*folder.glob(".*")]
 
 
-def test_path_is_the_folder_that_recipes_run_from() -> None:
-    assert run("recipe", "path").stdout == f"{REPOSITORY / 'recipes'}\n"
-
-
 @pytest.mark.parametrize("named", ["path", "variable", "program", "folder", "side"])
-def test_recipes_are_copied_to_those_of_nsys(
-    named: str, nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    side = nsys_folder / "target-linux-x64"
-    monkeypatch.delenv("NSYS_PP_NSYS", raising=False)
-    program = {"variable": "NSYS_PP_NSYS", "path": "PATH"}.get(named)
-    if program is not None:
-        folder = tmp_path / "bin"
-        monkeypatch.setenv(
-            program, f"{folder}{os.pathsep}{os.environ['PATH']}" if named == "path" else f"{folder}/nsys"
-        )
+def test_recipes_are_copied_to_those_of_nsys(named: str, nsys_folder: Path, tmp_path: Path) -> None:
+    side, folder = nsys_folder / "target-linux-x64", tmp_path / "bin"
     places = {"program": side / "nsys", "folder": nsys_folder, "side": side}
     words: list[str | Path] = ["--nsys", places[named]] if named in places else []
-    done = call("recipe", "install", *words)
+    variables: dict[str, str | None] = {
+        "NSYS_PP_NSYS": f"{folder}/nsys" if named == "variable" else None,
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}" if named == "path" else os.environ["PATH"],
+    }
+    done = call("recipe", "install", *words, env=variables)
     assert done.code == 0, done.stderr
     assert_installed(side / INSIDE)
     shown = "nsys" if named == "path" else str(side / "nsys")
@@ -70,6 +61,7 @@ def test_recipes_are_copied_to_those_of_nsys(
 
 
 def test_recipes_are_copied_to_a_folder_and_replaced_when_asked(tmp_path: Path) -> None:
+    assert call("recipe", "path").stdout == f"{REPOSITORY / 'recipes'}\n"
     folder = tmp_path / "my own" / "recipes"
     done = call("recipe", "install", "--to", folder)
     assert done.code == 0, done.stderr

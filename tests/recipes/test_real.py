@@ -14,13 +14,11 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from nsys_pp.frames.table import fill_tables
 from nsys_pp.output.tables.formats import write_tables
-from tests.recipes.conftest import RunRecipe
-from tests.recipes.interpreters import make_interpreter
+from tests.recipes.conftest import RunRecipe, make_interpreter
 from tests.recipes.notebooks import run_cells
 
-RUNS = [  # modes differ in who starts the commands, which is the same in all recipes
-    *(("merge", "none"), ("merge", "dask-futures"), ("pipeline", "concurrent"), ("summary", "dask-futures")),
-]
+# modes differ in who starts the commands, which is the same in all recipes
+RUNS = [("merge", "dask-futures"), ("pipeline", "concurrent"), ("summary", "none")]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +36,6 @@ def expected(with_gpu: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         write_tables(tables, folder / name, format="parquet", force=False)
     return folder
-
-
-def _start_dask(name: str, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Let nsys make its own cluster for one recipe, which takes its time, and take ours for the others."""
-    pytest.importorskip("distributed", reason="no Dask: install distributed")
-    if name == "merge":
-        return {"NSYS_DASK_N_WORKERS": "2", "NSYS_DASK_THREADS_PER_WORKER": "1"}
-    return {"DASK_SCHEDULER_ADDRESS": request.getfixturevalue("cluster")}
 
 
 def _assert_tables_equal(found: Path, expected: Path) -> None:
@@ -74,10 +64,11 @@ def test_results_are_those_of_the_command_line(
     with_gpu: Path,
     expected: Path,
     run_recipe: RunRecipe,
-    request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
-    variables = _start_dask(name, request) if mode == "dask-futures" else {}
+    variables = {"NSYS_DASK_N_WORKERS": "2", "NSYS_DASK_THREADS_PER_WORKER": "1"}
+    if mode == "dask-futures":
+        pytest.importorskip("distributed", reason="no Dask: install distributed")
     done = run_recipe(f"nsys_pp_{name}", "--input", with_gpu, "--mode", mode, "--output", "out", **variables)
     assert done.returncode == 0, done.stdout
     assert "was not extracted" not in done.stdout
@@ -114,26 +105,6 @@ def test_what_nsys_recorded_is_exported_by_the_nsys_that_runs_the_recipe(
     assert (tmp_path / "run.pftrace").read_bytes() == trace
 
 
-def test_all_kinds_of_exports_give_what_the_recipe_gives(
-    nsys: str, recorded: Path, run_recipe: RunRecipe, tmp_path: Path
-) -> None:
-    done = run_recipe("nsys_pp_summary", "--input", recorded, "--output", "out", "--by", "rank", "--csv")
-    assert done.returncode == 0, done.stdout
-    for kind in ("sqlite", "parquetdir", "arrowdir"):
-        exports = tmp_path / kind
-        exports.mkdir()
-        for report in recorded.glob("*.nsys-rep"):
-            output = exports / (f"{report.stem}.sqlite" if kind == "sqlite" else f"{report.stem}_{kind}")
-            command = [nsys, "export", "-q", "true", "--type", kind, "-o", str(output), str(report)]
-            subprocess.run(command, check=True, capture_output=True)
-        tables = nsys_pp.summarise([exports], by="rank").tables
-        assert tables
-        for name, table in tables.items():
-            written = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")
-            assert_frame_equal(written, table.with_columns(pl.col(pl.Enum).cast(pl.String)))
-            assert (tmp_path / "out" / f"{name}.csv").exists()
-
-
 def test_what_cannot_be_read_ends_the_recipe_or_is_left_out(
     with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
 ) -> None:
@@ -160,25 +131,12 @@ def test_installed_recipes_find_nsys_pp_from_an_interpreter_without_it(
     subprocess.run(
         [sys.executable, "-m", "nsys_pp", "recipe", "install", "--to", tmp_path / "recipes"], check=True
     )
-    done = run_recipe(
-        *("nsys_pp_summary", "--input", with_gpu / "rank2.nsys-rep", "--output", "out", "--mode", "none"),
-        python=python,
-        NSYS_RECIPE_PATH=str(tmp_path / "recipes"),
-        PATH=f"{python.parent}:/usr/bin:/bin",
-    )
-    assert done.returncode == 0, done.stdout
-    assert (tmp_path / "out" / "overview.parquet").exists()
-
-
-def test_a_recipe_without_any_nsys_pp_says_what_to_do(
-    with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
-) -> None:
-    python = make_interpreter(tmp_path / "bare", ["psutil", "numpy"])
-    done = run_recipe(
-        *("nsys_pp_merge", "--input", with_gpu, "--mode", "none"),
-        python=python,
-        PATH=f"{python.parent}:/usr/bin:/bin",
-    )
+    words = ("nsys_pp_summary", "--input", with_gpu / "rank2.nsys-rep", "--output", "out", "--mode", "none")
+    path = f"{python.parent}:/usr/bin:/bin"
+    done = run_recipe(*words, python=python, PATH=path)
     assert done.returncode == 1
     assert "`nsys-pp recipe install`" in done.stdout
     assert "Traceback" not in done.stdout
+    done = run_recipe(*words, python=python, PATH=path, NSYS_RECIPE_PATH=str(tmp_path / "recipes"))
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "out" / "overview.parquet").exists()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,13 +12,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import polars as pl
 import pytest
 from nsys_pp_recipe import command, options, work
 
 from nsys_pp.cli import main
 from nsys_pp.options import Option
 from tests.conftest import REPOSITORY
-from tests.recipes.interpreters import make_interpreter
+from tests.recipes.conftest import make_interpreter
+from tests.recipes.notebooks import run_cells
 
 # Where results go and what form they have is the recipe's, and who works is what nsys is told by `--mode`;
 # the rest needs events, which parts do not have.
@@ -108,22 +110,6 @@ def test_reports_are_in_natural_order_and_fresh_exports_stand_for_them(
     assert found == [tmp_path / "r2.sqlite", tmp_path / "r10.nsys-rep"]
 
 
-def note_recipes(folder: Path, python: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / command.INSTALLED).write_text(json.dumps({"python": str(python)}))
-    return folder
-
-
-def test_nsys_pp_is_taken_from_where_it_was_installed_else_from_this_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(command.VARIABLE, raising=False)
-    noted = note_recipes(tmp_path / "noted", Path(sys.executable))
-    assert command.find_nsys_pp(noted) == [sys.executable, "-E", "-m", "nsys_pp"]
-    gone = note_recipes(tmp_path / "gone", tmp_path / "no" / "python3")
-    assert command.find_nsys_pp(gone) == [sys.executable, "-m", "nsys_pp"]
-
-
 def test_an_nsys_pp_that_does_not_run_is_named_with_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,3 +155,30 @@ def test_nsys_pp_is_found_from_another_interpreter(tmp_path: Path) -> None:
     assert find(inside, "/usr/bin:/bin") == expected
     assert find(tmp_path / "elsewhere" / "x", f"{script.parent}:/usr/bin:/bin") == expected
     assert "LookupError: no nsys-pp was found" in find(tmp_path / "elsewhere" / "x", "/usr/bin:/bin")
+
+
+NOTEBOOK = REPOSITORY / "recipes" / "nsys_pp_recipe" / "results.ipynb"
+
+
+def test_it_is_a_notebook() -> None:
+    nbformat = pytest.importorskip("nbformat", reason="no nbformat")
+    nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
+
+
+@pytest.mark.parametrize("has_chart", [True, False])
+def test_it_shows_what_is_beside_it(tmp_path: Path, has_chart: bool) -> None:
+    pytest.importorskip("pandas", reason="no pandas")
+    pytest.importorskip("pyarrow", reason="no pyarrow")
+    shutil.copy(NOTEBOOK, tmp_path)
+    pl.DataFrame({"step": [7, 8], "span_ns": [123456, 5]}).write_parquet(tmp_path / "steps.parquet")
+    kinds = {"kind": pl.Series(["forward"], dtype=pl.Enum(["forward"]))}
+    pl.DataFrame(kinds).write_parquet(tmp_path / "kinds.parquet")
+    if has_chart:
+        (tmp_path / "pipeline.html").touch()
+    overview, chart, tables = run_cells(tmp_path / NOTEBOOK.name)
+    assert "steps" in overview
+    assert "step, span_ns" in overview
+    assert ("<iframe" in chart) == has_chart
+    assert tables.index("<h3>kinds</h3>") < tables.index("<h3>steps</h3>")
+    assert "<td>123456</td>" in tables
+    assert "<td>forward</td>" in tables
