@@ -49,7 +49,7 @@ def first_fit(slices: list[Interval]) -> list[int]:
     return subtracks
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(intervals)
 def test_flat_subtracks_are_first_fit(slices: list[Interval]) -> None:
     start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T
@@ -99,7 +99,7 @@ def pack_by_definition(start: Int64s, end: Int64s, parent: Int64s) -> tuple[list
     return subtrack, above
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_nested_subtracks_are_those_of_the_definition(seed: int) -> None:
     start, end, parent = draw_nested_slices(seed)
@@ -140,7 +140,7 @@ def replay(
     return around
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(intervals, st.randoms(use_true_random=False))
 def test_nested_subtracks_nest(slices: list[Interval], random: Random) -> None:
     start, end = np.array(slices, dtype=np.int64).reshape(-1, 2).T

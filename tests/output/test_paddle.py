@@ -83,10 +83,6 @@ def names_on(chrome: dict[str, Any], tid: str) -> list[str]:
     return [pair[1] for pair in sorted(on_row, key=lambda pair: (pair[3], -pair[4]))]
 
 
-def with_lanes(**columns: Any) -> Training:
-    return replace(TRAINING, lanes=TRAINING.lanes.with_columns(**columns))
-
-
 def with_jobs(*rows: dict[str, Any], lanes: pl.DataFrame = TRAINING.lanes) -> Training:
     """A training of few jobs; what is not said of them is null."""
     described = [
@@ -106,6 +102,7 @@ def test_the_files_have_the_structure_of_the_tool(tmp_path: Path) -> None:
     events = chrome["traceEvents"]
     assert [*events[0]] == ["name", "cat", "ph", "ts", "pid", "tid", "cname"]
     assert {event["ph"] for event in events} == {"B", "E"}
+    assert chrome["otherData"]["machines"] == {"0": "node2", "1": "node10"}
     assert {event["pid"] for event in events} == {0}
     rows = ["GPU0(machine:0)", "GPU1(machine:0)", "GPU0(machine:1)", "GPU1(machine:1)"]
     assert {*rows, "Step"} == {event["tid"] for event in events}
@@ -167,45 +164,56 @@ def test_perfetto_reads_every_slice(importer: Importer, tmp_path: Path, name: st
     assert len(found) == len(expected) == 195
 
 
-def test_sparse_devices_are_named_by_their_number(tmp_path: Path) -> None:
-    training = with_lanes(gpu=pl.format("GPU {}", pl.col("device_id") + 2), machine=pl.lit("a"))
-    training = replace(training, lanes=training.lanes.head(2))
-    chrome, perfetto = written(tmp_path, training, [3, 2])
-    assert titles_of(perfetto) == {2333: "STEP", 2334: "GPU:3", 2335: "GPU:2"}
-    assert {event["tid"] for event in chrome["traceEvents"]} == {"Step", "GPU2", "GPU3"}
-    chrome, perfetto = written(tmp_path, training, [3])
-    assert titles_of(perfetto) == {2333: "STEP", 2334: "GPU:3"}
-    assert len(pairs(chrome["traceEvents"])) == TRAINING.jobs.filter(lane=1).height + 3
+GPU_OF_LANE = pl.format("GPU {}", "lane")
+ONE_GPU = {"gpu": pl.lit("GPU 0"), "machine": pl.lit("a")}
+SPARSE = {"gpu": pl.format("GPU {}", pl.col("lane") + 2), "machine": pl.lit("a")}
 
 
-def test_a_number_of_a_process_is_not_that_of_its_gpu(tmp_path: Path) -> None:
-    """Where each process sees one GPU only, all of them are its device 0."""
-    training = with_lanes(device_id=pl.lit(0, pl.Int32), gpu=pl.format("GPU {}", "lane"), machine=pl.lit("a"))
-    _, perfetto = written(tmp_path, training)
-    assert [*titles_of(perfetto).values()] == ["STEP", "GPU:0", "GPU:1", "GPU:2", "GPU:3"]
-
-
-def test_machines_are_numbered_as_they_are_called(tmp_path: Path) -> None:
-    machines = pl.Series("machine", ["machine0", "machine1", "machine10", "machine2"])
-    training = with_lanes(machine=machines, gpu=pl.lit("GPU 0"))
-    chrome, perfetto = written(tmp_path, training)
-    assert titles_of(perfetto) == {
-        2333: "STEP",
-        2334: "GPU:0(machine:0)",
-        2335: "GPU:0(machine:1)",
-        2336: "GPU:0(machine:2)",
-        2337: "GPU:0(machine:10)",
-    }
-    forward = names_on(chrome, "GPU0(machine:10)")
-    assert len(forward) == TRAINING.jobs.filter(lane=2).height
-    assert chrome["otherData"]["machines"]["10"] == "machine10"
-
-
-def test_one_machine_of_many_has_rows_that_have_names(tmp_path: Path) -> None:
-    training = with_lanes(machine=pl.lit("machine0"), gpu=pl.format("GPU {}", "lane"))
-    chrome, perfetto = written(tmp_path, training)
-    assert titles_of(perfetto) == {2333: "STEP", **{2334 + gpu: f"GPU:{gpu}" for gpu in range(4)}}
-    assert {event["tid"] for event in chrome["traceEvents"]} == {"Step", "GPU0", "GPU1", "GPU2", "GPU3"}
+@pytest.mark.parametrize(
+    ("columns", "devices", "lane_of_title"),
+    [
+        pytest.param(SPARSE, [3, 2], {"GPU:3": 1, "GPU:2": 0}, id="some GPUs in an order"),
+        pytest.param(SPARSE, [3], {"GPU:3": 1}, id="one GPU"),
+        pytest.param(
+            {"device_id": pl.lit(0, pl.Int32), "gpu": GPU_OF_LANE, "machine": pl.lit("a")},
+            None,
+            {f"GPU:{lane}": lane for lane in range(4)},
+            id="each process sees one GPU, its device 0",
+        ),
+        pytest.param(
+            {
+                "machine": pl.Series("machine", ["machine0", "machine1", "machine10", "machine2"]),
+                "gpu": pl.lit("GPU 0"),
+            },
+            None,
+            {f"GPU:0(machine:{machine})": lane for machine, lane in [(0, 0), (1, 1), (2, 3), (10, 2)]},
+            id="machines are numbered as they are called",
+        ),
+        pytest.param(
+            {"machine": pl.lit("machine0"), "gpu": GPU_OF_LANE},
+            None,
+            {f"GPU:{lane}": lane for lane in range(4)},
+            id="one machine of many",
+        ),
+        pytest.param(
+            ONE_GPU, None, {f"GPU:0(rank:{lane})": lane for lane in range(4)}, id="ranks that share a GPU"
+        ),
+        pytest.param(
+            {**ONE_GPU, "rank": pl.lit(None, pl.Int64)},
+            None,
+            {f"GPU:0(process:{lane})": lane for lane in range(4)},
+            id="processes that share a GPU",
+        ),
+    ],
+)
+def test_rows_are_named_by_machine_gpu_and_rank(
+    tmp_path: Path, columns: dict[str, Any], devices: list[int] | None, lane_of_title: dict[str, int]
+) -> None:
+    training = replace(TRAINING, lanes=TRAINING.lanes.with_columns(**columns))
+    chrome, perfetto = written(tmp_path, training, devices)
+    assert titles_of(perfetto) == dict(enumerate(["STEP", *lane_of_title], 2333))
+    for title, lane in lane_of_title.items():
+        assert len(names_on(chrome, title.replace("GPU:", "GPU"))) == TRAINING.jobs.filter(lane=lane).height
 
 
 KINDS: list[dict[str, Any]] = [
@@ -285,20 +293,6 @@ def test_steps_that_were_cut_say_so(tmp_path: Path) -> None:
     absent = replace(TRAINING, steps=TRAINING.steps.filter(~((pl.col("step") == 10) & (pl.col("lane") == 0))))
     chrome, _ = written(tmp_path, absent)
     assert names_on(chrome, "Step") == ["step10 (partial)", "step11", "step12"]
-
-
-def test_processes_that_share_a_gpu_have_a_row_each(tmp_path: Path) -> None:
-    training = with_lanes(gpu=pl.lit("GPU 0"), machine=pl.lit("a"))
-    chrome, perfetto = written(tmp_path, training)
-    assert titles_of(perfetto) == {
-        2333: "STEP",
-        **{2334 + rank: f"GPU:0(rank:{rank})" for rank in range(4)},
-    }
-    for rank in range(4):
-        assert len(names_on(chrome, f"GPU0(rank:{rank})")) == TRAINING.jobs.filter(lane=rank).height
-    unknown = with_lanes(gpu=pl.lit("GPU 0"), machine=pl.lit("a"), rank=pl.lit(None, pl.Int64))
-    _, perfetto = written(tmp_path, unknown)
-    assert titles_of(perfetto)[2336] == "GPU:0(process:2)"
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:

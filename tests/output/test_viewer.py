@@ -16,14 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
 
 import pytest
 
 import nsys_pp
 from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
-from nsys_pp.viewer import QUERIES, SITE, FileServer, is_remote
+from nsys_pp.viewer import QUERIES, SITE, FileServer
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.parts import PartMissingError
@@ -104,14 +103,6 @@ def test_without_the_extra_the_site_reads_the_file_from_here(
     assert result.address.startswith(f"{SITE}/#!/?url=http%3A%2F%2F127.0.0.1%3A{port}%2F")
 
 
-def test_pages_and_pictures_are_served_as_they_are(tmp_path: Path) -> None:
-    page = tmp_path / "a b.html"
-    page.write_text("<p>é</p>")
-    with opened(page, "--no-browser", "--keep") as (address, _), urlopen(address) as answer:
-        assert answer.headers["Content-Type"].startswith("text/html")
-        assert answer.read().decode() == "<p>é</p>"
-
-
 def test_over_ssh_the_command_for_the_other_side_is_printed(trace: Path) -> None:
     session = {"SSH_CONNECTION": "10.0.0.9 50022 10.0.0.7 2222", "USER": "kim", "DISPLAY": ""}
     with opened(trace, **session) as (address, process):
@@ -136,24 +127,6 @@ def test_large_traces_are_read_by_a_native_trace_processor(
     assert (tmp_path / "called").read_text().split() == ["--httpd", str(trace)]
     assert told[0].native == str(program)
     assert "url=" not in told[0].address
-    monkeypatch.setattr(opener, "NATIVE", ())
-    monkeypatch.setattr(opener, "_FIRST_S", 0.01)
-    nsys_pp.open_output(trace, browser=False, on_ready=told.append)
-    assert (told[1].is_large, told[1].native) == (True, None)
-
-
-@pytest.mark.parametrize(
-    ("environment", "remote"),
-    [
-        ({}, False),
-        ({"DISPLAY": ":0"}, False),
-        ({"SSH_CONNECTION": "a b c d"}, True),
-        ({"SSH_TTY": "/dev/pts/1"}, True),
-        ({"SSH_CONNECTION": "a b c d", "DISPLAY": "localhost:10.0"}, False),
-    ],
-)
-def test_ssh_is_recognised(environment: dict[str, str], remote: bool) -> None:
-    assert is_remote(environment) is remote
 
 
 def test_what_cannot_be_opened_is_told(trace: Path, tmp_path: Path) -> None:
