@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import simulate
-from nsys_pp.frames.clock import CLOCK, SKEW_NS
+from nsys_pp.frames.clock import CLOCK
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
-    CAUSE,
     COVER,
     LANE_ANCHORS,
     LANE_COMPUTE_SEGMENTS,
@@ -28,7 +27,7 @@ from nsys_pp.frames.training import (
     RUN_STEPS,
     TRANSFERS,
 )
-from nsys_pp.training.causes import build_lane_states, cut_loading, find_last_members, measure_cover
+from nsys_pp.training.causes import build_lane_states, find_last_members, measure_cover
 from nsys_pp.training.messages import pair_messages
 from tests.training.expected_training import SimulatedRun, fill_columns, read_simulated_run
 
@@ -257,52 +256,6 @@ def test_numbers_of_steps_that_begin_again_are_no_order() -> None:
     assert found["step"].to_list() == [11, 11, 10, 10]
 
 
-STATES = st.lists(
-    st.tuples(
-        st.integers(0, 1),
-        st.integers(0, 3),
-        st.integers(1, 9),
-        st.sampled_from(["host", "idle", "copy", None]),
-    ),
-    max_size=8,
-)
-
-LOADS = st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 40), st.integers(0, 9)), max_size=5)
-
-
-@settings(deadline=None, max_examples=150)
-@given(STATES, LOADS)
-def test_late_launches_while_data_is_loaded_wait_for_data(
-    drawn: list[tuple[int, int, int, str | None]], loads: list[tuple[int, int, int]]
-) -> None:
-    rows, now = [], {0: 0, 1: 0}
-    for lane, gap, length, cause in drawn:
-        start = now[lane] + gap
-        now[lane] = start + length
-        rows.append((lane, cause, start, now[lane]))
-    states = pl.DataFrame(
-        rows,
-        schema={"lane": pl.UInt32, "cause": CAUSE, "start_ns": pl.Int64, "end_ns": pl.Int64},
-        orient="row",
-    )
-    loading = pl.DataFrame(
-        [(lane, start, start + length) for lane, start, length in loads],
-        schema={"lane": pl.UInt32, "host_start_ns": pl.Int64, "host_end_ns": pl.Int64},
-        orient="row",
-    )
-    found = [
-        (lane, moment, cause)
-        for lane, cause, start, end in cut_loading(states, loading, owner="lane").iter_rows()
-        for moment in range(start, end)
-    ]
-    expected = []
-    for lane, cause, start, end in rows:
-        for moment in range(start, end):
-            is_loading = any(of == lane and at <= moment < at + length for of, at, length in loads)
-            expected.append((lane, moment, "data" if is_loading and cause in ("host", "idle") else cause))
-    assert sorted(found, key=str) == sorted(expected, key=str)
-
-
 COUNT = 60
 
 SPACING_NS = 1_000_000
@@ -357,67 +310,3 @@ def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
     assert len(found) == 4 * COUNT
     partners = {0: 1, 1: 0, 2: 3, 3: 2}
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
-
-
-def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
-    """Return the start of the collective of another lane that ends with one, else of the shifted ordinal."""
-    mine, its = ([event[1:] for event in events if event[0] == lane] for lane in (own, other))
-
-    def shift_of(at: int) -> int | None:
-        end = mine[at][1]
-        nearest = max(range(len(its)), key=lambda to: (-abs(its[to][1] - end), to))
-        return nearest - at if abs(its[nearest][1] - end) <= SKEW_NS else None
-
-    exact = shift_of(ordinal)
-    if exact is not None:
-        return its[ordinal + exact][0]
-    around = [
-        next((shift for at in side if (shift := shift_of(at)) is not None), None)
-        for side in (range(ordinal - 1, -1, -1), range(ordinal + 1, len(mine)))
-    ]
-    known = {shift for shift in around if shift is not None}
-    if len(known) != 1 or not 0 <= (to := ordinal + known.pop()) < len(its):
-        return None
-    (start, end), (begin, until) = its[to], mine[ordinal]
-    return start if start - SKEW_NS <= until and end + SKEW_NS >= begin else None
-
-
-def test_the_last_member_is_that_of_plain_loops() -> None:
-    """Members of a communicator on one clock; some end much later, and some lanes lack collectives."""
-    chance = random.Random(11)
-    for _ in range(20):
-        events = []
-        for number in range(12):
-            end = number * 400_000
-            for lane in range(4):
-                if chance.random() < 0.1:
-                    continue
-                late = chance.choice([0, 0, 0, 60_000, 150_000])
-                start = end - chance.randrange(10_000, 250_000)
-                events.append((lane, start, end + late + chance.randrange(3_000)))
-        events.sort(key=lambda event: event[1])
-        rows = [{"lane": lane, "start_ns": start, "end_ns": end} for lane, start, end in events]
-        anchors = _fill(
-            pl.DataFrame(rows).with_columns(
-                kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)
-            ),
-            LANE_ANCHORS,
-        )
-        lanes = build_lanes([0, 0]).with_columns(clock=pl.lit(0, pl.UInt32))
-        needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
-        found = find_last_members(needed, lanes=lanes, anchors=anchors)
-        expected = []
-        for lane in range(4):
-            own = [event for event in events if event[0] == lane]
-            for ordinal, (_, start, end) in enumerate(own):
-                matched = {
-                    other: began
-                    for other in range(4)
-                    if other != lane
-                    if (began := _match_in_loops(events, lane, ordinal, other)) is not None
-                }
-                if matched:
-                    last = max(matched, key=lambda other: (matched[other], -other))
-                    expected.append((lane, start, end, matched[last], last, len(matched) == 3))
-        columns = ["lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for", "is_complete"]
-        assert sorted(found.select(columns).rows()) == sorted(expected)

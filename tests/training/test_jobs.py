@@ -10,16 +10,13 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, OP_DETAILS, PROJECTIONS, RANGES, OpDetails
-from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS, STEPS
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, RANGES, OpDetails
+from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.training.jobs import (
     THREADED_KINDS,
-    assign_steps,
-    build_jobs,
     find_job_kinds,
     find_phases,
-    widen_projections,
 )
 from nsys_pp.training.kernels import sum_kernels
 from nsys_pp.training.launched import LaunchedOps
@@ -131,161 +128,6 @@ def test_chunks_are_those_of_the_truth(names: str, options: str, tmp_path: Path)
     simulate_reports(tmp_path, f"{options} --names {names}")
     jobs = check_jobs(tmp_path, preset, tuple(column for column in said if "backward" not in column))
     assert jobs.filter(kind="forward")["chunk"].n_unique() == 2
-
-
-@pytest.mark.few(4)
-@pytest.mark.parametrize("names", SAID)
-def test_exchanges_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
-    simulate_reports(
-        tmp_path, f"--schedule 1f1b --micro-batches 3 --grouped-messages --steps 1 --names {names}"
-    )
-    messages = pl.read_parquet(tmp_path / "truth" / "messages.parquet")
-    (found,) = analyse_reports(tmp_path)
-    for rank in range(2):
-        jobs = found.jobs.filter(rank=rank)
-        sent = messages.filter(sender=rank)["send_start_ns"]
-        received = messages.filter(receiver=rank)["receive_start_ns"]
-        exchanges = set(sent) & set(received)
-        counts = dict(jobs.group_by("kind").len().rows())
-        assert exchanges
-        assert counts["send_receive"] == len(exchanges)
-        assert counts.get("send", 0) == len(sent) - len(exchanges)
-        assert counts.get("receive", 0) == len(received) - len(exchanges)
-        both = jobs.filter(kind="send_receive")
-        assert set(both["start_ns"]) == exchanges
-        assert both["direction"].is_null().all()
-        assert both["compute_start_ns"].is_null().all()
-
-
-def test_the_hull_of_a_job_has_its_communication(tmp_path: Path) -> None:
-    simulate_reports(tmp_path, "--schedule 1f1b --tp 2 --steps 1")
-    jobs = pl.concat([found.jobs for found in analyse_reports(tmp_path)]).filter(kind="forward")
-    first_stage = jobs.filter(pl.col("rank") < 2)
-    assert len(first_stage) == 8
-    assert (first_stage["end_ns"] > first_stage["compute_end_ns"]).all()  # layers end with an all-reduce
-    assert (jobs["compute_ns"] < jobs["busy_ns"]).all()
-    assert (jobs["busy_ns"] <= jobs["end_ns"] - jobs["start_ns"]).all()
-
-
-NO_OPS = LaunchedOps(gpu_ops=GPU_OPS.to_frame(), api_calls=API_CALLS.to_frame(), launches=LAUNCHES.to_frame())
-
-
-def test_a_job_that_launches_nothing_has_one_row_without_a_device() -> None:
-    named = complete(
-        {
-            "range_id": [7],
-            "process_key": [1],
-            "thread_key": [1],
-            "kind": ["forward"],
-            "start_ns": [5],
-            "end_ns": [9],
-        },
-        NAMED_JOBS,
-    )
-    empty = PROJECTIONS.to_frame()
-    jobs = build_jobs(named, projections=empty, compute=empty, ops=NO_OPS)
-    assert jobs.select(
-        "range_id", "device_id", "host_start_ns", "start_ns", "compute_ns", "launch_delay_ns"
-    ).rows() == [(7, None, 5, None, None, None)]
-
-
-def test_a_job_has_a_row_for_each_device() -> None:
-    named = complete(
-        {
-            "range_id": [7],
-            "process_key": [1],
-            "thread_key": [1],
-            "kind": ["forward"],
-            "start_ns": [0],
-            "end_ns": [50],
-        },
-        NAMED_JOBS,
-    )
-    ran = complete(
-        {
-            "range_id": [7, 7],
-            "device_id": [0, 1],
-            "gpu_start_ns": [20, 30],
-            "gpu_end_ns": [40, 60],
-            "busy_ns": [15, 25],
-            "op_count": [2, 1],
-        },
-        PROJECTIONS,
-    )
-    ops = complete(
-        {
-            "op_id": [0, 1, 2, 3],
-            "process_key": [1] * 4,
-            "device_id": [0, 0, 1, 1],
-            "start_ns": [20, 30, 30, 30],
-        },
-        GPU_OPS,
-    )
-    calls = complete(
-        {
-            "process_key": [1] * 4,
-            "thread_key": [1] * 4,
-            "start_ns": [10, 12, 90, 21],
-            "end_ns": [11, 13, 91, 22],
-        },
-        API_CALLS,
-    )
-    launches = conform(pl.DataFrame({"op_id": [0, 1, 2, 3], "call_row": [0, 1, 2, 3]}), LAUNCHES)
-    jobs = build_jobs(
-        named,
-        projections=ran,
-        compute=ran.filter(device_id=1),
-        ops=LaunchedOps(gpu_ops=ops, api_calls=calls, launches=launches),
-    )
-    columns = [
-        "device_id",
-        "start_ns",
-        "end_ns",
-        "busy_ns",
-        "op_count",
-        "compute_start_ns",
-        "launch_delay_ns",
-    ]
-    assert jobs.select(columns).rows() == [(0, 20, 40, 15, 2, None, 10), (1, 30, 60, 25, 1, 30, 9)]
-
-
-def test_jobs_are_projected_widely_only_where_nothing_else_is_known() -> None:
-    def projected(*rows: tuple[int, int, int]) -> pl.DataFrame:
-        columns = ("range_id", "device_id", "gpu_end_ns")
-        return complete({name: [row[at] for row in rows] for at, name in enumerate(columns)}, PROJECTIONS)
-
-    narrow = projected((1, 0, 10), (2, 0, 20), (4, 0, 40))
-    wide = projected((1, 0, 15), (1, 1, 99), (3, 0, 30), (3, 1, 31))
-    widened = widen_projections(narrow, wide).select("range_id", "device_id", "gpu_end_ns")
-    assert sorted(widened.rows()) == [(1, 0, 10), (2, 0, 20), (3, 0, 30), (3, 1, 31), (4, 0, 40)]
-
-
-def test_steps_are_told_by_ranges_on_the_cpu() -> None:
-    steps = complete(
-        {
-            "process_key": [1, 1, 1],
-            "device_id": [0, 0, 0],
-            "step": [4, 5, 6],
-            "start_ns": [0, 150, 250],
-            "end_ns": [150, 250, 400],
-            "host_start_ns": [None, 100, 200],
-            "host_end_ns": [None, 190, 290],
-        },
-        STEPS,
-    )
-    jobs = complete(
-        {
-            "process_key": [1] * 6 + [2],
-            "device_id": [0, 0, 0, None, 0, 0, 0],
-            "host_start_ns": [0, 99, 100, 189, 190, 300, 100],
-            "start_ns": [400] * 7,
-        },
-        JOBS,
-    )
-    assert assign_steps(jobs, steps)["step"].to_list() == [4, 4, 5, 5, None, None, None]
-    assert assign_steps(jobs.drop("host_start_ns"), steps)["step"].to_list() == [None] * 7
-    moved = jobs.drop("host_start_ns").with_columns(start_ns=pl.Series([0, 149, 150, 150, 249, 250, 0]))
-    assert assign_steps(moved, steps)["step"].to_list() == [4, 4, 5, None, 5, 6, None]
 
 
 def complete(columns: Mapping[str, Sequence[object]], schema: pl.Schema) -> pl.DataFrame:

@@ -16,17 +16,13 @@ from nsys_pp.frames.training import (
     JOBS,
     LANES,
     ROSTER_WITH_BOUNDS,
-    RUN_STEPS,
     STEPS,
     Training,
-    span_steps,
 )
 from nsys_pp.training.lanes import build_lanes, find_rank_grid, find_stages_of_peers
 from nsys_pp.training.numbering import (
     describe_restart,
-    join_steps,
     number_steps,
-    renumber_steps,
 )
 from tests.training.expected_training import RUNS, STEPS_BY_LANE, fill_columns, simulate_run
 
@@ -170,15 +166,6 @@ def test_steps_that_are_cut_do_not_count() -> None:
     assert stages(lanes) == true_stages(training)
     wrong, _ = build_lanes(roster_of(training), jobs)
     assert stages(wrong) != true_stages(training)
-
-
-def test_groups_of_unequal_size_are_no_stages() -> None:
-    training = simulate_run("--schedule 1f1b --dp 2")
-    found = roster_of(training).filter(pl.col("report") != 3)
-    lanes, notes = build_lanes(found, jobs_of(training))
-    assert lanes["stage"].null_count() == len(lanes) == 7
-    assert lanes["stage_source"].null_count() == 7
-    assert "groups of one size" in notes[0]
 
 
 @pytest.mark.parametrize("bound_ns", [None, 10_000_000])
@@ -480,20 +467,35 @@ def numbers(frame: pl.DataFrame) -> list[tuple[int, int, int]]:
     return number_steps(frame).rows()
 
 
-def test_each_capture_of_a_lane_is_matched_by_time() -> None:
-    """Lane 1 begins its second capture a step later than lane 0."""
-    found = steps(
-        (0, 0, 100, 200, False),
-        (0, 1, 200, 300, False),
-        (0, 3, 1000, 1100, False),
-        (0, 4, 1100, 1200, False),
-        (1, 0, 110, 210, False),
-        (1, 1, 210, 310, False),
-        (1, 3, 1110, 1210, False),
-    )
-    assert numbers(found) == [
-        (0, 0, 0), (0, 1, 1), (0, 3, 2), (0, 4, 3), (1, 0, 0), (1, 1, 1), (1, 3, 3)
-    ]  # fmt: skip
+# (lane, step, start, end, is numbered) and the numbers in this order
+NUMBERED = {
+    "lane 1 begins its second capture a step later than lane 0": (
+        [
+            *[(0, 0, 100, 200, False), (0, 1, 200, 300, False), (0, 3, 1000, 1100, False)],
+            *[(0, 4, 1100, 1200, False), (1, 0, 110, 210, False), (1, 1, 210, 310, False)],
+            (1, 3, 1110, 1210, False),
+        ],
+        [0, 1, 2, 3, 0, 1, 3],
+    ),
+    "counted steps take the numbers of those that are named": (
+        [
+            *[(0, 10, 100, 200, True), (0, 20, 200, 300, True), (1, 0, 10, 105, False)],
+            *[(1, 1, 105, 205, False), (1, 2, 205, 305, False), (1, 3, 305, 405, False)],
+        ],
+        [10, 20, 9, 10, 20, 21],
+    ),
+    "steps without a name on a lane that names others lie before and after": (
+        [(0, 0, 50, 100, False), (0, 10, 100, 200, True), (0, 11, 200, 300, True), (0, 1, 300, 340, False)],
+        [9, 10, 11, 12],
+    ),
+}
+
+
+@pytest.mark.parametrize(("rows", "expected"), NUMBERED.values(), ids=NUMBERED)
+def test_steps_are_numbered_by_time_and_name(
+    rows: list[tuple[int, int, int, int, bool]], expected: list[int]
+) -> None:
+    assert [number for *_, number in numbers(steps(*rows))] == expected
 
 
 @settings(deadline=None, max_examples=50)
@@ -512,18 +514,6 @@ def test_counted_steps_get_the_number_of_the_step_that_they_are(
         ]
     expected = [(lane, step, step + (captures[lane - 1][0] if lane else 0)) for lane, step, *_ in rows]
     assert numbers(steps(*rows)) == expected
-
-
-def test_counted_steps_take_the_numbers_of_those_that_are_named() -> None:
-    found = steps(
-        (0, 10, 100, 200, True),
-        (0, 20, 200, 300, True),
-        (1, 0, 10, 105, False),
-        (1, 1, 105, 205, False),
-        (1, 2, 205, 305, False),
-        (1, 3, 305, 405, False),
-    )
-    assert numbers(found)[2:] == [(1, 0, 9), (1, 1, 10), (1, 2, 20), (1, 3, 21)]
 
 
 _CAPTURES = st.lists(
@@ -558,34 +548,9 @@ def test_names_of_a_counter_that_restarts_identify_no_steps() -> None:
     assert "restart during the run" in note
 
 
-def test_steps_without_a_name_on_a_lane_that_names_others_lie_before_and_after() -> None:
-    found = steps(
-        (0, 0, 50, 100, False), (0, 10, 100, 200, True), (0, 11, 200, 300, True), (0, 1, 300, 340, False)
-    )
-    assert numbers(found) == [(0, 0, 9), (0, 10, 10), (0, 11, 11), (0, 1, 12)]
-
-
 def test_a_number_that_the_lane_has_already_is_given_to_no_other_step() -> None:
     found = steps(
         (0, 10, 100, 200, True), (1, 10, 100, 140, True), (1, 0, 60, 90, False), (1, 11, 210, 220, True)
     )
     assert (1, 0, 10) not in numbers(found)
     assert [step for lane, step, _ in numbers(found) if lane == 1 and step != 0] == [10, 11]
-
-
-def test_every_frame_is_renumbered_alike_and_what_is_outside_stays_outside() -> None:
-    found = number_steps(steps((0, 0, 100, 200, False), (1, 0, 0, 100, False), (1, 1, 100, 200, False)))
-    frame = pl.DataFrame(
-        {"lane": [1, 0, 1, 0], "step": [1, 0, None, 7], "x": [1, 2, 3, 4]},
-        schema_overrides={"lane": pl.UInt32},
-    )
-    assert renumber_steps(frame, found).rows() == [(1, 1, 1), (0, 1, 2), (1, None, 3), (0, None, 4)]
-
-
-def test_steps_of_the_run_by_step_and_lane_and_as_one() -> None:
-    every = steps((1, 5, 3, 13, True), (0, 5, 0, 10, True), (0, 6, 10, 20, True))
-    joined = join_steps(every.with_columns(is_partial=pl.col("start_ns") == 3), number_steps(every))
-    assert joined.schema == RUN_STEPS
-    times = joined.drop("source").rows()
-    assert times == [(0, 5, 0, 10, False), (1, 5, 3, 13, True), (0, 6, 10, 20, False)]
-    assert span_steps(joined).rows() == [(5, 0, 13, True, 2), (6, 10, 20, False, 1)]

@@ -16,7 +16,6 @@ from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import REQUESTS, Report
 from nsys_pp.frames.training import (
     FIRST_FORWARDS,
-    JOBS,
     MESSAGES,
     RUN_JOBS,
     RUN_MPI_MESSAGES,
@@ -108,19 +107,6 @@ def test_a_grouped_kernel_sends_and_receives(tmp_path: Path, with_requests: bool
         assert both["micro_batch"].null_count() == len(both)
 
 
-def test_payloads_tell_peers_and_bytes(tmp_path: Path) -> None:
-    payload = "--pp 3 --machines 3 --schema 3.25.0 --nccl-payload --init-communicators"
-    simulate.main([str(tmp_path), *SHORT.split(), *payload.split()])
-    truth = read_truth(tmp_path)
-    for report in truth["clocks"]["report"]:
-        found = messages_of(read_simulated_report(tmp_path, report, truth))
-        assert (
-            found.select("communicator", "rank", "peer", "size_bytes").null_count().sum_horizontal().item()
-            == 0
-        )
-        assert (found["peer"] - found["rank"]).abs().max() == 1
-
-
 def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> None:
     ranges = [
         {"start": 0, "end": 1000, "name": "send_forward_7"},
@@ -141,14 +127,6 @@ def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> N
     found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
     told = zip(found["start_ns"] - 2000, found["verb"].cast(pl.String), found["micro_batch"], strict=True)
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
-
-
-def test_a_kernel_that_nothing_names_has_one_row_without_a_verb(tmp_path: Path) -> None:
-    kernels = [{"start": 0, "end": 5, "name": "ncclKernel_SendRecv"}, {"start": 9, "end": 11, "name": "gemm"}]
-    path = write_report(tmp_path / "r.sqlite", kernels=kernels)
-    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
-    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=JOBS.to_frame())
-    assert found.select("start_ns", "verb", "source").rows() == [(0, None, None)]
 
 
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
@@ -241,13 +219,18 @@ def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
     ]
 
 
-def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(tmp_path: Path) -> None:
-    """Names tell no parts of the model, and messages leave before they arrive.
-
-    Nothing tells whose they are.
-    """
-    simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {BUFFERED}".split()])
-    found, notes = transfers_of(read_simulated_run(tmp_path))
+@pytest.mark.parametrize("are_stages_known", [True, False])
+def test_where_the_layout_of_the_model_is_not_known_nothing_is_paired_at_random(
+    are_stages_known: bool, tmp_path: Path
+) -> None:
+    """Names tell no parts of the model, and messages leave before they arrive, or stages are unknown."""
+    buffered = BUFFERED if are_stages_known else ""
+    simulate.main([str(tmp_path), *SMALL.split(), *f"--schedule dualpipev {MEGATRON} {buffered}".split()])
+    run = read_simulated_run(tmp_path)
+    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("stage", "replica", "tensor")]
+    found, notes = transfers_of(
+        run if are_stages_known else replace(run, lanes=run.lanes.with_columns(unknown))
+    )
     assert found.is_empty()
     assert all("not paired" in note for note in notes)
 
@@ -382,16 +365,6 @@ def test_stages_that_first_forwards_imply_are_compared_with_the_ends_of_messages
     assert agrees_with_truth(run, found, share=float(is_right))
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("options", ["", "--dp 2", "--jitter 0.1 --steps 3"])
-def test_without_stages_nothing_is_paired(options: str, tmp_path: Path) -> None:
-    simulate.main([str(tmp_path), *f"{SMALL} --schedule dualpipev {MEGATRON} {options}".split()])
-    run = read_simulated_run(tmp_path)
-    unknown = [pl.lit(None, pl.Int64).alias(name) for name in ("stage", "replica", "tensor")]
-    found, _ = transfers_of(replace(run, lanes=run.lanes.with_columns(unknown)))
-    assert found.is_empty()
-
-
 def test_clocks_that_are_wrong_by_more_than_their_bounds_make_pairs_doubtful(tmp_path: Path) -> None:
     simulate.main([str(tmp_path), *f"{SMALL} --pp 2 {MEGATRON}".split()])
     run = read_simulated_run(tmp_path)
@@ -514,53 +487,46 @@ def test_pairs_are_those_of_the_standard(sends: list[Send], receives: list[Recei
     assert all((to is None) == (why is not None) for to, why in pairs.select("other", "unpaired").iter_rows())
 
 
-def test_a_receive_of_any_sender_belongs_to_the_only_one() -> None:
-    rows = [
-        message_mpi_pairs(0, is_send=True, peer=1, tag=3, start=5),
-        message_mpi_pairs(2, is_send=True, peer=0, tag=1, start=5),
-    ]
-    rows += [message_mpi_pairs(1, is_send=False, peer=None, tag=None, start=1)]
-    assert pair_mpi_pairs(rows)["other"].to_list() == [2, None, 0]
-    rows[0]["member_count"] = rows[1]["member_count"] = rows[2]["member_count"] = 4  # one rank has no report
+_SEND = message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=100)
+_RECEIVE = message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=100)
+_ANY = [
+    message_mpi_pairs(0, is_send=True, peer=1, tag=3, start=5),
+    message_mpi_pairs(2, is_send=True, peer=0, tag=1, start=5),
+    message_mpi_pairs(1, is_send=False, peer=None, tag=None, start=1),
+]
+# messages, then the other side of each, or why it has none
+MPI_PAIRS: dict[str, tuple[list[dict[str, object]], list[int | str | None]]] = {
+    "any sender: the only one": (_ANY, [2, "no counterpart", 0]),
+    "any sender: one rank has no report": (
+        [{**row, "member_count": 4} for row in _ANY],
+        ["no counterpart", "no counterpart", "any sender or tag"],
+    ),
+    "too small": ([_SEND, {**_RECEIVE, "size_bytes": 4}], ["sizes or times that do not fit"] * 2),
+    "too early": ([_SEND, {**_RECEIVE, "end_ns": 89}], ["sizes or times that do not fit"] * 2),
+    "early within the bounds of both clocks": ([_SEND, {**_RECEIVE, "end_ns": 90}], [1, 0]),
+    "a recording of a part": ([{**_SEND, "is_whole": False}, _RECEIVE], [1, 0]),
+    "a recording of a part, with other counts": (
+        [{**_SEND, "is_whole": False, "start_ns": 99}, {**_SEND, "is_whole": False}, _RECEIVE],
+        ["different counts"] * 3,
+    ),
+    "several threads": (
+        [_SEND, {**_SEND, "start_ns": 101, "thread_key": 77}, _RECEIVE],
+        ["several threads"] * 3,
+    ),
+    "a rank of two processes": (
+        [_SEND, _RECEIVE, {**_RECEIVE, "report": 2, "process_key": 9}],
+        ["a rank with several processes"] * 3,
+    ),
+    "no communicator": ([{**_SEND, "communicator": None}], ["unknown communicator"]),
+    "clocks": ([_SEND, {**_RECEIVE, "clock_group": 1}], ["clocks that cannot be compared"] * 2),
+}
+
+
+@pytest.mark.parametrize(("rows", "expected"), MPI_PAIRS.values(), ids=MPI_PAIRS)
+def test_mpi_messages_have_their_other_side_or_a_reason(
+    rows: list[dict[str, object]], expected: list[int | str | None]
+) -> None:
     pairs = pair_mpi_pairs(rows)
-    assert pairs["other"].to_list() == [None] * 3
-    assert pairs["unpaired"].to_list() == ["no counterpart", "no counterpart", "any sender or tag"]
-
-
-def test_messages_that_contradict_their_order_have_no_pairs() -> None:
-    small = message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=1, size_bytes=4)
-    early = message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=1, end_ns=89)
-    for receive in (small, early):
-        rows = [message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=100), receive]
-        assert pair_mpi_pairs(rows)["unpaired"].to_list() == ["sizes or times that do not fit"] * 2
-    early["end_ns"] = 90  # within the bounds of both clocks
-    assert pair_mpi_pairs([message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=100), early])[
-        "other"
-    ].to_list() == [1, 0]
-
-
-def test_recordings_of_a_part_are_guesses() -> None:
-    def rows(count: int) -> list[dict[str, object]]:
-        sends = [
-            message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=at, is_whole=False) for at in range(count)
-        ]
-        return [*sends, message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=5)]
-
-    assert pair_mpi_pairs(rows(1)).rows() == [(1, None, True), (0, None, True)]
-    assert pair_mpi_pairs(rows(2))["unpaired"].to_list() == ["different counts"] * 3
-
-
-def test_unknown_orders_have_no_pairs() -> None:
-    send, receive = (
-        message_mpi_pairs(0, is_send=True, peer=1, tag=1, start=0),
-        message_mpi_pairs(1, is_send=False, peer=0, tag=1, start=5),
-    )
-    again = {**send, "start_ns": 1, "thread_key": 77}
-    assert pair_mpi_pairs([send, again, receive])["unpaired"].to_list() == ["several threads"] * 3
-    twin = {**receive, "report": 2, "process_key": 9}
-    assert (
-        pair_mpi_pairs([send, receive, twin])["unpaired"].to_list() == ["a rank with several processes"] * 3
-    )
-    assert pair_mpi_pairs([{**send, "communicator": None}])["unpaired"].to_list() == ["unknown communicator"]
-    far = {**receive, "clock_group": 1}
-    assert pair_mpi_pairs([send, far])["unpaired"].to_list() == ["clocks that cannot be compared"] * 2
+    assert pairs.select(pl.coalesce(pl.col("other", "unpaired").cast(pl.String))).to_series().to_list() == [
+        str(one) for one in expected
+    ]

@@ -7,7 +7,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import assume, example, given, settings
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from fixtures.program.schedule import SCHEDULES as SIMULATED
 from fixtures.program.schedule import chunks_of, virtual_stage
 from nsys_pp.frames.training import (
-    LANE_COMPUTE_SEGMENTS,
     RUN_JOBS,
     RUN_STEPS,
     SCHEDULED_KINDS,
@@ -24,12 +22,10 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.options import SCHEDULES
-from nsys_pp.tables.analysis import ideal_bubbles
 from nsys_pp.training.ideal import build_ideal
 from nsys_pp.training.orders import order_jobs
 from nsys_pp.training.schedule import (
     label_jobs,
-    measure_unexplained,
     recognise_schedule,
     resolve_jobs,
 )
@@ -330,20 +326,12 @@ def test_orders_are_those_of_the_simulator(shape: tuple[str, int, int, int]) -> 
         ]
 
 
-@pytest.mark.parametrize("hidden", [(), IDS], ids=["named", "unnamed"])
-@pytest.mark.parametrize("run", RUNS)
-def test_every_simulated_schedule_is_recognised(run: str, hidden: tuple[str, ...]) -> None:
-    training = simulate_run(RUNS[run])
-    found = recognise(training, hidden=hidden)
-    assert (found.name, found.source, found.reason) == (training.schedule.name, "recognised", "")
-    assert found.agreement == 1
-    assert found.stage_count == training.schedule.stage_count
-    assert found.micro_batch_count == training.schedule.micro_batch_count
-    assert found.chunk_count == training.schedule.chunk_count
-
-
 @settings(deadline=None, max_examples=50)
 @given(shapes(least_stages=2, least_micro_batches=1), st.booleans())
+@example(
+    ("interleaved", 6, 15, 4), False
+)  # in the order of 12 micro-batches in 5 chunks: the counts are unknown
+@example(("interleaved", 6, 12, 5), False)
 def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_named: bool) -> None:
     """It is unknown where two are one and the same, as with one micro-batch."""
     schedule, stages, micro_batches, chunks = shape
@@ -357,20 +345,6 @@ def test_no_schedule_is_taken_for_another(shape: tuple[str, int, int, int], are_
     assert bool(found.reason) == (found.name == "unknown")
     if found.name == schedule:
         assert (found.micro_batch_count, found.chunk_count) in [(micro_batches, chunks), (0, 0)]
-
-
-@pytest.mark.parametrize(("micro_batches", "chunks"), [(15, 4), (12, 5)])
-def test_counts_are_unknown_where_two_numbers_of_chunks_have_the_same_order(
-    micro_batches: int, chunks: int
-) -> None:
-    training = build_scheduled_run(
-        "interleaved", stages=6, micro_batches=micro_batches, chunks=chunks, steps=1
-    )
-    assert list_alternatives("interleaved", stages=6, micro_batches=micro_batches, chunks=chunks)
-    unnamed = recognise(training, hidden=IDS)
-    assert (unnamed.name, unnamed.micro_batch_count, unnamed.chunk_count) == ("interleaved", 0, 0)
-    named = recognise(training)
-    assert (named.name, named.micro_batch_count, named.chunk_count) == ("interleaved", micro_batches, chunks)
 
 
 def test_an_order_that_is_no_schedule_is_unknown() -> None:
@@ -476,67 +450,6 @@ def test_a_lane_that_lacks_a_job_has_labels_but_no_phases() -> None:
     assert labelled["label"].to_list()[:4] == ["0", "1", "2", "4b"]
 
 
-_KINDS = ("forward", "backward", "optimizer", "other")
-
-
-def measure_by_loops(jobs: pl.DataFrame, segments: pl.DataFrame) -> float | None:
-    computed = [
-        (row["lane"], at) for row in segments.rows(named=True) for at in range(row["start_ns"], row["end_ns"])
-    ]
-    rows = jobs.rows(named=True)
-    inside, explained = 0, 0
-    for lane, at in computed:
-        own = [row for row in rows if row["lane"] == lane]
-        for step in {row["step"] for row in own}:
-            scheduled = [row for row in own if row["step"] == step and row["kind"] in ("forward", "backward")]
-            if not scheduled:
-                continue
-            last = max(row["compute_end_ns"] for row in scheduled)
-            updates = [
-                row["compute_start_ns"]
-                for row in own
-                if row["step"] == step and row["kind"] == "optimizer" and row["compute_start_ns"] >= last
-            ]
-            if min(row["compute_start_ns"] for row in scheduled) <= at < min(updates, default=last):
-                inside += 1
-                explained += any(row["compute_start_ns"] <= at < row["compute_end_ns"] for row in own)
-    return (inside - explained) / inside if inside else None
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_share_is_its_definition(seed: int) -> None:
-    """Steps follow each other on each lane; jobs may overlap, and lie anywhere beside the segments."""
-    rng = np.random.default_rng(seed)
-    jobs, segments = [], []
-    for lane in range(int(rng.integers(1, 4))):
-        for step in range(int(rng.integers(0, 3))):
-            for _ in range(int(rng.integers(0, 6))):
-                start = step * 40 + int(rng.integers(0, 30))
-                jobs.append(
-                    {
-                        "lane": lane,
-                        "step": step,
-                        "kind": _KINDS[int(rng.integers(0, 4))],
-                        "compute_start_ns": start,
-                        "compute_end_ns": start + int(rng.integers(1, 9)),
-                    }
-                )
-        edges = np.sort(rng.choice(90, 2 * int(rng.integers(0, 12)), replace=False)).tolist()
-        segments += [
-            {"lane": lane, "start_ns": start, "end_ns": end}
-            for start, end in zip(edges[::2], edges[1::2], strict=True)
-        ]
-    both = [
-        fill_columns(pl.DataFrame(rows, schema=columns), schema)
-        for rows, columns, schema in (
-            (jobs, ["lane", "step", "kind", "compute_start_ns", "compute_end_ns"], RUN_JOBS),
-            (segments, ["lane", "start_ns", "end_ns"], LANE_COMPUTE_SEGMENTS),
-        )
-    ]
-    expected, measured = measure_by_loops(*both), measure_unexplained(*both)
-    assert measured == (None if expected is None else pytest.approx(expected))
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("micro_batches", [4, 8])
 def test_weight_gradients_without_ranges_make_the_schedule_uncertain(
@@ -563,27 +476,6 @@ def resolved(training: Training) -> Training:
 
 def ideal_of(training: Training) -> tuple[pl.DataFrame, list[str]]:
     return build_ideal(training.lanes, training.steps, training.jobs, training.schedule)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2), ("interleaved", 3)]
-)
-@pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("groups", [1, 3])
-def test_equal_jobs_have_the_bubble_of_the_formula(
-    schedule: str, chunks: int, stages: int, groups: int
-) -> None:
-    micro_batches = groups * stages
-    training = resolved(
-        build_scheduled_run(schedule, stages=stages, micro_batches=micro_batches, chunks=chunks)
-    )
-    ideal, notes = ideal_of(training)
-    bubbles = ideal_bubbles(ideal)
-    assert not notes
-    assert len(ideal) == len(training.jobs)
-    expected = (stages - 1) / (chunks * micro_batches + stages - 1)
-    assert bubbles["bubble_fraction"].to_list() == pytest.approx([expected] * len(training.steps))
-    assert bubbles["busy_ns"].to_list() == [2 * 900 * chunks * micro_batches] * len(training.steps)
 
 
 def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]:

@@ -6,31 +6,23 @@ from collections import Counter
 from itertools import pairwise
 
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, METRIC_VALUES
+from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES
 from nsys_pp.frames.training import (
     COMPUTE_SEGMENTS,
     FAMILY_TIMES,
     KERNEL_AGGREGATES,
-    MEASURED_TIMES,
     PAUSE_NS,
-    RUN_STEPS,
     STEPS,
 )
 from nsys_pp.training.gaps import ACTIVITIES, find_activities
 from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.sums import (
-    MACHINE_STEPS,
-    NETWORK_RATES,
-    list_machine_steps,
     measure_families,
-    sum_bytes,
-    sum_metrics,
 )
 
 KINDS = ["kernel", "graph", "memcpy", "memset"]
@@ -64,14 +56,6 @@ def steps(rows: list[tuple[int, int, int, int]]) -> pl.DataFrame:
         ],
         schema=STEPS,
     )
-
-
-def test_a_kernel_belongs_to_the_step_in_which_it_starts() -> None:
-    found = sum_kernels(
-        ops([("kernel", 0, "gemm", 9, 30), ("kernel", 0, "gemm", 10, 12), ("kernel", 0, "gemm", 20, 21)]),
-        steps([(0, 7, 0, 10), (0, 8, 10, 20)]),
-    )
-    assert found.select("step", "count", "total_ns").rows() == [(7, 1, 21), (8, 1, 2), (None, 1, 1)]
 
 
 @given(
@@ -236,15 +220,7 @@ def test_each_moment_counts_for_the_innermost_item(
         assert own["time_ns"].to_list() == sorted(own["time_ns"].to_list(), reverse=True)
 
 
-INTERVALS = st.lists(
-    st.tuples(st.sampled_from(["forward", "GEMM"]), st.integers(0, 40), st.integers(0, 12)), max_size=12
-)
-
-
 STEP_LENGTHS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
-
-
-SAMPLES = st.dictionaries(st.integers(0, 60), st.integers(-5, 100), max_size=12)
 
 
 def place(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -254,39 +230,6 @@ def place(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
         placed.append((at + gap, at + gap + length))
         at += gap + length
     return placed
-
-
-@settings(deadline=None, max_examples=150)
-@given(INTERVALS, STEP_LENGTHS, SAMPLES)
-def test_sums_are_those_of_the_definition(
-    intervals: list[tuple[str, int, int]], steps: list[tuple[int, int]], samples: dict[int, int]
-) -> None:
-    rows: list[tuple[int, str, str | None, int | None, int, int]] = [
-        (3, "jobs", item, None, start, start + length) for item, start, length in intervals
-    ]
-    rows += [(3, "steps", None, number, start, end) for number, (start, end) in enumerate(place(steps))]
-    measured = pl.DataFrame(rows, schema=MEASURED_TIMES, orient="row")
-    times = sorted(samples)
-    frame = pl.DataFrame([(time, float(samples[time])) for time in times], schema=METRIC_VALUES, orient="row")
-    found = {
-        (group, item, step): (integral, time, peak)
-        for _, _, group, item, step, integral, time, peak in sum_metrics(
-            measured, {"a": frame}, lane=3
-        ).iter_rows()
-    }
-    expected = {}
-    for key in {(group, item, step) for _, group, item, step, _, _ in rows}:
-        moments = {
-            moment
-            for _, *of, start, end in rows
-            if tuple(of) == key
-            for moment in range(start, end)
-            if times and times[0] <= moment < times[-1]
-        }
-        values = [samples[max(time for time in times if time <= moment)] for moment in sorted(moments)]
-        if values:
-            expected[key] = (pytest.approx(sum(values)), len(values), max(values))
-    assert found == expected
 
 
 KERNELS = st.lists(
@@ -322,45 +265,3 @@ def test_kernels_are_of_the_step_that_they_start_in(
         if first <= start < last
         for moment in range(start, end)
     }
-
-
-RATES = st.lists(
-    st.tuples(st.integers(-9, 40), st.integers(0, 15), st.integers(0, 9), st.integers(0, 3)), max_size=12
-)
-
-
-STEPS_NETWORK_SUMS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=4)
-
-
-@settings(deadline=None, max_examples=150)
-@given(RATES, STEPS_NETWORK_SUMS)
-def test_bytes_are_those_of_the_definition(
-    drawn: list[tuple[int, int, int, int]], lengths: list[tuple[int, int]]
-) -> None:
-    rates = [(start, start + length, float(rate), float(rate + more)) for start, length, rate, more in drawn]
-    steps, at = [], 0
-    for number, (gap, length) in enumerate(lengths):
-        steps.append((number, at + gap, at + gap + length))
-        at += gap + length
-    found = sum_bytes(
-        pl.DataFrame(rates, schema=NETWORK_RATES, orient="row"),
-        pl.DataFrame(steps, schema=MACHINE_STEPS, orient="row"),
-    )
-    expected = []
-    for step, first, last in steps:
-        inside = [
-            (moment, rate, peak)
-            for start, end, rate, peak in rates
-            for moment in range(start, end)
-            if first <= moment < last
-        ]
-        if inside:
-            total = sum(rate for _, rate, _ in inside)
-            expected.append((step, pytest.approx(total, abs=1e-6), max(peak for *_, peak in inside)))
-    assert found.rows() == expected
-
-
-def test_steps_of_a_machine_end_where_the_next_one_begins() -> None:
-    rows = [(0, 0, 5, 20), (1, 0, 8, 30), (0, 1, 20, 40), (1, 1, 30, 50), (0, 3, 70, 80)]
-    steps = pl.DataFrame([(*row, False, "range") for row in rows], schema=RUN_STEPS, orient="row")
-    assert list_machine_steps(steps).rows() == [(0, 5, 20), (1, 20, 50), (3, 70, 80)]

@@ -266,38 +266,35 @@ def receive_late(program: Program) -> None:
     program.launch(MESSAGE, RECEIVE, 13_000_000, [])
 
 
-WITHOUT_EVENTS: dict[str, Any] = {"stream_calls": STREAM_CALLS.to_frame()}
+# launches after a late message, and the causes of the waits
+AFTER_MESSAGE = {
+    "a set": (
+        [(SET, COMPUTE, 3_000, [RECEIVE]), (GEMM, COMPUTE, 50_000, [])],
+        ["host", "message", "copy", "host", "idle"],
+    ),
+    "collectives that follow each other": (
+        [*[(COLLECTIVE, REDUCE, 40_000, [RECEIVE])] * 3, (GEMM, COMPUTE, 50_000, [REDUCE])],
+        ["host", "message", "collective", *["host", "collective"] * 2, "idle"],
+    ),
+    "a kernel that was launched long before": (
+        [(GEMM, COMPUTE, 50_000, [RECEIVE])],
+        ["host", "message", "idle"],
+    ),
+}
 
 
-def test_a_set_after_a_message_leaves_the_wait_to_the_message() -> None:
+@pytest.mark.parametrize("events", [True, False], ids=["events", "no events"])
+@pytest.mark.parametrize(("launched", "expected"), AFTER_MESSAGE.values(), ids=AFTER_MESSAGE)
+def test_what_follows_a_message_leaves_the_wait_to_it(
+    launched: list[tuple[str, int, int, list[int]]], expected: list[str], events: bool
+) -> None:
     program = Program()
     receive_late(program)
-    program.launch(SET, COMPUTE, 3_000, [RECEIVE])
-    program.launch(GEMM, COMPUTE, 50_000, [])
-    for changed in ({}, WITHOUT_EVENTS):
-        found = pieces_of(waits_of(program, **changed))
-        assert [piece[0] for piece in found] == ["host", "message", "copy", "host", "idle"]
-        assert found[1][2] - found[1][1] > 12_000_000
-
-
-def test_collectives_that_follow_each_other_are_all_links() -> None:
-    program = Program()
-    receive_late(program)
-    for _ in range(3):
-        program.launch(COLLECTIVE, REDUCE, 40_000, [RECEIVE])
-    program.launch(GEMM, COMPUTE, 50_000, [REDUCE])
-    for changed in ({}, WITHOUT_EVENTS):
-        found = [piece[0] for piece in pieces_of(waits_of(program, **changed))]
-        assert [cause for cause in found if cause != "host"] == ["message", *["collective"] * 3, "idle"]
-
-
-def test_a_kernel_that_was_launched_long_before_does_not_wait_for_the_host() -> None:
-    program = Program()
-    receive_late(program)
-    program.launch(GEMM, COMPUTE, 50_000, [RECEIVE])
-    for changed in ({}, WITHOUT_EVENTS):
-        found = pieces_of(waits_of(program, **changed))
-        assert [piece[0] for piece in found] == ["host", "message", "idle"]
+    for one in launched:
+        program.launch(*one)
+    found = pieces_of(waits_of(program, **({} if events else {"stream_calls": STREAM_CALLS.to_frame()})))
+    assert [cause for cause, *_ in found] == expected
+    assert found[1][2] - found[1][1] > 12_000_000
 
 
 def test_an_event_whose_record_is_unknown_is_the_last_operation_that_ended() -> None:
