@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.training import CAUSES, PAUSE_NS, Training
-from nsys_pp.tables.critical_path import CRITICAL_PATH, find_critical_path
+from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.training import build_critical_table, build_path_table
 from tests.training.expected_training import Row, build_small_training, simulate_training
 
@@ -20,8 +20,9 @@ def path_of(training: Training) -> list[tuple[object, ...]]:
     return find_critical_path(training).select("lane", "cause", "kind", "start_ns", "end_ns").rows()
 
 
-def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
-    training = build_small_training(
+# states of lanes, jobs of lanes, and the path
+PATHS: dict[str, tuple[list[Row], list[tuple[int, str, int, int]], list[tuple[object, ...]]]] = {
+    "it goes on with the lane that was late": (
         [
             (0, "compute", 0, 20, None),
             (0, "idle", 20, 50, None),
@@ -30,19 +31,16 @@ def test_the_path_goes_on_with_the_lane_that_was_late() -> None:
             (1, "compute", 25, 50, None),
         ],
         [(0, "forward", 0, 10), (0, "forward", 10, 20), (1, "forward", 25, 35), (1, "backward", 35, 50)],
-    )
-    assert path_of(training) == [
-        (0, "compute", "forward", 0, 10),
-        (0, "compute", "forward", 10, 20),
-        (0, "host", None, 20, 22),  # the message was sent late
-        (1, "message_transfer", None, 22, 25),
-        (1, "compute", "forward", 25, 35),
-        (1, "compute", "backward", 35, 50),
-    ]
-
-
-def test_what_the_sender_computes_meanwhile_has_no_part_in_it() -> None:
-    training = build_small_training(
+        [
+            (0, "compute", "forward", 0, 10),
+            (0, "compute", "forward", 10, 20),
+            (0, "host", None, 20, 22),  # the message was sent late
+            (1, "message_transfer", None, 22, 25),
+            (1, "compute", "forward", 25, 35),
+            (1, "compute", "backward", 35, 50),
+        ],
+    ),
+    "what the sender computes meanwhile has no part in it": (
         [
             (0, "compute", 0, 10, None),
             (0, "message_wait", 10, 12, 1),
@@ -51,24 +49,58 @@ def test_what_the_sender_computes_meanwhile_has_no_part_in_it() -> None:
             (1, "compute", 15, 40, None),
         ],
         [(0, "forward", 0, 10), (0, "backward", 12, 30), (1, "forward", 15, 40)],
-    )
-    assert path_of(training) == [
-        (0, "compute", "forward", 0, 10),
-        (0, "host", None, 10, 15),
-        (1, "compute", "forward", 15, 40),
-    ]
-
-
-def test_a_send_that_seems_to_begin_before_its_job_ended_is_of_that_job() -> None:
-    training = build_small_training(
-        [
-            (0, "compute", 0, 20, None),
-            (1, "message_wait", 0, 19, 0),
-            (1, "compute", 19, 40, None),
-        ],
+        [(0, "compute", "forward", 0, 10), (0, "host", None, 10, 15), (1, "compute", "forward", 15, 40)],
+    ),
+    "a send that seems to begin before its job ended is of that job": (
+        [(0, "compute", 0, 20, None), (1, "message_wait", 0, 19, 0), (1, "compute", 19, 40, None)],
         [(0, "forward", 0, 20), (1, "forward", 19, 40)],
-    )
-    assert path_of(training) == [(0, "compute", "forward", 0, 19), (1, "compute", "forward", 19, 40)]
+        [(0, "compute", "forward", 0, 19), (1, "compute", "forward", 19, 40)],
+    ),
+    "a late member of a collective takes it": (
+        [
+            (0, "compute", 0, 30, None),
+            (0, "collective_transfer", 30, 35, None),
+            (0, "compute", 35, 39, None),
+            (1, "compute", 0, 10, None),
+            (1, "collective_wait", 10, 30, 0),
+            (1, "collective_transfer", 30, 35, None),
+            (1, "compute", 35, 40, None),
+        ],
+        [],
+        [
+            (0, "compute", None, 0, 30),
+            (1, "collective_transfer", None, 30, 35),
+            (1, "compute", None, 35, 40),
+        ],
+    ),
+    "pauses belong to the compute around them": (
+        [(0, "compute", 0, 4, None), (0, "pause", 4, 5, None), (0, "compute", 5, 10, None)],
+        [(0, "forward", 0, 10)],
+        [(0, "compute", "forward", 0, 10)],
+    ),
+    "a pause after a job belongs to it": (
+        [(0, "compute", 0, 9_000, None)],
+        [(0, "forward", 0, 1_000), (0, "forward", 2_000, 4_000), (0, "forward", 7_000, 8_000)],
+        [
+            (0, "compute", "forward", 0, 2_000),
+            (0, "compute", "forward", 2_000, 4_000),
+            (0, "compute", None, 4_000, 7_000),
+            (0, "compute", "forward", 7_000, 9_000),
+        ],
+    ),
+    "before its first step a lane is idle": (
+        [(0, "compute", 0, 4, None), (0, "idle", 4, 30, None), (1, "compute", 10, 30, None)],
+        [],
+        [(1, "idle", None, 0, 10), (1, "compute", None, 10, 30)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("states", "jobs", "path"), PATHS.values(), ids=PATHS)
+def test_paths_of_a_few_states(
+    states: list[Row], jobs: list[tuple[int, str, int, int]], path: list[tuple[object, ...]]
+) -> None:
+    assert path_of(build_small_training(states, jobs)) == path
 
 
 def test_messages_within_a_stage_are_exchanged_inside_of_jobs() -> None:
@@ -92,35 +124,6 @@ def test_messages_within_a_stage_are_exchanged_inside_of_jobs() -> None:
     ]
 
 
-def test_a_slow_stage_is_the_path_of_a_ring() -> None:
-    training = simulate_training("--dp 2 --ring --stage-costs 1,1.4,1,1")
-    duration = pl.col("end_ns") - pl.col("start_ns")
-    path = find_critical_path(training)
-    of_stages = path.filter(cause="compute").group_by("stage").agg(duration.sum())
-    assert of_stages.sort("end_ns")["stage"].to_list()[-1] == 1
-    late = path.filter(cause="host").select(duration.sum()).item()
-    assert late < 0.05 * path.select(duration.sum()).item()
-
-
-def test_a_late_member_of_a_collective_takes_the_path() -> None:
-    training = build_small_training(
-        [
-            (0, "compute", 0, 30, None),
-            (0, "collective_transfer", 30, 35, None),
-            (0, "compute", 35, 39, None),
-            (1, "compute", 0, 10, None),
-            (1, "collective_wait", 10, 30, 0),
-            (1, "collective_transfer", 30, 35, None),
-            (1, "compute", 35, 40, None),
-        ]
-    )
-    assert path_of(training) == [
-        (0, "compute", None, 0, 30),
-        (1, "collective_transfer", None, 30, 35),
-        (1, "compute", None, 35, 40),
-    ]
-
-
 def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
     training = build_small_training(
         [
@@ -136,35 +139,6 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
     assert segments[0][3] == 0
     assert segments[-1][4] == 30
     assert [one[1] for one in segments] == ["compute", "message_wait", "compute"]
-
-
-def test_an_unknown_cause_of_a_wait_stays_on_the_path() -> None:
-    rows: list[Row] = [(0, "message_wait", 0, 9, None), (0, "compute", 9, 10, None)]
-    assert path_of(build_small_training(rows)) == [
-        (0, "message_wait", None, 0, 9),
-        (0, "compute", None, 9, 10),
-    ]
-
-
-def test_pauses_belong_to_the_compute_around_them() -> None:
-    rows: list[Row] = [(0, "compute", 0, 4, None), (0, "pause", 4, 5, None), (0, "compute", 5, 10, None)]
-    assert path_of(build_small_training(rows, [(0, "forward", 0, 10)])) == [(0, "compute", "forward", 0, 10)]
-
-
-def test_a_pause_after_a_job_belongs_to_it() -> None:
-    rows: list[Row] = [(0, "compute", 0, 9_000, None)]
-    jobs = [(0, "forward", 0, 1_000), (0, "forward", 2_000, 4_000), (0, "forward", 7_000, 8_000)]
-    assert path_of(build_small_training(rows, jobs)) == [
-        (0, "compute", "forward", 0, 2_000),
-        (0, "compute", "forward", 2_000, 4_000),
-        (0, "compute", None, 4_000, 7_000),
-        (0, "compute", "forward", 7_000, 9_000),
-    ]
-
-
-def test_before_its_first_step_a_lane_is_idle() -> None:
-    rows: list[Row] = [(0, "compute", 0, 4, None), (0, "idle", 4, 30, None), (1, "compute", 10, 30, None)]
-    assert path_of(build_small_training(rows)) == [(1, "idle", None, 0, 10), (1, "compute", None, 10, 30)]
 
 
 @pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
@@ -200,21 +174,6 @@ def test_a_slow_stage_takes_the_path() -> None:
     assert share["fraction"].to_list()[-1] > 0.5
     assert table["fraction"].sum() == pytest.approx(1)
     assert table["most_gain_ns"].to_list() == pytest.approx((table["time_ns"] / 10).to_list())
-
-
-def test_the_table_of_the_path_counts_from_the_first_session() -> None:
-    training = simulate_training()
-    path = build_path_table(training)
-    labels = path.select("lane", "label").unique().sort("lane")
-    assert labels.equals(training.lanes.select("lane", "label").join(labels, on="lane", how="semi"))
-    assert path["start_ns"].min() == training.steps["start_ns"].min() - training.zero_ns  # type: ignore[operator]
-
-
-def test_of_nothing_comes_nothing() -> None:
-    training = simulate_training()
-    nothing = replace(training, lane_states=training.lane_states.clear(), steps=training.steps.clear())
-    assert find_critical_path(nothing).equals(CRITICAL_PATH.to_frame())
-    assert build_critical_table(nothing).is_empty()
 
 
 def assert_tiles(training: Training) -> None:

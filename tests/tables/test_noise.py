@@ -7,29 +7,13 @@ import statistics
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.frames.aggregates import SAMPLE
 from nsys_pp.frames.conform import conform
-from nsys_pp.tables.noise import CHANGES, compare_members, find_changes, median_of_others
+from nsys_pp.tables.noise import CHANGES, compare_members, find_changes
 from tests.draws import count_draws
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=30))
-@settings(deadline=None, max_examples=100)
-def test_the_median_of_others_leaves_the_row_itself_out(rows: list[tuple[int, int]]) -> None:
-    frame = pl.DataFrame(rows, schema={"group": pl.Int64, "value": pl.Int64}, orient="row")
-    expected = []
-    for at, (group, _) in enumerate(rows):
-        others = [value for other, (of, value) in enumerate(rows) if of == group and other != at]
-        expected.append(statistics.median(others) if others else None)
-    assert median_of_others(frame, by=["group"], value="value").to_list() == expected
-
-
-def test_null_is_a_group_of_its_own() -> None:
-    frame = pl.DataFrame({"group": [None, 1, None, None], "value": [1, 2, 3, 5]})
-    assert median_of_others(frame, by=["group"], value="value").to_list() == [4.0, None, 3.0, 2.0]
 
 
 def draw(
@@ -173,18 +157,6 @@ def test_values_are_medians(a: list[int], b: list[int]) -> None:
     assert row["change_fraction"] == pytest.approx(row["b"] / row["a"] - 1)
     assert (row["a_step_count"], row["b_step_count"]) == (len(a), len(b))
     assert (row["is_change"] is None) == (min(len(a), len(b)) < 2)
-
-
-def test_members_of_one_run_have_no_change() -> None:
-    found = find_changes(samples({"x": [1.0, 2.0], "y": [3.0]}), samples({"x": [1.0, 2.0], "z": [4.0]}))
-    assert found["subject"].to_list() == ["x", "y", "z"]
-    assert found["is_change"].to_list() == [False, None, None]
-    assert found["change_fraction"].to_list() == [0.0, None, None]
-    assert found.select("a", "b").rows()[1:] == [(3.0, None), (None, 4.0)]
-
-
-def test_of_nothing_comes_nothing() -> None:
-    assert find_changes(samples({}), samples({})).is_empty()
 
 
 @pytest.mark.draws

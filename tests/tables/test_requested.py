@@ -19,7 +19,6 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.metrics import DDL, METRICS, add_metrics
-from fixtures.simulate import main as simulate
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.part import METRIC_FRAMES
@@ -31,10 +30,7 @@ from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_part, read_report
 from nsys_pp.run import requested as bubble_hosts
-from nsys_pp.run import requested as part_network
-from nsys_pp.run.requested import MOST_WINDOWS, OTHERS, sum_host_times
-from nsys_pp.tables.registry import REQUESTED_TABLES
-from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
+from nsys_pp.run.requested import MOST_WINDOWS, sum_host_times
 from nsys_pp.tables.training import UTILISATION_TABLE, build_metric_table
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.sums import list_measured, sum_metrics
@@ -173,19 +169,6 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     )  # kernels of ranks whose metrics are in another part are not in parts
     assert of_parts["metrics"].filter(without).equals(table.filter(without))
     assert of_parts["metrics"].filter(group="families")["lane_count"].max() == 2
-
-
-def test_tables_on_request_are_not_in_all() -> None:
-    assert not set(REQUESTED_TABLES) & set(TABLES)
-    for name in REQUESTED_TABLES:
-        assert REQUESTED_TABLES[name].name == name
-
-
-def test_reports_without_metrics_and_hosts_have_empty_tables() -> None:
-    tables = nsys_pp.pipeline(PIPELINE / "node2" / "rank0.sqlite").tables(["metrics", "host"])
-    assert tables["metrics"].is_empty()
-    assert set(tables["host"]["activity"].cast(str).unique().drop_nulls()) <= {"range", "call"}
-    assert "message_wait" not in tables["host"]["cause"].cast(str).to_list()
 
 
 CALLS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20), st.sampled_from([0, 1])), max_size=8)
@@ -404,19 +387,6 @@ def test_the_table_has_the_share_of_a_step(tmp_path: Path) -> None:
     assert len(table) == 3
 
 
-def test_the_reason_of_an_empty_table_is_named(tmp_path: Path) -> None:
-    tables: dict[str, list[Row]] = {
-        "StringIds": strings(*NAMES),
-        "CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 1, 1, nameId=3)],
-        "CUPTI_ACTIVITY_KIND_KERNEL": [op(2, 3, 1, shortName=4, demangledName=4)],
-    }
-    path = write_export(tmp_path / "report.sqlite", tables)
-    assert "no overhead was recorded" in run_command("pipeline", path, "--table", "overhead").stdout
-
-
-PIPELINE_NETWORK = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
 # the DDL of exports of schema 3.28.1
 NETWORK_DDL = """
 CREATE TABLE NET_NIC_METRIC (
@@ -471,7 +441,7 @@ def add_network(path: Path, *, until_ns: int, rates: dict[int, int]) -> None:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the fixture with network metrics in both reports of the first machine, which have the same cards."""
     folder = tmp_path_factory.mktemp("network") / "pipeline"
-    shutil.copytree(PIPELINE_NETWORK, folder)
+    shutil.copytree(PIPELINE, folder)
     for name in ("rank0", "rank1"):
         add_network(
             folder / "node2" / f"{name}.sqlite", until_ns=10_000_000_000, rates={5: 3000, 6: 500, 7: 9, 10: 1}
@@ -508,17 +478,6 @@ def test_bytes_of_a_constant_rate_are_those_of_the_length_of_each_step(recorded:
     assert cards["message_bytes"].sum() == away["size_bytes"].sum()
 
 
-def test_the_table_is_shown_or_its_absence_explained(recorded: Path) -> None:
-    done = run_command("pipeline", recorded, "--table", "network")
-    assert done.code == 0, done.stderr
-    assert "network cards" in done.stdout
-    done = run_command("pipeline", PIPELINE_NETWORK, "--table", "network")
-    assert (
-        "none of the 4 reports has network metrics: record them with `nsys profile --nic-metrics"
-        in done.stdout
-    )
-
-
 def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
     nsys_pp.extract(recorded, tmp_path / "parts")
     tables = [
@@ -528,39 +487,9 @@ def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
     assert_frame_equal(tables[0], tables[1], rel_tol=1e-9)
 
 
-def test_parts_of_many_samples_are_bounded(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(part_network, "_FEWEST_NETWORK_WINDOWS", 50)
-    monkeypatch.setattr(part_network, "MOST_NETWORK_WINDOWS", 9 * 1000)
-    report = recorded / "node2" / "rank0.sqlite"
-    nsys_pp.extract(report, tmp_path / "report.nspart")
-    windows = read_part(tmp_path / "report.nspart", (), version="", optional=METRIC_FRAMES).frames[
-        "network_windows"
-    ]
-    assert windows.group_by("owner", "port", "direction").len()["len"].max() == 1000
-    tables = [
-        nsys_pp.pipeline(path).tables(["network"])["network"] for path in (report, tmp_path / "report.nspart")
-    ]
-    for name in ("sent_bytes", "received_bytes", "collective_bytes"):
-        found, expected = (table[name].fill_null(-1).to_list() for table in reversed(tables))
-        assert found == pytest.approx(expected, rel=1e-6), name
-
-
-def test_a_port_is_a_counter_of_its_own(recorded: Path) -> None:
-    report = build_report(read_report(recorded / "node2" / "rank0.sqlite", need=frozenset({"show_network"})))
-    names = {metric.name for metric in report.sampled_metrics}
-    assert {"mlx5_0 port 1: IB: Bytes sent", "mlx5_0 port 2: IB: Bytes sent"} <= names
-    assert "IB switch 9: IB: Bytes sent" in names
-    assert all(metric.samples["time_ns"].is_unique().all() for metric in report.sampled_metrics)
-
-
-PIPELINE_UTILISATION = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
 @pytest.fixture(scope="module")
 def result() -> PipelineResult:
-    return nsys_pp.pipeline([PIPELINE_UTILISATION], flops_per_step=1e13)
+    return nsys_pp.pipeline([PIPELINE], flops_per_step=1e13)
 
 
 def test_utilisation_is_flops_over_time_and_peak(result: PipelineResult) -> None:
@@ -594,75 +523,9 @@ def test_gpus_that_were_not_recorded_count(result: PipelineResult) -> None:
 def test_options_that_contradict_each_other_are_refused() -> None:
     for options in ({"model": "layers=1"}, {"flops_per_step": -1.0}, {"data_type": "int3"}):
         with pytest.raises(OptionError):
-            nsys_pp.pipeline([PIPELINE_UTILISATION], **options)
+            nsys_pp.pipeline([PIPELINE], **options)
     with pytest.raises(OptionError, match="exclude each other"):
-        nsys_pp.pipeline(
-            [PIPELINE_UTILISATION], flops_per_step=1.0, model="layers=1,hidden=1,sequence=1,batch=1"
-        )
-
-
-def test_the_command_line_shows_the_formula_and_the_peak() -> None:
-    done = run_command(
-        "pipeline",
-        PIPELINE_UTILISATION,
-        "--table",
-        "steps",
-        "--model",
-        "layers=8,hidden=1024,sequence=1024,batch=8",
-    )
-    assert done.code == 0, done
-    assert "Model FLOPs utilisation" in done.stdout
-    assert "2204.02311" in done.stderr
-    assert "989.4 TFLOP/s" in done.stderr
-
-
-_RUN = "--steps 4 --micro-batches 4 --layers 1 --dp 2 --no-truth"
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize(
-    ("options", "steps"),
-    [
-        ("--host --stall 11=8 --host-stall 2,12=9", None),
-        (
-            "--names megatron --evaluation-every 2 --checkpoint-every 2 --offsets-ms 50 --drift-ppm random:40",
-            None,
-        ),
-        ("--stall 11=8 --per machine --offsets-ms 50", "11:13"),
-        ("--window-ms 20 --loads 0.3=4 --pauses 0.2=3 --skew-us 5 --utc-error-us 200", None),
-        ("--restart-after 2 --schedule interleaved", None),
-    ],
-)
-def test_hosts_of_parts_are_those_of_the_reports(tmp_path: Path, options: str, steps: str | None) -> None:
-    folder = tmp_path / "run"
-    simulate([*f"{_RUN} {options} --seed 81".split(), str(folder)])
-    nsys_pp.extract(folder, tmp_path / "parts")
-    runs = [nsys_pp.pipeline(path, steps=steps) for path in (folder, tmp_path / "parts")]
-    of_reports, of_parts = (result.tables(["host"])["host"] for result in runs)
-    assert of_reports.equals(of_parts)
-    whole = dict(of_reports.filter(pl.col("activity").is_null()).select("cause", "time_ns").iter_rows())
-    length = pl.col("end_ns") - pl.col("start_ns")
-    states = runs[0].training.lane_states.filter(pl.col("cause").is_in(["host", "data"]))
-    expected = dict(states.group_by("cause").agg(length.sum()).iter_rows())
-    # times are moved from clock to clock, whose rates differ
-    assert {cause: pytest.approx(time, rel=5e-4) for cause, time in expected.items()} == whole
-
-
-def test_names_beyond_the_most_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "run"
-    simulate([*f"{_RUN} --dp 1 --pp 2 --host --seed 82".split(), str(folder)])
-    before = nsys_pp.pipeline(folder).tables(["host"])["host"]
-    monkeypatch.setattr(bubble_hosts, "MOST_ROWS", 40)
-    after = nsys_pp.pipeline(folder).tables(["host"])["host"]
-    assert OTHERS in after["name"].to_list()
-    assert len(after) < len(before)
-    sums = [
-        frame.group_by("activity").agg(pl.col("time_ns").sum()).sort("activity", nulls_last=True)
-        for frame in (before, after)
-    ]
-    # rows below a share of 0.1 % are left out of the table
-    for (_, all_ns), (_, kept_ns) in zip(*(frame.rows() for frame in sums), strict=True):
-        assert kept_ns == pytest.approx(all_ns, rel=0.02)
+        nsys_pp.pipeline([PIPELINE], flops_per_step=1.0, model="layers=1,hidden=1,sequence=1,batch=1")
 
 
 BUBBLES_BUBBLE_HOSTS = st.lists(st.tuples(st.integers(0, 10), st.integers(1, 10)), min_size=1, max_size=4)
@@ -768,9 +631,6 @@ def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     assert (tmp_path / "dropped.nspart").read_bytes() == (tmp_path / "bare.nspart").read_bytes()
 
 
-PIPELINE_CLOCK_NOTES = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
 USUAL_MHZ, LOW_MHZ = 1980, 1400
 
 
@@ -804,7 +664,7 @@ def add_clocks(folder: Path, *, low: dict[int, set[int] | None]) -> None:
 
 def notes_of(tmp_path: Path, low: dict[int, set[int] | None]) -> list[str]:
     folder = tmp_path / "pipeline"
-    shutil.copytree(PIPELINE_CLOCK_NOTES, folder)
+    shutil.copytree(PIPELINE, folder)
     add_clocks(folder, low=low)
     result = nsys_pp.pipeline(folder)
     assert result.metric_notes() == []
@@ -816,7 +676,7 @@ def notes_of(tmp_path: Path, low: dict[int, set[int] | None]) -> list[str]:
 
 
 def test_a_clock_that_falls_in_a_step_is_noted(tmp_path: Path) -> None:
-    steps = nsys_pp.pipeline(PIPELINE_CLOCK_NOTES).training.steps["step"].unique().sort().to_list()
+    steps = nsys_pp.pipeline(PIPELINE).training.steps["step"].unique().sort().to_list()
     assert len(steps) >= 3
     (note,) = notes_of(tmp_path, {2: {steps[1]}})
     assert "rank 2" in note
@@ -828,7 +688,3 @@ def test_a_gpu_with_a_lower_clock_than_others_is_noted(tmp_path: Path) -> None:
     (note,) = notes_of(tmp_path, {1: None})
     assert "rank 1" in note
     assert "is 1,400 MHz, the median of all GPUs 1,980 MHz" in note
-
-
-def test_equal_clocks_are_not_noted(tmp_path: Path) -> None:
-    assert notes_of(tmp_path, {}) == []

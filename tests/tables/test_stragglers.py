@@ -76,13 +76,6 @@ def test_only_the_planted_one_is_slow(options: str, slow: str) -> None:
     assert slow_ones(simulate_training(options)) == [slow]
 
 
-def test_the_excess_of_a_slow_rank_is_what_was_planted() -> None:
-    worst = find_stragglers(simulate_training("--slow-rank 5=1.2")).row(0, named=True)
-    assert worst["excess_fraction"] == pytest.approx(0.2, abs=0.01)
-    assert worst["noise_fraction"] < 0.02
-    assert (worst["what"], worst["lane"], worst["stage"], worst["bound_ns"]) == ("rank", 5, 2, 0)
-
-
 @pytest.mark.parametrize(
     "options", ["--steps 4", "--steps 4 --schedule gpipe --slow-rank 5=1.3", "--steps 2"]
 )
@@ -161,21 +154,6 @@ def test_messages_of_different_sizes_are_not_compared() -> None:
     large = links.filter(sender=2, receiver=4).row(0, named=True)
     assert large["size_bytes"] == 4_000 * large["message_count"]
     assert large["bytes_per_s"] == pytest.approx(4_000 / (4 * 390e-6))
-
-
-def test_buffered_messages_do_not_time_a_link() -> None:
-    links = build_link_table(simulate_training("--buffered-bytes 100000000"))
-    assert (links["timed_count"] < links["message_count"]).any()
-
-
-def test_nothing_is_found_in_nothing() -> None:
-    training = simulate_training()
-    empty = replace(training, jobs=training.jobs.clear(), transfers=training.transfers.clear())
-    found = find_stragglers(empty)
-    # without jobs, all compute of a step is compared, as in the verdict
-    assert set(found["what"]) == {"rank", "stage"}
-    assert not found["is_slow"].any()
-    assert found.schema == find_stragglers(training).schema
 
 
 @pytest.mark.few(4)

@@ -11,16 +11,14 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, SUMMARY_PROCESSES, Summary
 from nsys_pp.frames.conform import build_schema
-from nsys_pp.frames.table import describe_columns
 from nsys_pp.tables.registry import PADDLE_TABLES
 from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
 from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
-from nsys_pp.tables.summary import GROUP_COLUMNS, RANK_COLUMNS, TableOptions
+from nsys_pp.tables.summary import GROUP_COLUMNS, TableOptions
 
 
 def schema_of_aggregates(name: str) -> pl.Schema:
@@ -307,21 +305,6 @@ def test_ranges_have_their_domain_and_what_they_launched() -> None:
     assert table["fraction"].sum() == pytest.approx(1)
 
 
-def test_kernels_of_one_base_name_are_one_row_and_copies_are_none() -> None:
-    summary = make_summary(
-        op_aggregates=[
-            _op("k<1>", [3], base_name="k"),
-            _op("k<2>", [1], base_name="k"),
-            _op("copy", [9], kind="memcpy"),
-        ]
-    )
-    assert rows_of(build("kernels", summary), "name", "total_ns", "fraction") == [
-        ("k<1>", 3, 0.75),
-        ("k<2>", 1, 0.25),
-    ]
-    assert rows_of(build("base_kernels", summary), "name", "count", "total_ns") == [("k", 2, 4)]
-
-
 def test_copies_have_bytes_and_bandwidth_where_sizes_are_recorded() -> None:
     summary = make_summary(
         op_aggregates=[
@@ -416,20 +399,6 @@ def test_bandwidths_are_those_of_nccl_tests(
     assert found["call"] == (call or "unknown")
 
 
-def test_without_ranks_or_size_there_is_no_bandwidth_of_collectives() -> None:
-    rows = [
-        {"call": "AllReduce", "size_bytes": 1000, "values": [1000]},
-        {"call": "AllReduce", "rank_count": 4, "values": [900]},
-        {"call": "Send", "size_bytes": 1000, "values": [100]},
-    ]
-    table = build("communication", make_summary(collective_aggregates=rows))
-    assert rows_of(table, "call", "algorithm_bytes_per_s", "bus_bytes_per_s") == [
-        ("AllReduce", 1e9, None),
-        ("AllReduce", None, None),
-        ("Send", 1e10, 1e10),
-    ]
-
-
 def test_idle_time_is_of_the_gpus_that_have_the_stream() -> None:
     def idle(process: int, stream: int | None, cause: str, total: int, *, count: int = 1) -> dict[str, Any]:
         times = {"count": count, "total_ns": total, "most_ns": total}
@@ -478,16 +447,6 @@ def test_launches_have_delays_and_queues_per_gpu() -> None:
         (1, 1.5, "rank 0"),
         (2, 2.5, "rank 0"),
     ]
-
-
-def test_calls_are_split_by_who_answers_them() -> None:
-    calls = [
-        {"api": "cuda", "name": "cudaLaunchKernel", "values": [1, 2]},
-        {"api": "os", "name": "poll", "values": [5]},
-    ]
-    summary = make_summary(call_aggregates=calls)
-    assert rows_of(build("cuda", summary), "name", "count", "fraction") == [("cudaLaunchKernel", 2, 1.0)]
-    assert rows_of(build("os", summary), "name", "total_ns") == [("poll", 5)]
 
 
 def test_waiting_for_the_gpu_is_told_by_call_and_across_threads() -> None:
@@ -550,23 +509,6 @@ def test_families_have_their_kernels_below_them_and_shares_of_tensor_cores() -> 
     ]
 
 
-NAMES = (
-    "overview",
-    "device",
-    "model",
-    "distribution",
-    "operators",
-    "ranges",
-    "families",
-    "kernels",
-    "base_kernels",
-    "copies",
-)
-
-
-MORE_NAMES = ("memory", "communication", "idle", "launches", "cuda", "os", "sync")
-
-
 OF_GROUP = {
     "rank": ["rank"],
     "machine": ["machine"],
@@ -604,10 +546,6 @@ def _kernels(rows: list[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def test_tables_are_in_the_order_in_which_they_are_shown() -> None:
-    assert tuple(TABLES) == NAMES + MORE_NAMES
-
-
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("by", GROUPS)
 def test_without_sums_a_table_is_empty_and_has_its_columns(name: str, by: str) -> None:
@@ -619,22 +557,6 @@ def test_without_sums_a_table_is_empty_and_has_its_columns(name: str, by: str) -
         of_groups = {column.name: column.dtype for column in GROUP_COLUMNS if column.name in groups}
         assert table.columns == [*groups, *own]
         assert dict(table.schema) == {**of_groups, **own}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_what_a_table_says_of_itself_is_true_of_its_columns(name: str) -> None:
-    table = TABLES[name]
-    columns = {column.name for column in table.columns}
-    assert table.name == name
-    assert set(table.totals) <= columns
-    assert not table.sort or table.sort in columns
-    shared = {column.name for column in (*RANK_COLUMNS, *GROUP_COLUMNS)}
-    assert describe_columns(table).keys() == columns | shared
-
-
-def test_an_unknown_way_to_split_is_refused() -> None:
-    with pytest.raises(ValueError, match="'node'"):
-        TableOptions(by="node")
 
 
 @settings(deadline=None, max_examples=60)
@@ -679,22 +601,6 @@ def test_rows_are_those_of_plain_loops(rows: list[Row]) -> None:
                 assert of_rank[row["name"]][int(slowest.removeprefix("rank "))] == max(totals)
 
 
-def test_a_rank_without_the_kernel_counts_as_zero_if_it_has_others() -> None:
-    rows: list[Row] = [(0, None, "a", [4]), (1, None, "a", [10]), (2, None, "b", [1])]
-    table = build("kernels", make_summary(make_processes(5), op_aggregates=_kernels(rows)))
-    columns = ["name", "rank_min_ns", "rank_median_ns", "rank_max_ns", "slowest_rank"]
-    assert rows_of(table, *columns) == [("a", 0, 4, 10, "rank 1"), ("b", 0, 0, 1, "rank 2")]
-
-
-def test_one_rank_per_group_has_no_spread_over_ranks() -> None:
-    summary = make_summary(make_processes(3), op_aggregates=_kernels([(0, 1, "a", [4]), (1, 1, "a", [10])]))
-    assert "slowest_rank" in build("kernels", summary).columns
-    assert "slowest_rank" in build("kernels", summary, by="step").columns
-    assert "slowest_rank" in build("kernels", summary, by="machine").columns
-    assert "slowest_rank" not in build("kernels", summary, by="rank").columns
-    assert "slowest_rank" not in build("kernels", summary, by="device").columns
-
-
 def test_groups_stand_in_natural_order_and_the_unknown_last() -> None:
     rows: list[Row] = [(process, step, "a", [1]) for process, step in [(10, 10), (2, None), (0, -1), (1, 2)]]
     summary = make_summary(make_processes(12, stages=12), op_aggregates=_kernels(rows))
@@ -712,13 +618,3 @@ def test_groups_stand_in_natural_order_and_the_unknown_last() -> None:
         op_aggregates=_kernels(rows[2:]),
     )
     assert build("kernels", unknown, by="stage")["stage"].to_list() == [0, None]
-
-
-def test_64_ranks_add_up() -> None:
-    rows: list[Row] = [(0, step, f"k{name}", [name, step, 7]) for step in range(4) for name in range(100)]
-    one = make_frame("op_aggregates", _kernels(rows))
-    ranks = [one.with_columns(process=pl.lit(rank, pl.UInt32)) for rank in range(64)]
-    summary = make_summary(make_processes(64))
-    summary = replace(summary, frames={**summary.frames, "op_aggregates": pl.concat(ranks)})
-    tables = [build("kernels", summary, by=by) for by in GROUPS]
-    assert [table["count"].sum() for table in tables] == [64 * 4 * 100 * 3] * len(tables)

@@ -22,7 +22,6 @@ from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,
     IDEAL,
-    MICRO_BATCH_KINDS,
     POSITION,
     Schedule,
     Training,
@@ -30,12 +29,10 @@ from nsys_pp.frames.training import (
 from nsys_pp.tables.analysis import (
     CAUSE_COLUMNS,
     POSITION_COLUMNS,
-    list_own_compute,
-    select_outermost,
     select_whole_steps,
     sum_lane_steps,
 )
-from nsys_pp.tables.compare import compare_samples, describe_training, sample_training
+from nsys_pp.tables.compare import describe_training, sample_training
 from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts
 from nsys_pp.tables.evidence import Evidence
 from nsys_pp.tables.noise import compare_members
@@ -45,18 +42,13 @@ from nsys_pp.tables.training import (
     UTILISATION_TABLE,
     Work,
     build_family_table,
-    build_iteration_family_table,
     build_iteration_table,
-    build_lane_table,
-    build_stage_family_table,
-    build_step_family_table,
-    build_step_table,
     ideal_bubble_fraction,
 )
 from nsys_pp.training.numbering import describe_cuts
 from tests.draws import count_draws
 from tests.output.large_training import make_large_training
-from tests.training.expected_training import Row, build_small_training, expected_training, simulate_training
+from tests.training.expected_training import Row, build_small_training, simulate_training
 
 
 def cut_training(training: Training, cut: pl.Expr, *, share: float = 0.5) -> Training:
@@ -91,18 +83,8 @@ POSITIONS = POSITION.categories.to_list()
 _ENDINGS = ("_ns", "_fraction", "_per_s", "_requests", "_tokens")
 
 
-SCHEDULES = ["", "--schedule gpipe", "--schedule interleaved", "--schedule dualpipev --micro-batches 8"]
-
-
 def build(name: str, training: Training) -> pl.DataFrame:
     return TABLES[name].build(training)
-
-
-def with_ideal(training: Training, shift_ns: int = 1_000) -> Training:
-    """Add the ideal of a training: every job `shift_ns` long, one after the other, on each lane."""
-    number = pl.int_range(pl.len()).over("lane", "step") * shift_ns
-    ideal = training.jobs.with_columns(start_ns=number, end_ns=number + shift_ns)
-    return replace(training, ideal=conform(ideal, IDEAL))
 
 
 def empty(training: Training) -> Training:
@@ -131,15 +113,6 @@ def test_units_are_in_the_names(name: str) -> None:
             assert column.endswith(_ENDINGS) or column == "fraction", column
 
 
-@pytest.mark.parametrize("options", SCHEDULES)
-def test_compute_pauses_and_bubbles_are_the_span(options: str) -> None:
-    sums = sum_lane_steps(simulate_training(options))
-    span = pl.col("span_ns")
-    assert sums.select((pl.sum_horizontal(CAUSE_COLUMNS) == span).all()).item()
-    assert sums.select((pl.sum_horizontal(POSITION_COLUMNS) == pl.col("bubble_ns")).all()).item()
-    assert sums.select((pl.sum_horizontal("compute_ns", "pause_ns", "bubble_ns") == span).all()).item()
-
-
 @given(
     st.lists(
         st.tuples(
@@ -163,18 +136,6 @@ def test_whatever_the_pieces_they_add_up(drawn: list[tuple[int, str, int, str]])
         assert row["span_ns"] == now[row["lane"]] == sum(row[column] for column in CAUSE_COLUMNS)
         assert row["bubble_ns"] == sum(row[column] for column in POSITION_COLUMNS)
         assert row["span_ns"] == row["compute_ns"] + row["pause_ns"] + row["bubble_ns"]
-
-
-@pytest.mark.parametrize("name", ["stages", "lanes"])
-def test_the_parts_of_a_stage_add_up(name: str) -> None:
-    for row in build(name, simulate_training()).rows(named=True):
-        assert row["compute_ns"] + row["pause_ns"] + row["bubble_ns"] == pytest.approx(
-            row["span_ns"], rel=1e-12
-        )
-        for parts in (POSITION_COLUMNS, [f"{cause}_ns" for cause in BUBBLE_CAUSES]):
-            assert sum(row[part] for part in parts) == pytest.approx(row["bubble_ns"], rel=1e-12)
-        assert row["min_bubble_ns"] <= row["median_bubble_ns"] <= row["max_bubble_ns"]
-        assert row["min_bubble_ns"] <= row["bubble_ns"] <= row["max_bubble_ns"]
 
 
 def test_the_sums_of_a_lane_are_those_of_the_truth() -> None:
@@ -218,25 +179,6 @@ def test_of_two_equally_slow_stages_neither_is_the_slowest() -> None:
     assert table["slowest_stage"].null_count() == len(table)
 
 
-def test_the_slowest_stage_of_a_step_is_the_planted_one() -> None:
-    assert set(build("steps", simulate_training("--stage-costs 1,1.3,1,1"))["slowest_stage"]) == {1}
-
-
-def test_cut_steps_are_left_out_of_sums_and_marked() -> None:
-    training = simulate_training()
-    is_cut = (pl.col("step") == 10) & (pl.col("lane") == 3)
-    cut = replace(training, steps=training.steps.with_columns(is_partial=is_cut))
-    assert build("steps", cut)["is_partial"].to_list() == [True, False, False, False]
-    assert set(build("lanes", cut)["step_count"]) == {3}
-    assert build("kinds", cut)["job_count"].sum() == training.jobs.height * 3 // 4
-
-
-def test_where_every_step_is_cut_all_count() -> None:
-    training = simulate_training()
-    cut = replace(training, steps=training.steps.with_columns(is_partial=pl.lit(True)))
-    assert build("stages", cut).equals(build("stages", training))
-
-
 def test_kinds_are_those_of_the_jobs() -> None:
     training = simulate_training()
     kinds = build("kinds", training)
@@ -252,31 +194,6 @@ def test_kinds_are_those_of_the_jobs() -> None:
         compute.max(),
     )
     assert row["total_ns"] == compute.sum()
-
-
-def test_kinds_are_split_by_role() -> None:
-    training = simulate_training()
-    is_even = pl.col("micro_batch") % 2 == 0
-    role = pl.when(is_even).then(pl.lit("actor")).otherwise(pl.lit("critic"))
-    kinds = build("kinds", replace(training, jobs=training.jobs.with_columns(role=role)))
-    assert kinds["job_count"].sum() == training.jobs.height
-    roles = kinds.filter(stage=0, kind="forward").select("role", "job_count").rows()
-    forwards = training.jobs.join(training.lanes.select("lane", "stage"), on="lane").filter(
-        stage=0, kind="forward"
-    )
-    assert dict(roles) == {
-        "actor": forwards.filter(is_even).height,
-        "critic": forwards.filter(~is_even).height,
-    }
-    assert build("kinds", training)["role"].null_count() == build("kinds", training).height
-
-
-def test_what_a_stage_gains_is_its_bubble_beyond_the_ideal_one() -> None:
-    training = with_ideal(simulate_training("--schedule gpipe"))
-    for row in build("lanes", training).rows(named=True):
-        assert row["ideal_bubble_ns"] == 0  # all lanes have as many jobs
-        assert row["gain_ns"] == row["bubble_ns"]
-    assert set(build("steps", training)["ideal_bubble_fraction"]) == {0.0}
 
 
 def test_the_ideal_bubble_is_what_lanes_do_not_spend_in_jobs() -> None:
@@ -310,21 +227,6 @@ def test_ideal_bubbles_have_the_published_closed_forms(
     assert (closed and closed[1]) == expected
 
 
-@pytest.mark.parametrize(("name", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 2)])
-def test_simulated_schedules_come_near_their_closed_forms(name: str, chunks: int) -> None:
-    """Over the span of jobs alone, with stages alike; messages and launches make it a little more."""
-    training = simulate_training(f"--schedule {name} --micro-batches 8 --layers 6 --steps 2")
-    span = pl.col("end_ns").max() - pl.col("start_ns").min()
-    measured = training.jobs.filter(step=10).select(1 - pl.col("compute_ns").sum() / (span * 8)).item()
-    closed = ideal_bubble_fraction(
-        Schedule(
-            name=name, source="given", stage_count=4, micro_batch_count=8, chunk_count=chunks, agreement=1.0
-        )
-    )
-    assert closed is not None
-    assert closed[1] == pytest.approx(measured, abs=0.04)
-
-
 def test_an_unknown_schedule_says_why() -> None:
     unknown = Schedule(
         name="unknown",
@@ -350,20 +252,6 @@ def test_links_hold_the_waits_and_transfers_of_their_messages() -> None:
         assert row["median_transfer_ns"] == transfers["transfer_ns"].median()
     between = links.filter("is_between_machines").select("sender_stage", "receiver_stage").unique()
     assert sorted(between.rows()) == [(1, 2), (2, 1)]
-
-
-def test_nested_work_counts_once() -> None:
-    training = simulate_training()
-    inner = training.jobs.with_columns(job=pl.col("job") + training.jobs.height, outer=pl.col("job"))
-    nested = pl.concat(
-        [training.jobs, inner.with_columns(kind=pl.lit("recompute", training.jobs["kind"].dtype))]
-    )
-    assert select_outermost(nested, MICRO_BATCH_KINDS).equals(training.jobs)
-    own, of_nested = (
-        list_own_compute(run, sum_lane_steps(run)).sort("lane", "step", "micro_batch")
-        for run in (training, replace(training, jobs=nested))
-    )
-    assert of_nested.equals(own)
 
 
 _FIRST = (0, 3)  # the second rank is captured later
@@ -428,15 +316,6 @@ def test_iterations_are_described_by_kind(served: tuple[PipelineResult, pl.DataF
     assert decode["graph_launch_fraction"] == pytest.approx(1 / 3)  # and two kernels that sample
 
 
-def test_families_of_iterations_add_up_to_their_kernels(served: tuple[PipelineResult, pl.DataFrame]) -> None:
-    result, truth = served
-    table = build_iteration_family_table(result.training)
-    complete = _list_complete(result.training, truth)
-    for kind in ("decode", "mixed"):
-        total = table.filter(batch=kind)["total_ns"].sum()
-        assert total == complete.filter(kind=kind)["kernel_ns"].sum()
-
-
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
@@ -455,42 +334,6 @@ def test_families_of_jobs_add_up_to_their_kernels(result: PipelineResult) -> Non
     assert {("forward", "GEMM"), ("backward", "attention"), ("optimizer", "optimizer")} <= rows
     assert {family for kind, family in rows if kind in ("send", "receive")} == {"communication"}
     assert "unknown" not in table["family"]
-
-
-def test_families_of_steps_add_up_to_their_kernels(result: PipelineResult) -> None:
-    table = build_step_family_table(result.training).group_by("step").agg(pl.col("total_ns", "count").sum())
-    kernels = (
-        result.training.kernels.drop_nulls("step").group_by("step").agg(pl.col("total_ns", "count").sum())
-    )
-    assert table.sort("step").equals(kernels.sort("step"))
-
-
-def test_families_of_stages_add_up_to_their_kernels(result: PipelineResult) -> None:
-    training = result.training
-    table = build_stage_family_table(training)
-    stage_of = dict(training.lanes.select("lane", "stage").rows())
-    complete = set(training.steps.filter(~pl.col("is_partial")).select("lane", "step").rows())
-    expected = dict.fromkeys(stage_of.values(), 0)
-    for lane, step, total_ns in training.kernels.select("lane", "step", "total_ns").rows():
-        expected[stage_of[lane]] += total_ns if (lane, step) in complete else 0
-    assert dict(table.group_by("stage").agg(pl.col("total_ns").sum()).rows()) == expected
-    assert table["stage"].is_sorted()
-    unknown = training.lanes.with_columns(stage=pl.lit(None, pl.Int64))
-    assert build_stage_family_table(replace(training, lanes=unknown)).is_empty()
-
-
-def test_flash_attention_has_parts_without_tensor_cores(result: PipelineResult) -> None:
-    table = build_family_table(result.training).filter(pl.col("family").is_in(["GEMM", "attention"]))
-    shares = {(row["kind"], row["family"]): row["tensor_core_fraction"] for row in table.rows(named=True)}
-    assert shares["forward", "GEMM"] == shares["forward", "attention"] == 1.0
-    assert 0.8 < shares["backward", "attention"] < 1.0
-
-
-def test_a_run_has_the_same_families_as_itself(result: PipelineResult) -> None:
-    frames = compare_samples(*2 * [sample_training(result.training)])
-    families = frames["families"]
-    assert set(families["verdict"]) == {"same"}
-    assert "GEMM" in families["subject"]
 
 
 _CUTS: dict[str, pl.Expr] = {
@@ -648,23 +491,6 @@ def test_values_are_those_of_the_definition(
         assert row["end_ns"] - row["start_ns"] == row["span_ns"]
 
 
-def test_the_slow_rank_is_the_largest_value_since_its_step() -> None:
-    training = with_slow_rank(
-        make_large_training(lanes=8, steps=4, micro_batches=4, per_stage=4), lane=5, since=2, factor=1.4
-    )
-    rows = build_rank_steps(training)
-    beyond = rows.filter(pl.col("excess_fraction") > 0.2).select("lane", "step").rows()
-    assert beyond == [(5, 2), (5, 3)]
-
-
-def test_means_over_steps_are_those_of_the_lane_table() -> None:
-    training = expected_training()
-    means = build_rank_steps(training).filter("is_complete").group_by("lane").mean().sort("lane")
-    table = build_lane_table(training).sort("lane")
-    for name in ("span_ns", "compute_ns", "bubble_ns"):
-        assert means[name].to_list() == pytest.approx(table[name].to_list())
-
-
 def test_many_steps_are_combined() -> None:
     training = make_large_training(lanes=2, steps=5, micro_batches=2, per_stage=2)
     single, blocks = build_rank_steps(training), build_rank_steps(training, most_cells=4)
@@ -676,16 +502,6 @@ def test_many_steps_are_combined() -> None:
     assert row["bubble_ns"] == pytest.approx(first["bubble_ns"].mean())
     assert row["excess_fraction"] == first["excess_fraction"].max()
     assert (row["start_ns"], row["end_ns"]) == (first["start_ns"].min(), first["end_ns"].max())
-
-
-def test_nothing_of_nothing() -> None:
-    training = make_large_training(lanes=2, steps=2, micro_batches=2, per_stage=2)
-    empty = {
-        name: getattr(training, name).clear() for name in ("steps", "jobs", "lane_states", "cover", "ideal")
-    }
-    nothing = replace(training, **empty)
-    assert build_rank_steps(nothing).is_empty()
-    assert choose_steps(nothing, measure_steps(nothing)) == []
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=7))
@@ -706,14 +522,3 @@ def test_shown_steps_have_the_median_and_the_greatest_length(lengths: list[int])
         assert step.start_ns == rows["start_ns"].min() - training.zero_ns  # type: ignore[operator]
         assert step.end_ns == rows["end_ns"].max() - training.zero_ns  # type: ignore[operator]
         assert step.span_ns == step.end_ns - step.start_ns
-
-
-def test_lengths_without_common_clocks_are_medians_of_ranks() -> None:
-    base = make_large_training(lanes=3, steps=2, micro_batches=1, per_stage=3)
-    lanes = base.lanes.with_columns(
-        clock=pl.Series([0, 1, 2], dtype=pl.UInt32), clock_group=pl.Series([0, 1, 2], dtype=pl.UInt32)
-    )
-    training = replace(base, lanes=lanes)
-    spans = sum_lane_steps(training).group_by("step").agg(pl.col("span_ns").median()).sort("step")
-    assert measure_steps(training).rows() == spans.rows()
-    assert measure_steps(base)["span_ns"].to_list() == build_step_table(base)["span_ns"].to_list()
