@@ -15,16 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fixtures.program.host_activity import READ_NS, RUN_NS, WORKSPACE_BYTES
-from fixtures.simulate import main
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, SHOW_GROUPS, Group, RawReport
+from nsys_pp.frames.raw import SHOW_GROUPS, Group
 from nsys_pp.frames.report import API_CALLS, MEMORY_EVENTS, OS_CALLS, STREAM_CALLS, THREAD_RUNS, Report
-from nsys_pp.model import add_activities, build_report
-from nsys_pp.model.activities import build_thread_runs
+from nsys_pp.model import build_report
 from nsys_pp.model.gpu_ops import find_event_calls
 from nsys_pp.read import read_report
-from tests.read.tables import PROCESS, THREAD, Row, call, memory, op, os_call, strings, switch, write_export
+from tests.read.tables import PROCESS, THREAD, Row, call, memory, os_call, strings, switch, write_export
 
 SWITCHES = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1), st.sampled_from([0, 2, 3, 5])),
@@ -131,16 +128,6 @@ def test_types_of_generic_events_without_a_name_are_numbered(tmp_path: Path, dat
     assert report.activities.select("start_ns", "name", "detail").rows() == [(7, "type 9", "text")]
 
 
-def test_metrics_without_names_and_gpus_are_numbered(tmp_path: Path) -> None:
-    rows: list[Row] = [{"timestamp": 1, "typeId": 2, "metricId": 9, "value": 0.5}]
-    nic: Row = {"start": 1, "end": 2, "globalId": 4, "metricsListId": 1, "metricsIdx": 3, "value": 8}
-    report = build(tmp_path, GPU_METRICS=rows, NET_IB_SWITCH_METRIC=[nic])
-    assert [(metric.name, metric.samples["value"].item()) for metric in report.sampled_metrics] == [
-        ("GPU 2: metric 9", 0.5),
-        ("IB switch 4: metric 3", 8.0),
-    ]
-
-
 def test_a_process_with_activities_alone_is_named(tmp_path: Path) -> None:
     report = build(
         tmp_path,
@@ -150,33 +137,6 @@ def test_a_process_with_activities_alone_is_named(tmp_path: Path) -> None:
     assert report.processes.is_empty()
     assert report.active_processes.rows() == [(PROCESS, 4242, "app")]
     assert report.active_threads["tid"].to_list() == [4243]
-
-
-_OF_REPORT: frozenset[Group] = frozenset({"ranges", "ops", "communication"})
-_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
-
-
-def test_activities_of_a_later_reading_are_equal(tmp_path: Path) -> None:
-    path = write_export(
-        tmp_path / "report.sqlite",
-        {
-            "StringIds": strings("read", "write"),
-            "CUPTI_ACTIVITY_KIND_RUNTIME": [call(0, 9, 1)],
-            "CUPTI_ACTIVITY_KIND_KERNEL": [op(10, 19, 1, shortName=0, demangledName=0)],
-            "CUPTI_ACTIVITY_KIND_MEMCPY": [op(20, 21, 2, copyKind=1, bytes=8, srcKind=0, dstKind=2)],
-            "OSRT_API": [os_call(0, 5, nameId=1), os_call(6, 8, nameId=0)],
-            "SCHED_EVENTS": [
-                {"start": time, "cpu": 0, "isSchedIn": time % 2, "globalTid": THREAD} for time in range(1, 9)
-            ],
-        },
-    )
-    whole = build_report(read_report(path, need=_OF_REPORT | _OF_THREADS))
-    first = build_report(read_report(path, need=_OF_REPORT))
-    found = add_activities(first, read_report(path, need=_OF_THREADS))
-    assert {"OS calls", "states"} == {*whole.activities["row"].to_list()}
-    for name in ("activities", "active_threads", "pageable_copies", "ranges", "api_calls", "gpu_ops"):
-        assert getattr(found, name).equals(getattr(whole, name))
-    assert first.activities.is_empty()
 
 
 def build_counters(folder: Path, **tables: list[Row]) -> Report:
@@ -437,10 +397,6 @@ def test_records_are_those_of_the_definition(calls: list[Call]) -> None:
     assert find(calls) == define(calls)
 
 
-def test_no_calls_have_no_records() -> None:
-    assert find_event_calls(STREAM_CALLS.to_frame(), API_CALLS.to_frame()).is_empty()
-
-
 _HOST: frozenset[Group] = frozenset({"host"})
 _SECRET = "hunter2-token"
 
@@ -477,22 +433,6 @@ def test_calls_are_named_and_what_tells_of_tracing_is_none(tmp_path: Path) -> No
     assert _SECRET.encode() not in written.getvalue()
 
 
-def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
-    report = _build(
-        tmp_path,
-        ALL_GROUPS - {"host", "os_calls"},
-        StringIds=strings("read"),
-        OSRT_API=[os_call(5, 9)],
-        SCHED_EVENTS=[switch(1, 1), switch(2, 0)],
-        CUDA_GPU_MEMORY_USAGE_EVENTS=[memory(1, 0, 16, 8)],
-    )
-    assert report.os_calls.equals(OS_CALLS.to_frame())
-    assert report.thread_runs.equals(THREAD_RUNS.to_frame())
-    assert report.memory_events.equals(MEMORY_EVENTS.to_frame())
-    assert report.threads.is_empty()
-    assert report.recorded == {"os_calls": 1, "thread_switches": 2, "cuda_memory": 1}
-
-
 @pytest.mark.parametrize(
     ("switches", "runs"),
     [
@@ -515,28 +455,6 @@ def test_a_run_is_what_lies_between_coming_and_leaving(
     found = _build(tmp_path, SCHED_EVENTS=events, StringIds=strings("x")).thread_runs
     assert found.schema == THREAD_RUNS
     assert found.rows() == [(PROCESS, THREAD, start, end) for start, end in runs]
-
-
-_SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1)), max_size=25)
-
-
-@settings(deadline=None, max_examples=100)
-@given(_SWITCHES)
-def test_runs_are_those_of_the_definition(switches: list[tuple[int, int, int]]) -> None:
-    expected = []
-    came: dict[int, int] = {}  # thread -> since when it runs
-    for thread, time, is_in in sorted((thread, time, is_in) for time, thread, is_in in switches):
-        if is_in:
-            came[thread] = time
-        elif thread in came:
-            expected.append((thread, came.pop(thread), time))
-    frames = {name: schema.to_frame() for name, schema in SCHEMAS.items()}
-    frames["thread_switches"] = pl.DataFrame(switches, schema=["time", "thread", "is_in"], orient="row").cast(
-        dict(SCHEMAS["thread_switches"])  # type: ignore[arg-type]
-    )
-    raw = RawReport(path=Path("x"), groups=_HOST, frames=frames, recorded={})
-    found = build_thread_runs(raw).select("thread_key", "start_ns", "end_ns")
-    assert found.rows() == expected
 
 
 def test_allocations_are_in_order_and_keep_what_is_unknown(tmp_path: Path) -> None:
@@ -583,26 +501,6 @@ def test_who_a_report_is_does_not_hang_on_reading_the_host(tmp_path: Path) -> No
     assert _SECRET not in str(much)
 
 
-def test_tables_of_the_real_exporters_shape_are_read(tmp_path: Path) -> None:
-    ddl = Path(__file__).parents[3] / "shared" / "docs" / "schema_2023.4_3.7.2.sql"
-    if not ddl.is_file():
-        pytest.skip("no schema of a real export")
-    path = tmp_path / "report.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.executescript(f"BEGIN; {ddl.read_text()}; COMMIT")
-        event = {"start": 3, "globalPid": PROCESS, "deviceId": 1, "contextId": 2, "address": 4096, "pc": 0}
-        event |= {"bytes": 512, "memKind": 1, "memoryOperationType": 0, "correlationId": 77}
-        marks = ", ".join("?" * len(event))
-        connection.execute(
-            f"INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS ({', '.join(event)}) VALUES ({marks})",
-            [*event.values()],
-        )
-    connection.close()
-    report = build_report(read_report(path, need=_HOST))
-    assert report.memory_events.rows() == [(PROCESS, 1, 77, 3, "pinned", False, 4096, 512)]
-    assert report.recorded["cuda_memory"] == 1
-
-
 @pytest.mark.parametrize("prefix", ["Ihor", "argonne", "caoye310", "quasiben__multi", "zx3xyy"])
 def test_calls_of_real_reports_are_those_that_nsys_stats_counts(
     shared_reports: list[Path], prefix: str
@@ -623,50 +521,3 @@ def test_calls_of_real_reports_are_those_that_nsys_stats_counts(
     )
     assert sorted(found.rows()) == sorted(expected)
     assert len(expected) > 4
-
-
-@pytest.mark.parametrize("prefix", ["NVIDIA", "Ihor", "LeiWang"])
-def test_threads_of_real_reports_run_one_at_a_time(shared_reports: list[Path], prefix: str) -> None:
-    path = next((path for path in shared_reports if path.name.startswith(prefix)), None)
-    if path is None:
-        pytest.skip(f"no report {prefix}*")
-    report = build_report(read_report(path, need=_HOST))
-    runs = report.thread_runs
-    assert 2 * len(runs) == report.recorded["thread_switches"]  # all of them have pairs
-    assert runs.equals(runs.sort("thread_key", "start_ns"))
-    following = pl.col("start_ns").shift(-1).over("thread_key")
-    assert runs.filter(pl.col("end_ns") > following).is_empty()
-    assert (runs["end_ns"] > runs["start_ns"]).all()
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    folder = tmp_path_factory.mktemp("simulated")
-    shape = ["--pp", "2", "--machines", "1", "--per", "machine", "--micro-batches", "2", "--no-truth"]
-    main([str(folder), "--host", *shape])
-    return build_report(read_report(next(folder.rglob("*.sqlite"))))
-
-
-def test_what_is_simulated_is_found(simulated: Report) -> None:
-    steps = simulated.ranges.filter(pl.col("name").cast(pl.String).str.starts_with("step_"))
-    assert len(steps) == 2 * 3
-    runs, calls, events = simulated.thread_runs, simulated.os_calls, simulated.memory_events
-    for process, start, end in steps.select("process_key", "start_ns", "end_ns").rows():
-        inside = pl.col("process_key") == process, pl.col("start_ns") >= start, pl.col("end_ns") <= end
-        assert runs.filter(*inside).select(pl.col("end_ns") - pl.col("start_ns")).sum().item() == 2 * RUN_NS
-        assert calls.filter(*inside).select(pl.col("end_ns") - pl.col("start_ns")).rows() == [(READ_NS,)]
-        happened = (pl.col("process_key") == process) & pl.col("time_ns").is_between(start, end)
-        assert events.filter(happened).select("is_release", "size_bytes").rows() == [
-            *((False, WORKSPACE_BYTES), (True, WORKSPACE_BYTES))
-        ]
-    assert [len(frame) for frame in (runs, calls, events)] == [2 * 6, 6, 2 * 6]
-    keys = ["process_key", "correlation_id"]
-    called = events.join(simulated.api_calls, on=keys).select(pl.col("name").cast(pl.String).unique().sort())
-    assert called["name"].to_list() == ["cudaFree", "cudaMalloc"]
-
-
-def test_reports_are_simulated_without_all_that_unless_it_is_asked_for(simulated: Report) -> None:
-    committed = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
-    recorded = read_report(committed).recorded
-    assert {"os_calls", "thread_switches", "cuda_memory"} & recorded.keys() == set()
-    assert {"os_calls", "thread_switches", "cuda_memory"} <= simulated.recorded.keys()

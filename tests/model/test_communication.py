@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -103,18 +102,6 @@ def test_nccl_calls_without_a_layout_or_payload(tmp_path: Path, layout: list[Row
     assert len(report.ranges) == 1
 
 
-def test_payloads_are_not_looked_for_where_no_layout_is(tmp_path: Path) -> None:
-    """The catalogue says that there is nothing to find: no row is touched."""
-    tables = {"StringIds": strings("x"), "NVTX_EVENTS": [push_pop(0, 1, binaryData="not read")]}
-    path = write_export(tmp_path / "a.sqlite", tables)
-    with sqlite3.connect(path) as connection:  # text for a number would be an error if it were read
-        connection.execute("UPDATE NVTX_EVENTS SET globalTid = 'text'")
-    connection.close()
-    raw = read_report(path, need=COMMUNICATION)
-    assert raw["payloads"].is_empty()
-    assert raw["mpi_messages"].is_empty()
-
-
 def _thread(process: int) -> int:
     return process | 9
 
@@ -170,13 +157,6 @@ def test_mpi_calls(tmp_path: Path) -> None:
     ]
     assert (calls["end_ns"] - calls["start_ns"]).unique().to_list() == [5]
     assert calls["member_count"].is_null().all()
-
-
-def test_mpi_is_not_read_unless_asked_for(tmp_path: Path) -> None:
-    report = _read(_mpi(tmp_path), frozenset({"ranges", "ops", "details", "cpu"}))
-    assert report.mpi_calls.is_empty()
-    assert report.mpi_calls.schema == MPI_CALLS
-    assert (report.recorded["mpi_messages"], report.recorded["mpi_collectives"]) == (3, 3)
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")

@@ -6,17 +6,10 @@ import functools
 import re
 import subprocess
 
-import polars as pl
 import pytest
 
-from nsys_pp.frames.report import DEVICES
-from nsys_pp.model import contents as anomalies
 from nsys_pp.model.contents import list_missing, list_recorded
 from tests.patience import PATIENCE_S
-
-
-def _spans(*rows: tuple[int, int]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
 
 
 def _missing(
@@ -61,54 +54,6 @@ def test_calls_of_nccl_are_missed_only_beside_its_kernels() -> None:
     assert _missing({"communication": 2}, "2026.1.1")["nccl_calls"] == "--trace=nccl"
     assert "nccl_calls" not in _missing({"communication": 2}, "2023.4.4.54")  # it had no such trace
     assert "nccl_calls" not in _missing({"communication": 2, "nccl_calls": 1}, "2026.1.1")
-
-
-def test_events_outside_the_capture_are_told() -> None:
-    events = {"NVTX ranges": _spans((0, 10), (5, 20)), "CUDA calls": _spans((-7, 3), (9, 11))}
-    assert anomalies.find_outside(events, 0, 20) == [
-        "1 CUDA call outside the capture window, up to 7 ns before it"
-    ]
-    assert anomalies.find_outside(events, 0, 9) == [
-        "2 NVTX ranges outside the capture window, up to 11 ns after it",
-        "2 CUDA calls outside the capture window, up to 7 ns before it and up to 2 ns after it",
-    ]
-    assert anomalies.find_outside(events, 0, None) == []
-    assert anomalies.find_outside({"CUDA calls": _spans()}, 0, 5) == []
-
-
-def test_operations_without_their_call_are_told() -> None:
-    assert anomalies.find_unmatched(5, 5, 9) == []
-    assert anomalies.find_unmatched(0, 0, 0) == []
-    assert "no CUDA calls were recorded" in anomalies.find_unmatched(5, 0, 0)[0]
-    assert anomalies.find_unmatched(5, 3, 9)[0].startswith("2 GPU operations without the CUDA call")
-
-
-def test_graphs_that_left_nothing_are_told() -> None:
-    assert anomalies.find_lost_graphs(4, 0, "Graph") == []
-    [sentence] = anomalies.find_lost_graphs(4, 3, "Graph")
-    assert sentence.startswith(
-        "3 of 4 CUDA graph launches left no GPU operation in the report (its CUDA graph"
-    )
-
-
-def test_operations_without_times_are_told() -> None:
-    tables = {"kernel": "kernels", "memset": "sets"}
-    assert anomalies.find_untimed({"kernels": 4, "kernel": 1}, tables) == []
-    assert anomalies.find_untimed({"kernels": 4}, tables) == [
-        "kernels were recorded without their times (4 rows): CUPTI did not measure them"
-    ]
-
-
-def test_gpus_that_are_not_described_are_told() -> None:
-    rows = [
-        (1, 0, "GPU 0", None, None, None, False),
-        (2, 0, "GPU 0", None, None, None, False),
-        (1, 1, "GPU 1", "H100", None, None, False),
-    ]
-    devices = pl.DataFrame(rows, schema=DEVICES, orient="row")
-    [sentence] = anomalies.find_unknown_devices(devices)
-    assert sentence.startswith("GPU 0: distinguished")
-    assert anomalies.find_unknown_devices(devices[2:]) == []
 
 
 def test_options_are_real(nsys: str) -> None:

@@ -19,7 +19,6 @@ import nsys_pp
 from fixtures.recording.export import write_report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.read.arrow import read_table_directory
 from tests.cli.calls import environment, run
 from tests.conftest import find_shared_reports
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
@@ -67,18 +66,6 @@ def test_a_call_that_is_stored_twice_is_one_call(tmp_path: Path) -> None:
     built = build_report(read_report(report))
     assert built.api_calls.select("start_ns", "end_ns").rows() == [(10, 20), (30, 40)]
     assert built.row_counts.filter(table="calls").drop_nulls("reason")["row_count"].to_list() == [1]
-
-
-def test_a_trace_of_a_damaged_report_is_written(tmp_path: Path) -> None:
-    report = write_report(
-        tmp_path / "report.sqlite",
-        ranges=[{"start": 0, "end": 100}],
-        api_calls=[{"start": 10, "end": 20}],
-        kernels=[{"start": 30, "end": 50, "correlation": 1}, {"start": 90, "end": 60}],
-    )
-    with pytest.warns(UserWarning, match="left out 1 kernels"):
-        merged = nsys_pp.merge([report], tmp_path / "run.pftrace")
-    assert merged.slices == 2
 
 
 def edit(report: Path, statement: str) -> None:
@@ -284,7 +271,6 @@ def test_overhead_that_held_a_launching_thread_is_noted(end: float, is_noted: bo
         assert "most in CUPTI Buffer flush: `pipeline --table overhead`" in notes[0]
 
 
-_FIXTURES = Path(__file__).parents[2] / "fixtures" / "pipeline"
 pytestmark = pytest.mark.filterwarnings("ignore:.*left out", "ignore:.*damaged", "ignore:.*no table of names")
 _INTEGERS = st.sampled_from([None, 0, 1, -1, 5, 99, 2**31, 2**62 + 1, 2**63 - 1, -(2**63)])
 
@@ -313,14 +299,6 @@ _TABLES: dict[str, list[Row]] = {
 def test_sums_of_real_reports(path: Path) -> None:
     check_row_sums(path)
     check_shown_sums(path)
-
-
-def test_sums_of_a_simulated_report() -> None:
-    report = check_row_sums(_FIXTURES / "node2" / "rank0.sqlite")
-    left_out = report.row_counts.drop_nulls("reason")
-    assert left_out.select("table", "reason", "row_count").rows() == [
-        ("nvtx", "notes: names of threads and devices, ends of domains", 1)
-    ]
 
 
 _EDITS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 6), _INTEGERS), max_size=8)
@@ -398,19 +376,6 @@ def test_missing_rows_are_counted_by_their_numbers(tmp_path: Path) -> None:
         ("kernels", None, 87),
         ("kernels", "missing: their numbers have gaps", 3),
     ]
-
-
-def test_a_folder_of_tables_is_counted_alike(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "a.sqlite", _TABLES)
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    with closing(sqlite3.connect(path)) as connection:
-        for name in _TABLES:
-            rows = pl.read_database(f'SELECT * FROM "{name}"', connection, infer_schema_length=None)
-            rows.write_parquet(folder / f"{name}.parquet")
-    one = build_report(read_report(path)).row_counts
-    other = build_report(read_table_directory(folder, need=read_report(path).groups)).row_counts
-    assert one.equals(other)
 
 
 def test_every_table_has_a_frame_or_needs_none() -> None:

@@ -277,15 +277,6 @@ def test_rank_of_the_launcher(
     assert "MY_RANK" not in session.launcher
 
 
-def test_a_launched_launcher_is_no_rank(tmp_path: Path) -> None:
-    kernels = _on((PROCESS, 0), (SECOND, 1))
-    report = _report(
-        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=kernels, META_DATA_CAPTURE=_environment(SLURM_PROCID="1")
-    )
-    assert report.session.rank is None
-    assert report.session.launcher == {"SLURM_PROCID": "1"}
-
-
 @pytest.mark.filterwarnings("ignore:.*no table of names")
 def test_the_rank_does_not_depend_on_what_is_read(tmp_path: Path) -> None:
     streams = [
@@ -389,15 +380,6 @@ def test_origin_of_the_session(
 def test_communication_kernels(tmp_path: Path, name: str, expected: bool) -> None:
     report = _report(tmp_path, StringIds=strings(name, name))
     assert report.gpu_ops["is_communication"].to_list() == [expected]
-
-
-@pytest.mark.filterwarnings("ignore:.*left out")
-def test_operations_that_were_not_timed_are_left_out(tmp_path: Path) -> None:
-    report = _report(
-        tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 0, 1), kernel(0, 5, 2), kernel(-5, 0, 3)]
-    )
-    assert report.gpu_ops.select("op_id", "correlation_id").rows() == [(0, 2), (1, 3)]
-    assert report.op_details.row.tolist() == [0, 0]
 
 
 def test_copies_of_a_kind_that_is_new_are_copies(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,7 @@ from nsys_pp.frames.report import MARKS, RANGES, Report
 from nsys_pp.model import build_report
 from nsys_pp.model.names import resolve
 from nsys_pp.read import read_report
-from tests.conftest import find_shared_reports
-from tests.read.tables import PROCESS, THREAD, Row, push_pop, strings, write_export
+from tests.read.tables import THREAD, Row, push_pop, strings, write_export
 
 OTHER = (1 << 48) | (5000 << 24)
 
@@ -213,38 +211,6 @@ def test_hosts_with_the_sign_bit_are_processes_like_others(tmp_path: Path) -> No
     assert report.threads.select("thread_key", "process_key", "tid").rows() == [(thread, thread - 78, 78)]
 
 
-def test_nothing_recorded_is_empty_frames(tmp_path: Path) -> None:
-    report = _report(
-        tmp_path, [], StringIds=strings("x"), PROCESSES=[{"globalPid": PROCESS, "pid": 1, "name": "init"}]
-    )
-    assert report.ranges.is_empty()
-    assert report.processes.is_empty()
-    assert report.ranges.schema == RANGES
-
-
-@pytest.mark.parametrize(
-    "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
-)
-def test_real_ranges_are_sane(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
-    report = build_report(read_report(path))
-    ranges = report.ranges
-    assert (
-        ranges.height
-        == read_report(path)["nvtx"].filter(pl.col("kind").is_in(["push_pop", "start_end"])).height
-    )
-    assert (ranges["end_ns"] >= ranges["start_ns"]).all()
-    assert ranges["range_id"].is_sorted()
-    assert set(ranges["thread_key"]) <= set(report.threads["thread_key"])
-    assert set(ranges["process_key"]) <= set(report.processes["process_key"])
-    pairs = report.gpu_ops.select("process_key", "device_id").unique()
-    assert pairs.join(report.devices, on=["process_key", "device_id"], how="anti").is_empty()
-    assert len(report.op_details.row) == report.gpu_ops.height
-    assert report.gpu_ops["name"].null_count() == 0
-    assert math.isclose(report.gpu_ops["op_id"].n_unique(), report.gpu_ops.height)
-
-
 _IDS = st.integers(-3, 9) | st.sampled_from([-(1 << 31), (1 << 31) - 1])
 _ROWS = st.lists(st.tuples(st.none() | _IDS, st.none() | st.sampled_from("abc")), max_size=8)
 _COUNTED = st.integers(0, 6).map(lambda count: [(number, f"name {number}") for number in range(count)])
@@ -268,9 +234,3 @@ def test_a_name_is_that_of_the_first_string_with_its_id(
     assert named.name == "ids"
     assert named.dtype == dtype
     assert named.cast(pl.String).to_list() == [first.get(number) for number in ids]
-
-
-def test_a_suffix_is_taken_off_names() -> None:
-    strings = pl.DataFrame({"id": [0, 1], "text": ["call_v7000", "call"]}, schema=SCHEMAS["strings"])
-    named = resolve(pl.Series([1, 0, None], dtype=pl.Int32), strings, strip=r"_v\d+$")
-    assert named.to_list() == ["call", "call", None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -13,12 +12,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from nsys_pp.errors import ReportError
-from nsys_pp.frames.raw import Group, RawReport
+from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import read_report
 from tests.conftest import find_shared_reports
-from tests.model.test_communication import layouts, nccl
 from tests.read.tables import (
     PROCESS,
     THREAD,
@@ -191,17 +189,6 @@ def test_real_reports_are_the_same_in_a_folder(tmp_path: Path, path: Path | None
     _assert_same(read_report(path), read_report(_write_folder(path, tmp_path / "a_dir", "parquet")))
 
 
-def test_numbered_rows_keep_their_numbers_in_any_order(tmp_path: Path) -> None:
-    rows = [{"eventId": number, **push_pop(number * 10, number * 10 + 5)} for number in (3, 1, 2)]
-    export = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows, "StringIds": strings("x")})
-    folder = _write_folder(export, tmp_path / "a_dir", "parquet")
-    shuffled = pl.read_parquet(folder / "NVTX_EVENTS.parquet").reverse()
-    shuffled.write_parquet(folder / "NVTX_EVENTS.parquet")
-    ranges = build_report(read_report(folder)).ranges
-    assert ranges.select("range_id", "start_ns").rows() == [(1, 10), (2, 20), (3, 30)]
-    assert_frame_equal(ranges, build_report(read_report(export)).ranges)
-
-
 @pytest.mark.parametrize("kind", ["parquet", "stream"])
 def test_a_table_that_is_cut_off_is_named(tmp_path: Path, kind: str) -> None:
     folder = _write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", kind)
@@ -210,40 +197,3 @@ def test_a_table_that_is_cut_off_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(ReportError) as caught:
         read_report(folder)
     assert caught.value.message.startswith(f"`{file}` cannot be read")
-
-
-def test_a_folder_without_a_table_is_no_report(tmp_path: Path) -> None:
-    folder = _write_folder(write_export(tmp_path / "a.sqlite", _cuda_tables()), tmp_path / "a_dir", "parquet")
-    (folder / "StringIds.parquet").unlink()
-    with pytest.raises(ReportError, match="is a directory"):
-        read_report(folder)
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize("kind", ["parquet", "ipc", "stream"])
-def test_communication_is_read_from_folders_too(tmp_path: Path, kind: str) -> None:
-    events = [nccl(1, 1, 7, 8, 3, 1), push_pop(2, 3, domainId=1, binaryData=None)]
-    events[0] = {**events[0], "binaryData": bytes(events[0]["binaryData"]).hex()}  # type: ignore[call-overload]
-    mpi = {"start": 1, "end": 2, "globalTid": THREAD, "textId": 0, "commHandle": 5}
-    export = write_export(
-        tmp_path / "report.sqlite",
-        {
-            "StringIds": strings("MPI_Send"),
-            "NVTX_EVENTS": events,
-            "NVTX_PAYLOAD_SCHEMA_ENTRIES": layouts(),
-            "MPI_P2P_EVENTS": [{**mpi, "remoteRank": 1, "tag": 2, "size": 3}],
-            "MPI_COLLECTIVES_EVENTS": [{**mpi, "rootRank": None, "size": 3, "recvSize": None}],
-            "MPI_COMMUNICATORS": [{"rank": 0, "timestamp": 0, "commHandle": 5, "size": 2}],
-            "MPI_RANKS": [{"globalTid": THREAD, "rank": 0}],
-        },
-    )
-    need: frozenset[Group] = frozenset({"ranges", "communication"})
-    one, other = (
-        build_report(read_report(path, need=need))
-        for path in (export, _write_folder(export, tmp_path / "folder", kind))
-    )
-    assert len(one.nccl_calls) == 1
-    assert len(one.mpi_calls) == 2
-    for name in ("nccl_calls", "mpi_calls", "ranks", "ranges"):
-        assert_frame_equal(getattr(one, name), getattr(other, name))
-    assert one.fingerprint == other.fingerprint

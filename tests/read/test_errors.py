@@ -94,19 +94,6 @@ def test_a_report_that_cannot_be_read_says_why(tmp_path: Path, name: str) -> Non
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = _report(tmp_path / "report.sqlite")
-    path.chmod(0)
-    if os.access(path, os.R_OK):  # the superuser may read it all the same
-
-        def refuse(*_: object, **__: object) -> None:
-            raise PermissionError(13, "Permission denied", str(path))
-
-        monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(ReportError, match="permission denied"):
-        read_report(path)
-
-
 _HOLD = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -149,35 +136,12 @@ def test_a_report_that_is_being_written_says_so(tmp_path: Path, statements: list
     assert caught.value.hint
 
 
-def test_what_is_not_committed_is_not_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "left"), [("WAL", []), ("PERSIST", ["report.sqlite-journal"])])
+def test_a_finished_journal_does_not_matter(tmp_path: Path, mode: str, left: list[str]) -> None:
     path = _report(tmp_path / "report.sqlite", rows=3)
-    with _hold(path, "BEGIN", "DELETE FROM NVTX_EVENTS") as writer:
-        assert read_report(path)["nvtx"].height == 3
-        writer.kill()
-        for stream in (writer.stdin, writer.stdout):
-            assert stream is not None
-            stream.close()
-
-
-def test_a_finished_write_ahead_database_is_read_without_a_trace(tmp_path: Path) -> None:
-    path = _report(tmp_path / "report.sqlite", rows=3)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("DELETE FROM NVTX_EVENTS WHERE rowid = 2")
-    connection.close()
-    assert path.read_bytes()[18] == 2
+    _edit(path, f"PRAGMA journal_mode={mode}", "DELETE FROM NVTX_EVENTS WHERE rowid = 2")
     assert read_report(path)["nvtx"]["row"].to_list() == [1, 3]
-    assert os.listdir(tmp_path) == ["report.sqlite"]
-
-
-def test_a_kept_journal_that_is_done_does_not_matter(tmp_path: Path) -> None:
-    path = _report(tmp_path / "report.sqlite", rows=3)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=PERSIST")
-        connection.execute("DELETE FROM NVTX_EVENTS WHERE rowid = 2")
-    connection.close()
-    assert path.with_name("report.sqlite-journal").exists()
-    assert read_report(path)["nvtx"]["row"].to_list() == [1, 3]
+    assert sorted(os.listdir(tmp_path)) == ["report.sqlite", *left]
 
 
 _PAGE = 4096
@@ -312,20 +276,6 @@ def test_no_damage_that_sqlite_sees_is_silent(small: Path, tmp_path: Path, seed:
             return
     is_noted = any("is damaged, so rows may be" in str(note.message) for note in caught)
     assert is_noted or not check_integrity(path, time_limit_s=60).complaints
-
-
-def test_swapped_pages_of_a_large_table_are_noted(large: Path, tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    data = bytearray(large.read_bytes())
-    with closing(sqlite3.connect(large)) as connection:
-        [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
-    page = data[(root - 1) * _PAGE : root * _PAGE]
-    leaves = [int.from_bytes(page[at : at + 4], "big") for at in _cells(page)]
-    one, other = (slice((leaf - 1) * _PAGE, leaf * _PAGE) for leaf in leaves[:2])
-    data[one], data[other] = data[other], data[one]
-    path.write_bytes(data)
-    with pytest.warns(UserWarning, match=r"is damaged, so rows may be missing or wrong \(SQLite: .*Rowid"):
-        build_report(read_report(path))
 
 
 def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path) -> None:

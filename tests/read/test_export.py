@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from nsys_pp.errors import NsysNotFoundError, ReportError
-from nsys_pp.read import export as export_cache
 from nsys_pp.read import read_report
 from nsys_pp.read.export import export_report
 from tests.read.tables import push_pop, write_export
@@ -83,12 +82,6 @@ def test_an_export_is_reused_until_the_report_changes(fake: FakeNsys, report: Pa
     assert os.listdir(report.parent) == [report.name]
 
 
-def test_a_cached_export_needs_no_nsys(fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export_report(report, nsys=fake.program)
-    monkeypatch.setenv("PATH", "")
-    assert read_report(report)["nvtx"].height == 1
-
-
 def test_another_nsys_exports_again(fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = export_report(report, nsys=fake.program)
     fake.write(seconds=0.001)  # an upgrade
@@ -106,34 +99,6 @@ def test_another_nsys_exports_again(fake: FakeNsys, report: Path, monkeypatch: p
     second.unlink()
     assert export_report(report) == first
     assert fake.runs == 3
-
-
-def test_an_export_without_a_version_of_nsys_is_used_where_there_is_no_nsys(
-    fake: FakeNsys, report: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    export = export_report(report, nsys=fake.program)
-    old = export.rename(export.with_name(export.name.rsplit("-", 1)[0] + ".sqlite"))
-    assert export_cache.list_exports(old.parent) == [old]
-    with monkeypatch.context() as without:
-        without.setenv("PATH", "")
-        assert export_report(report) == old
-    assert export_report(report, nsys=fake.program) == export
-    assert not old.exists()
-
-
-def test_reports_of_one_name_do_not_meet(fake: FakeNsys, report: Path, tmp_path: Path) -> None:
-    other = tmp_path / report.name
-    other.write_bytes(b"recorded")
-    assert export_report(report, nsys=fake.program) != export_report(other, nsys=fake.program)
-
-
-def test_only_the_last_state_of_a_report_is_kept(fake: FakeNsys, report: Path, tmp_path: Path) -> None:
-    other = export_report(_copy(report, tmp_path / "other.nsys-rep"), nsys=fake.program)
-    first = export_report(report, nsys=fake.program)
-    report.write_bytes(b"recorded again")
-    second = export_report(report, nsys=fake.program)
-    assert sorted((tmp_path / "cache").iterdir()) == sorted([other, second])
-    assert first != second
 
 
 def _copy(report: Path, to: Path) -> Path:
@@ -180,15 +145,6 @@ def test_no_nsys(report: Path, named: str | None, monkeypatch: pytest.MonkeyPatc
         read_report(report, nsys=named)
     assert "--nsys" in (caught.value.hint or "")
     assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.parametrize(("content", "words"), [(None, "does not exist"), (b"", "is empty")])
-def test_no_report(report: Path, content: bytes | None, words: str) -> None:
-    report.unlink()
-    if content is not None:
-        report.write_bytes(content)
-    with pytest.raises(ReportError, match=words):
-        read_report(report)
 
 
 def test_a_cache_that_cannot_be_written(

@@ -50,12 +50,6 @@ def test_only_parts_in_any_case_are_no_report(tmp_path: Path) -> None:
         find_reports([tmp_path])
 
 
-def test_files_come_in_the_order_given(tmp_path: Path) -> None:
-    paths = _touch(tmp_path, "b.sqlite", "a.nsys-rep", "c.anything")
-    assert find_reports(paths) == paths
-    assert find_reports(map(str, paths)) == paths
-
-
 def test_a_pattern_that_no_shell_expanded_is_expanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,11 +98,6 @@ def test_a_report_and_its_exports_are_one(tmp_path: Path, names: list[str], expe
     assert find_reports(sorted(tmp_path.iterdir())) == [tmp_path / expected]
 
 
-def test_the_same_name_in_two_folders_is_two_reports(tmp_path: Path) -> None:
-    paths = _touch(tmp_path, "a/r.nsys-rep", "b/r.sqlite")
-    assert find_reports([tmp_path]) == paths
-
-
 def test_a_report_given_twice_is_an_error(tmp_path: Path) -> None:
     (path,) = _touch(tmp_path, "r.sqlite")
     (tmp_path / "other").mkdir()
@@ -152,12 +141,6 @@ def test_broken_links_are_listed(tmp_path: Path) -> None:
         paths.append(tmp_path / name)
         paths[-1].symlink_to(target)
     assert set(find_reports([tmp_path])) == {path, tmp_path / "gone.nsys-rep", tmp_path / "loop.sqlite"}
-
-
-def test_a_broken_link_that_is_named_is_listed(tmp_path: Path) -> None:
-    link = tmp_path / "gone.sqlite"
-    link.symlink_to("nowhere")
-    assert find_reports([link]) == [link]
 
 
 def test_links_that_lead_back_do_no_harm(tmp_path: Path) -> None:

@@ -6,41 +6,26 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
 
 import nsys_pp
 from nsys_pp.arrays.packed_frames import decode_frame, pack_frame
-from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import (
     FACTS_MEMBER,
     FRAMES_MEMBER,
-    METRIC_FRAMES,
-    PART_FRAMES,
     SUBTRACKS,
     EncodedSubtrack,
-    Part,
-    PartOptions,
     list_subtracks,
     read_subtracks,
 )
-from nsys_pp.output.blocks import write_part
-from nsys_pp.read import parts as reading
-from nsys_pp.read import read_part
-from nsys_pp.read.parts import PackedFrames, concat_frames, list_frames
-from nsys_pp.run.report import extract_report
 from tests.cli.calls import assert_refused, call
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-REPORTS = [PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node10" / "rank3.sqlite"]
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 
 SUBTRACK = st.builds(
@@ -55,16 +40,6 @@ SUBTRACK = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Part]:
-    paths = []
-    for number, report in enumerate(REPORTS):
-        path = tmp_path_factory.mktemp("parts") / f"{number}.nspart"
-        write_part(path, partial(extract_report, report, PartOptions(detail="jobs"), nsys=None), force=False)
-        paths.append(path)
-    return [read_part(path, version="1") for path in paths]
-
-
 @settings(deadline=None, max_examples=80)
 @given(subtracks=st.lists(SUBTRACK, max_size=8))
 def test_subtracks_come_back(subtracks: list[EncodedSubtrack]) -> None:
@@ -72,58 +47,6 @@ def test_subtracks_come_back(subtracks: list[EncodedSubtrack]) -> None:
     assert frame.schema == SUBTRACKS
     decoded = decode_frame(pack_frame(frame, SUBTRACKS, measure=len), SUBTRACKS)
     assert read_subtracks(decoded.list_values(SUBTRACKS)) == subtracks
-
-
-def test_a_subtrack_without_a_field_is_refused() -> None:
-    frame = list_subtracks(
-        [EncodedSubtrack(track=("a",), ordinal=0, kind="marks", rows=1, first_ns=0, last_ns=0, size_bytes=0)]
-    ).with_columns(rows=pl.lit(None, pl.Int64))
-    decoded = decode_frame(pack_frame(frame, SUBTRACKS, measure=len), SUBTRACKS)
-    with pytest.raises(ValueError, match="`rows` is null"):
-        decoded.list_values(SUBTRACKS)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in PART_FRAMES if name not in {"subtracks", "mpi_messages", *METRIC_FRAMES}]
-)
-def test_frames_of_parts_are_joined(name: str, parts: list[Part]) -> None:
-    packed = [part.frames for part in parts]
-    assert all(isinstance(frames, PackedFrames) for frames in packed)
-    expected = pl.concat([frames[name] for frames in packed])
-    mixed = [packed[0], {name: packed[1][name]}]
-    for frames in (packed, mixed):
-        frame, sizes = concat_frames(frames, name)
-        assert_frame_equal(frame, expected, check_exact=True)
-        assert frame.schema == PART_FRAMES[name]
-        assert sizes == [len(of_part[name]) for of_part in packed]
-        listed = list_frames(frames, name)
-        assert len(listed) == len(frames)
-        for own, of_part in zip(listed, packed, strict=True):
-            assert_frame_equal(own, of_part[name], check_exact=True)
-    assert list_frames([], name) == []
-
-
-def test_a_frame_is_decoded_when_it_is_used(parts: list[Part], tmp_path: Path) -> None:
-    frames = parts[0].frames
-    assert frames["jobs"] is not frames["jobs"]  # not kept: a run has thousands of parts
-    broken = PackedFrames({"jobs": b"x", "steps": b""}, tmp_path / "x.nspart")
-    for name in broken:
-        with pytest.raises(ReportError, match=r"x\.nspart` is damaged"):
-            broken[name]
-        with pytest.raises(ReportError, match=r"x\.nspart` is damaged"):
-            concat_frames([frames, broken], name)
-        with pytest.raises(ReportError, match=r"x\.nspart` is damaged"):
-            list_frames([frames, broken], name)
-    with pytest.raises(KeyError):
-        frames["projections"]
-
-
-def test_facts_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.nspart"
-    write_part(path, partial(extract_report, REPORTS[0], PartOptions(), nsys=None), force=False)
-    monkeypatch.setattr(reading, "_MOST_FACTS_BYTES", 100)
-    with pytest.raises(ReportError, match="is damaged"):
-        read_part(path, version="1")
 
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"

@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.errors import ReportError
-from nsys_pp.executors import limits as memory
-from nsys_pp.executors.executor import choose_executor
-from nsys_pp.frames.raw import ALL_GROUPS, SCHEMAS, Group, RawReport
+from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
 from nsys_pp.read import plan as row_limits
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
@@ -67,20 +65,6 @@ def test_a_real_report_comes_whole(path: Path | None) -> None:
     connection.close()
 
 
-def test_text_after_many_nulls_is_read(tmp_path: Path) -> None:
-    texts = [None] * 40 + ["first", None, "last"]
-    rows = [push_pop(i, i + 1, text=text) for i, text in enumerate(texts)]
-    raw = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}), need=_RANGES)
-    assert raw["nvtx"]["text"].to_list() == texts
-
-
-def test_ids_after_many_nulls_are_read(tmp_path: Path) -> None:
-    ids = [None] * 40 + [7, None, 8]
-    rows = [push_pop(i, i + 1, textId=text_id) for i, text_id in enumerate(ids)]
-    raw = read_report(write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows}), need=_RANGES)
-    assert raw["nvtx"]["text_id"].to_list() == ids
-
-
 @pytest.mark.parametrize("missing", [set(), {3, 4, 5, 17, 30, 31, 32, 33}, set(range(1, 39))], ids=str)
 def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> None:
     rows = [push_pop(i * 10, i * 10 + 5) for i in range(100)]
@@ -92,14 +76,6 @@ def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> 
     raw = read_report(path, need=_RANGES, threads=3)
     assert raw["nvtx"]["row"].to_list() == [-5, *(i for i in range(1, 101) if i != 40 and i not in missing)]
     assert raw["nvtx"]["start"].to_list()[1:] == [(i - 1) * 10 for i in raw["nvtx"]["row"].to_list()[1:]]
-
-
-def test_row_ids_beyond_reason_do_not_matter(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(1, 2), push_pop(3, 4)]})
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE NVTX_EVENTS SET rowid = 9223372036854775807 WHERE rowid = 2")
-    connection.close()
-    assert read_report(path, need=_RANGES)["nvtx"]["row"].to_list() == [1, 2**63 - 1]
 
 
 @pytest.mark.parametrize("first", [0, 50], ids=["at once", "late"])
@@ -214,14 +190,6 @@ def test_a_file_name_need_not_be_text(tmp_path: Path) -> None:
     assert read_report(named)["nvtx"].height == 1
 
 
-def test_nothing_is_written_beside_a_report(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": [push_pop(0, 1)], "StringIds": strings("x")})
-    before = (path.read_bytes(), path.stat().st_mtime_ns)
-    read_report(path)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
-    assert os.listdir(tmp_path) == ["a.sqlite"]
-
-
 def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
     rows = {"NVTX_EVENTS": [push_pop(0, 1, color=7)], "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(0, 1, 1)]}
     path = write_export(tmp_path / "a.sqlite", rows)
@@ -234,12 +202,6 @@ def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
     for raw in (ranges, ops):
         assert raw.recorded == {"nvtx": 1, "kernels": 1}
         _assert_schemas(raw)
-
-
-def test_an_empty_selection_still_has_its_frames(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "a.sqlite", {"StringIds": strings("x"), "NVTX_EVENTS": [push_pop(0, 1)]})
-    _assert_schemas(read_report(path, need=frozenset()))
-    assert read_report(path).groups == ALL_GROUPS
 
 
 def _assert_schemas(raw: RawReport) -> None:
@@ -399,19 +361,3 @@ def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: P
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = ? WHERE rowid = 1487", [2**40])
     assert len(read_report(path)["calls"]) == 1487
-
-
-def test_a_report_that_needs_more_memory_than_is_free_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    monkeypatch.setattr(memory, "find_memory", lambda: 2_000_000_000)
-    paths = [tmp_path / name for name in ("small.sqlite", "large.sqlite")]
-    for path, size in zip(paths, (200_000_000, 1_000_000_000), strict=True):
-        with path.open("wb") as file:
-            file.truncate(size)
-    limits: dict[str, None] = {"memory_bytes": None, "timeout_s": None, "scheduler": None}
-    choose_executor(paths[:1], processes=None, **limits)
-    choose_executor([], processes=None, **limits)
-    assert not recwarn.list
-    with pytest.warns(UserWarning, match=r"large.sqlite` may need 6\.2 GB of memory, and 2\.0 GB are free"):
-        choose_executor(paths, processes=None, **limits)
