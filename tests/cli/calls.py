@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from click.testing import CliRunner
 from nsys_pp.cli import main
 from tests.patience import PATIENCE_S
 
-COMMANDS = ("merge", "project", "info", "info --json")
+COMMANDS = ("merge", "project", "info")
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,30 @@ def environment(**changes: str) -> dict[str, str]:
         **quiet,
         **changes,
     }
+
+
+def wait_until(happens: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
+    """Wait until something happens while a process runs."""
+    until = time.monotonic() + PATIENCE_S
+    while not happens():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.002)
+
+
+def on_terminal(*arguments: str | Path, **variables: str) -> str:
+    """Run `nsys-pp` on a terminal of 80 columns, or what the environment says; what it shows there."""
+    parent, child = pty.openpty()
+    env = environment(**{"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40", **variables})
+    process = subprocess.Popen(command_line(*arguments), stdout=child, stderr=subprocess.DEVNULL, env=env)
+    os.close(child)
+    shown = b""
+    with suppress(OSError):  # what Linux says at the end
+        while part := os.read(parent, 65_536):
+            shown += part
+    os.close(parent)
+    assert process.wait(timeout=PATIENCE_S) == 0
+    return shown.decode().replace("\r\n", "\n")
 
 
 def assert_refused(result: Result, *words: str, code: int = 1) -> None:

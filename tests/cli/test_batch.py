@@ -20,15 +20,12 @@ from rich.console import Console
 
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.cli.log import Record
-from nsys_pp.cli.progress import _ProgressLines, build_bar
-from nsys_pp.progress import Share
-from tests.cli.calls import Result, assert_refused, call, command_line, environment, run
+from nsys_pp.cli.progress import build_bar
+from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
-MANY = ("merge", "extract", "pipeline", "chart", "compare", "align", "summary", "project", "info", "report")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -106,31 +103,6 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
     assert all(entry["hint"] for entry in skipped.values())
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize("command", [command for command in MANY if command != "compare"])
-@pytest.mark.usefixtures("reports_read_once")
-def test_missing_inputs_of_a_wait_end_with_3_and_are_named(command: str, tmp_path: Path) -> None:
-    outputs = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html", "report": "report.html"}
-    output = ["-o", str(tmp_path / outputs[command])] if command in outputs else []
-    absent, result = tmp_path / "rank9.sqlite", tmp_path / "result.json"
-    wait = ("--wait-for", "3", "--wait-timeout", "0.1s", "--keep-going", "--result", result)
-    done = call(command, PIPELINE / "node2", absent, *output, *wait)
-    assert done.code == 3, done
-    assert f"skipped {absent}: " in done.stderr
-    written = read(result)
-    assert written["exit_status"] == 3
-    (entry,) = written["skipped"]
-    assert entry["path"] == str(absent)
-    assert entry["reason"]
-    assert entry["hint"]
-    # a number alone names the folder
-    done = call(command, PIPELINE / "node2", *output, *wait, *["--force"] * bool(output))
-    assert done.code == 3, done
-    (entry,) = read(result)["skipped"]
-    assert entry["path"] == str(PIPELINE / "node2")
-    assert "2 of 3 reports are there and whole" in entry["reason"]
-
-
 def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None:
     absent, link, pattern = tmp_path / "rank9.sqlite", tmp_path / "link.sqlite", tmp_path / "none*"
     link.symlink_to("nowhere")
@@ -167,20 +139,6 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     assert list(phases) == ["reading", "drawing", "aligning", "writing"]
     assert 0 < sum(phases.values()) <= found["timings"]["wall_s"] + 0.01
     assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
-
-
-@pytest.mark.parametrize("command", MANY)
-@pytest.mark.usefixtures("reports_read_once")
-def test_a_result_is_written_for_every_command(command: str, tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    options = {"merge": "run.pftrace", "extract": "parts", "chart": "run.html", "report": "report.html"}
-    output = ["-o", str(tmp_path / options[command])] if command in options else []
-    done = call(command, PIPELINE, *[PIPELINE] * (command == "compare"), *output, "--result", result)
-    assert done.code == 0, done.stderr
-    found = read(result)
-    assert (found["command"], found["exit_status"]) == (command, 0)
-    assert bool(found["outputs"]) == (command in options)
-    assert found["inputs"]
 
 
 def test_a_result_repeats_no_note(tmp_path: Path) -> None:
@@ -249,7 +207,7 @@ def test_progress_in_a_log_has_counts_and_rate(tmp_path: Path) -> None:
     assert after[1:] == nsys_pp.pipeline(PIPELINE).verdict.lines
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "inf", "1e300"])
+@pytest.mark.parametrize("seconds", ["0", "1e300"])
 def test_progress_lines_can_be_switched_off(seconds: str, tmp_path: Path) -> None:
     done = call("merge", REPORT, "-o", tmp_path / "run.pftrace", env={"NSYS_PP_LOG_SECONDS": seconds})
     findings = nsys_pp.pipeline(REPORT).verdict.lines
@@ -257,16 +215,14 @@ def test_progress_lines_can_be_switched_off(seconds: str, tmp_path: Path) -> Non
     assert all(line.startswith(("Wrote ", "note: ")) for line in lines)
 
 
+needs_children = pytest.mark.skipif(
+    not [*Path("/proc/self/task").glob("*/children")], reason="needs /proc to see processes"
+)
+
+
 def children_of(process: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == process:
-            found.append(int(status.parent.name))
-    return found
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(child) for child in listed.split()]
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +234,7 @@ def large_reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@needs_children
 @pytest.mark.parametrize("command", ["merge", "extract"])
 def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     command: str, large_reports: list[Path], tmp_path: Path
@@ -288,11 +244,9 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
-    until = time.monotonic() + PATIENCE_S
-    while not any(path.stat().st_size for path in tmp_path.rglob(".*/**/*") if path.is_file()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(
+        lambda: any(path.stat().st_size for path in tmp_path.rglob(".*/**/*") if path.is_file()), process
+    )
     children = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
@@ -303,17 +257,13 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     assert not any(Path(f"/proc/{child}/exe").exists() for child in children)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@needs_children
 def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "found" / "run.pftrace"
     output.parent.mkdir()
     line = command_line("merge", *large_reports, "-o", output, "--processes", "2")
     process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + PATIENCE_S
-    while not any(output.parent.rglob("*.blocks")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: any(output.parent.rglob("*.blocks")), process)
     workers = [
         one for one in children_of(process.pid) if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
@@ -351,59 +301,24 @@ def render_bar(width: int, activity: str, counts: str) -> list[str]:
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
 
-@pytest.mark.parametrize("width", [72, 80, 119, 120, 200])
-@pytest.mark.parametrize("counts", ["read 104.0 MiB of 162.0 MiB", "encoded 1,900,544 of 2,000,009 rows", ""])
+@pytest.mark.parametrize("width", [80, 119, 120, 200])
+@pytest.mark.parametrize("counts", ["encoded 1,900,544 of 2,000,009 rows", ""])
 def test_a_bar_cuts_the_name_alone(width: int, counts: str) -> None:
-    (line,) = render_bar(width, f"drawing {'long' * 60}.sqlite", counts)
+    (line,) = render_bar(width, f"drawing [red]{'long' * 60}.sqlite", counts)
     assert len(line) <= width
     assert counts in line
     assert line.endswith("-:--:-- left")  # without a speed, the time is unknown
-    assert "drawing lo" in line
+    assert "drawing [red]lo" in line
     assert "…" in line
     assert ("elapsed" in line) is (width >= 120)
-
-
-def test_markup_in_names_is_text() -> None:
-    assert "drawing [red]x" in render_bar(120, "drawing [red]x", "")[0]
-
-
-@pytest.mark.parametrize(
-    ("total", "texts"),
-    [
-        (1, ["drawing a: read 1 MiB, 25%, about", "s left"]),
-        (4, ["drawing a: read 1 MiB, 1 of 4 (", "/s), about"]),
-    ],
-)
-def test_lines_have_the_time_that_is_left(total: int, texts: list[str]) -> None:
-    stderr = io.StringIO()
-    lines = _ProgressLines(Record(), stderr)
-    lines.update("drawing a", Share.of(0, total, doing="drawing"))
-    time.sleep(0.01)
-    lines.update("drawing a: read 1 MiB", Share.of(1 if total > 1 else 0, total, doing="drawing", value=0.25))
-    lines.write()
-    assert all(text in stderr.getvalue() for text in texts), stderr.getvalue()
-
-
-def test_each_count_of_a_phase_has_a_rate_of_its_own() -> None:
-    """A divided run is written in two counts of one name: the overview by its reports, then its traces."""
-    stderr = io.StringIO()
-    lines = _ProgressLines(Record(in_json=True), stderr)
-    for done, total in [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]:
-        lines.update("writing", Share.of(done, total, doing="writing"))
-        time.sleep(0.01)
-        lines.write()
-    facts = [json.loads(line) for line in stderr.getvalue().splitlines()]
-    assert [(fact["done"], fact["total"]) for fact in facts] == [(60, 64), (63, 64), (0, 8), (7, 8), (6, 8)]
-    assert [fact["rate_per_s"] > 0 for fact in facts] == [False, True, False, True, True]
-    assert all(fact["rate_per_s"] >= 0 for fact in facts)
 
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _COMMANDS = {
     "merge": ["-o", "run.pftrace"],
     "project": ["-o", "ranges.csv"],
-    "pipeline": [],
     "pipeline --explain-jobs": [],
+    "compare": [str(RANK0)],
     "summary": [],
     "align": [],
     "info": [],
@@ -425,7 +340,11 @@ def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.
     arguments = [*command.split(), *_COMMANDS[command], "--result", "r.json", "--explain-rows"]
     done = call(*arguments, RANK0)
     assert done.code == 0, done.stderr
-    [report] = json.loads(Path("r.json").read_text())["rows"]
+    found = read(Path("r.json"))
+    assert (found["command"], found["exit_status"]) == (arguments[0], 0)
+    assert bool(found["outputs"]) == ("-o" in arguments)
+    assert found["inputs"]
+    report = found["rows"][0]
     assert report["report"] == str(RANK0)
     tables = {entry["source"]: entry for entry in report["tables"]}
     with closing(sqlite3.connect(RANK0)) as connection:
@@ -435,12 +354,6 @@ def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.
     assert all(entry["read"] == _sum(entry) for entry in report["tables"])
     lines = [line for line in done.stderr.splitlines() if f"{RANK0}: " in line]
     assert len([line for line in lines if " read, " in line or "of these" in line]) == len(report["tables"])
-
-
-def test_a_comparison_counts_both_runs(tmp_path: Path) -> None:
-    call("compare", RANK0, RANK0.with_name("rank1.sqlite"), "--result", tmp_path / "r.json")
-    rows = json.loads((tmp_path / "r.json").read_text())["rows"]
-    assert [Path(report["report"]).name for report in rows] == ["rank0.sqlite", "rank1.sqlite"]
 
 
 def test_parts_have_the_counts_of_their_reports(tmp_path: Path) -> None:
@@ -461,25 +374,15 @@ def test_ranges_that_launched_nothing_are_counted(tmp_path: Path) -> None:
         columns = "start, end, eventType, globalTid"
         insert = f"INSERT INTO NVTX_EVENTS ({columns}) SELECT ?, ?, 59, globalTid FROM NVTX_EVENTS LIMIT 1"
         connection.executemany(insert, [(most + 10 * i, most + 10 * i + 5) for i in range(1, 8)])
-    before = call("project", RANK0, "-o", tmp_path / "a.csv", "--result", tmp_path / "a.json")
-    done = call("project", path, "-o", tmp_path / "b.csv", "--result", tmp_path / "b.json")
     entries = []
-    for name in ("a.json", "b.json"):
-        [report] = json.loads((tmp_path / name).read_text())["rows"]
-        entries += [entry for entry in report["tables"] if entry["table"] == "ranges"]
+    for report in (RANK0, path):
+        done = call("project", report, "-o", tmp_path / "x.csv", "--force", "--result", tmp_path / "x.json")
+        [rows] = read(tmp_path / "x.json")["rows"]
+        entries += [entry for entry in rows["tables"] if entry["table"] == "ranges"]
     reason = "launched no GPU operation that counts"
     assert entries[1]["read"] - entries[0]["read"] == 7
     assert entries[1]["left_out"].get(reason, 0) - entries[0]["left_out"].get(reason, 0) == 7
     assert f"{entries[1]['left_out'][reason]} {reason}" in done.stderr
-    assert before.code == done.code == 0
-
-
-def test_traces_have_the_counts(tmp_path: Path) -> None:
-    call("merge", RANK0, "-o", tmp_path / "run.json", "--format", "chrome")
-    other = json.loads((tmp_path / "run.json").read_text())["otherData"]
-    assert "kernels " in other["rows.rank0"]
-    call("merge", RANK0, "-o", tmp_path / "run.pftrace")
-    assert b"rows.rank0" in (tmp_path / "run.pftrace").read_bytes()
 
 
 def test_info_lists_what_is_left_out(tmp_path: Path) -> None:
@@ -492,10 +395,3 @@ def test_info_lists_what_is_left_out(tmp_path: Path) -> None:
     [report] = json.loads(call("info", path, "--format", "json").stdout)
     kernels = next(entry for entry in report["rows"] if entry["table"] == "kernels")
     assert kernels["left_out"] == {"without times: CUPTI did not measure them": 5}
-
-
-def test_folders_named_like_reports_are_noted(tmp_path: Path) -> None:
-    shutil.copy(RANK0, tmp_path)
-    (tmp_path / "rank7.sqlite").mkdir()
-    done = call("info", tmp_path)
-    assert f"note: `{tmp_path / 'rank7.sqlite'}` is a folder without reports" in done.stderr

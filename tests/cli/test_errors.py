@@ -6,17 +6,13 @@ import json
 import os
 import shutil
 import sqlite3
-import stat
 import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fixtures.recording.export import write_report
 from nsys_pp.frames.report import Report
@@ -24,7 +20,6 @@ from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import identify
 from nsys_pp.run import report as one_report
 from nsys_pp.run import run as running
-from nsys_pp.run.batch import leave_out_odd
 from nsys_pp.run.inputs import Input
 from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
@@ -58,70 +53,20 @@ def test_a_broken_report_is_refused(report: Path, folder: Path, name: str, comma
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_without_reports_is_refused(folder: Path, command: str) -> None:
-    empty = folder.parent / "empty"
+def test_what_names_no_report_or_one_twice_is_refused(report: Path, folder: Path, command: str) -> None:
+    link, empty, pattern = (
+        folder.parent / "link.sqlite",
+        folder.parent / "empty",
+        folder / "node*" / "*.sqlite",
+    )
+    link.symlink_to(report)
     empty.mkdir()
     (empty / "notes.txt").write_text("nothing here")
     assert_refused(call(*arguments_of(command, empty, folder=folder)), f"`{empty}` holds no report")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_pattern_without_match_is_refused(folder: Path, command: str) -> None:
-    pattern = folder.parent / "node*" / "*.sqlite"
     assert_refused(call(*arguments_of(command, pattern, folder=folder)), f"`{pattern}` matches no report")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("again", ["same name", "folder", "pattern", "link"])
-def test_a_report_given_twice_is_refused(report: Path, folder: Path, command: str, again: str) -> None:
-    link = folder.parent / "link.sqlite"
-    link.symlink_to(report)
-    second = {"same name": report, "folder": report.parent, "pattern": report.parent / "r*", "link": link}
-    refused = call(*arguments_of(command, report, second[again], folder=folder))
-    assert_refused(refused, f"`{report}`", "named twice")
-
-
-# locks do not count within one process
-_LOCK = """
-import sqlite3, sys
-writer = sqlite3.connect(sys.argv[1], isolation_level=None)
-writer.execute("BEGIN EXCLUSIVE")
-print("locked", flush=True)
-sys.stdin.read()
-writer.rollback()
-writer.close()
-"""
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_report_that_a_program_has_locked_is_refused(report: Path, folder: Path, command: str) -> None:
-    writer = subprocess.Popen(
-        [sys.executable, "-c", _LOCK, str(report)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "locked\n"
-        refused = call(*arguments_of(command, report, folder=folder))
-        writer.communicate("done")
-    assert_refused(refused, f"`{report}` is being written by another program")
-    assert call(*arguments_of(command, report, folder=folder)).code == 0
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_report_that_is_half_written_is_refused(report: Path, folder: Path, command: str) -> None:
-    """A writer that died in the middle leaves a journal that says how to undo its work."""
-    writer = sqlite3.connect(report, isolation_level=None)
-    writer.executescript("PRAGMA cache_size = 4; BEGIN; CREATE TABLE spill (text TEXT);")
-    writer.executemany("INSERT INTO spill VALUES (?)", [("x" * 1000,)] * 500)
-    copied = folder.parent / "copy.sqlite"
-    shutil.copy(report, copied)
-    shutil.copy(f"{report}-journal", f"{copied}-journal")
-    writer.rollback()
-    writer.close()
-    journal = Path(f"{copied}-journal").read_bytes()
-    refused = call(*arguments_of(command, copied, folder=folder))
-    assert_refused(refused, f"`{copied}` is being written by another program")
-    assert Path(f"{copied}-journal").read_bytes() == journal
+    for second in (report, report.parent, report.parent / "r*", link):
+        refused = call(*arguments_of(command, report, second, folder=folder))
+        assert_refused(refused, f"`{report}`", "named twice")
 
 
 @pytest.mark.parametrize("command", [("merge", "--detail", "kernels"), ("project",)])
@@ -131,10 +76,6 @@ def test_a_report_without_cuda_is_refused(tmp_path: Path, folder: Path, command:
     assert_refused(refused, f"`{silent}`", "no GPU operations")
     assert "--trace cuda,nvtx" in refused.stderr
     assert list(folder.iterdir()) == []
-
-
-def test_the_ranges_of_a_report_without_cuda_are_merged(tmp_path: Path, folder: Path) -> None:
-    silent = write_report(tmp_path / "silent.sqlite", ranges=[{"start": 0, "end": 100, "name": "step"}])
     done = call(*arguments_of("merge", silent, folder=folder))
     assert done.code == 0, done.stderr
     assert "note: no report has GPU operations: CPU ranges, calls and samples are drawn" in done.stderr
@@ -163,15 +104,11 @@ def _run_unprivileged(*arguments: str | Path) -> Result:
     return run(*arguments, before=give_up)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_report_that_may_not_be_read_is_refused(report: Path, folder: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["merge", "info"])
+def test_what_may_not_be_read_is_refused(report: Path, folder: Path, command: str) -> None:
     report.chmod(0)
     refused = _run_unprivileged(*arguments_of(command, report, folder=folder))
     assert_refused(refused, f"`{report}`", "permission denied")
-
-
-@pytest.mark.parametrize("command", ["merge", "info"])
-def test_a_folder_that_may_not_be_read_is_refused(report: Path, folder: Path, command: str) -> None:
     report.parent.chmod(0)
     try:
         for named in (report, report.parent):
@@ -181,8 +118,7 @@ def test_a_folder_that_may_not_be_read_is_refused(report: Path, folder: Path, co
         report.parent.chmod(0o700)
 
 
-@pytest.mark.parametrize("command", ["merge", "pipeline", "info", "check"])
-@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize(("command", "pattern"), [("merge", False), ("info", True)])
 def test_a_folder_inside_that_may_not_be_read_is_skipped(
     report: Path, folder: Path, command: str, *, pattern: bool
 ) -> None:
@@ -247,15 +183,10 @@ def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) ->
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
-def test_an_output_in_no_folder_is_refused(report: Path, folder: Path, kind: str) -> None:
+def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder / "absent")
     assert_refused(call(*arguments), f"cannot write `{output}`: its folder does not exist")
-
-
-@pytest.mark.parametrize("kind", OUTPUTS)
-def test_an_output_that_is_a_folder_is_refused(report: Path, folder: Path, kind: str) -> None:
-    arguments, output = _arguments(kind, report, folder)
-    output.mkdir()
+    output.mkdir(parents=True)
     assert_refused(call(*arguments, "--force"), f"cannot write `{output}`: it is a folder")
 
 
@@ -289,7 +220,7 @@ def test_a_full_standard_output_is_told(report: Path, command: str) -> None:
     assert_refused(refused, "cannot write to standard output: the disk is full")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["merge", "info"])
 def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) -> None:
     recorded = report.with_suffix(".nsys-rep")
     recorded.write_bytes(b"recorded")
@@ -308,32 +239,7 @@ def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) ->
     assert_refused(call(*arguments, env={**env, "NSYS_PP_NSYS": absent}), f"`{absent}`", f"`{recorded}`")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("echo 'Error: the file is of a newer version' >&2; exit 1", "newer version"),
-        ("exit 3", "status 3"),
-        ("exit 0", "status 0"),
-    ],
-    ids=["with words", "without words", "without export"],
-)
-def test_an_nsys_that_fails_is_quoted(
-    report: Path, folder: Path, command: str, script: str, words: str
-) -> None:
-    recorded = report.with_suffix(".nsys-rep")
-    report.unlink()
-    recorded.write_bytes(b"recorded")
-    nsys = folder.parent / "nsys"
-    nsys.write_text(f"#!/bin/sh\n{script}\n")
-    nsys.chmod(0o755)
-    env: dict[str, str | None] = {"NSYS_PP_CACHE": str(folder.parent / "cache")}
-    refused = call(*arguments_of(command, recorded, folder=folder), "--nsys", str(nsys), env=env)
-    assert_refused(refused, f"`{recorded}` cannot be exported", words)
-    assert list((folder.parent / "cache").iterdir()) == []
-
-
-@pytest.mark.parametrize("command", ["merge", "info", "info --json"])
+@pytest.mark.parametrize("command", ["merge", "info"])
 @pytest.mark.parametrize("name", ["not SQLite", "cut within a page", "scrambled", "scrambled kernels"])
 def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: str, name: str) -> None:
     good = Path(shutil.copy(PIPELINE / "node2" / "rank1.sqlite", report.parent))
@@ -348,10 +254,9 @@ def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: st
     else:
         assert good.name in done.stdout
         assert f"{report}\n" not in done.stdout
-    with suppress(FileNotFoundError):
-        (folder / "out.pftrace").unlink()
     good.unlink()
-    assert_refused(call(*arguments_of(command, report.parent, folder=folder), "--keep-going"), f"`{report}`")
+    again = arguments_of(command, report.parent, folder=folder.parent)
+    assert_refused(call(*again, "--keep-going"), f"`{report}`")
 
 
 USAGE = {
@@ -441,6 +346,7 @@ USAGE = {
     "info": """
         --nonsense => No such option
         --layout pp=x => invalid number of parts `pp=x`
+        --layout pp=100000000,dp=100000000 => a layout of 10,000,000,000,000,000 ranks; expected at most
         --rank-from ( => invalid regular expression `(`
         --rank-from rank => `rank` has no group""",
     "compare": """
@@ -488,25 +394,27 @@ def edit(report: Path, *statements: str) -> None:
             connection.execute(statement)
 
 
-def test_a_table_of_facts_without_names_is_none(reports: list[Path], tmp_path: Path) -> None:
-    statements = "DROP TABLE META_DATA_CAPTURE", "CREATE TABLE META_DATA_CAPTURE (value TEXT)"
-    edit(reports[1], *statements, "INSERT INTO META_DATA_CAPTURE VALUES (1)")
-    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["summary"], ["info"]):
-        assert call(*command, *reports).code == 0
+ODD_TABLES = {
+    "facts without names": [
+        "DROP TABLE META_DATA_CAPTURE",
+        "CREATE TABLE META_DATA_CAPTURE (value TEXT)",
+        "INSERT INTO META_DATA_CAPTURE VALUES (1)",
+    ],
+    "negative devices": ["UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -5"],
+    "columns that are no UTF-8": [
+        "ALTER TABLE NVTX_EVENTS ADD COLUMN columnName",
+        "ALTER TABLE StringIds ADD columnName",
+    ],
+}
 
 
-def test_devices_may_have_negative_numbers(reports: list[Path], tmp_path: Path) -> None:
-    edit(reports[1], "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -5")
+@pytest.mark.parametrize("name", ODD_TABLES)
+def test_odd_tables_are_read(reports: list[Path], tmp_path: Path, name: str) -> None:
+    edit(reports[1], *ODD_TABLES[name])
+    data = reports[1].read_bytes()
+    reports[1].write_bytes(data.replace(b"columnName", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe"))
     for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"], ["info"]):
         assert call(*command, *reports).code == 0
-
-
-def test_column_names_need_not_be_utf8(reports: list[Path], tmp_path: Path) -> None:
-    edit(reports[1], "ALTER TABLE NVTX_EVENTS ADD COLUMN columnName", "ALTER TABLE StringIds ADD columnName")
-    reports[1].write_bytes(
-        reports[1].read_bytes().replace(b"columnName", b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe\xff\xfe")
-    )
-    assert call("merge", *reports, "-o", tmp_path / "run.pftrace").code == 0
 
 
 @pytest.mark.parametrize(
@@ -557,24 +465,31 @@ def test_a_defect_is_one_sentence_with_a_traceback_on_request(reports: list[Path
         assert "in identify_wrongly" in shown.stderr
 
 
-def test_a_defect_of_no_report_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys_pp.run.run.build_roster", lambda *_, **__: os.environ["ABSENT"])
-    for options, is_traced in (([], False), (["--debug"], True), (["--log-format", "json"], False)):
-        done = call("merge", RANK0, "-o", tmp_path / "run.pftrace", *options, foresees=False)
+def test_a_defect_of_no_report_is_one_sentence(
+    reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what all reports show together, none is left out."""
+    real = getattr(running, "align_inputs")  # noqa: B009 (it is imported there)
+
+    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
+        return real(inputs, *more, **options) if len(inputs) == 1 else os.environ["ABSENT"]
+
+    monkeypatch.setattr(running, "align_inputs", fail)
+    for options in ([], ["--debug"], ["--log-format", "json"], ["--keep-going"]):
+        done = call("merge", *reports, "-o", tmp_path / "run.pftrace", *options, foresees=False)
         assert done.code == 1
         assert "unforeseen KeyError: 'ABSENT'" in done.stderr
         assert "please report it" in done.stderr
-        assert ("Traceback" in done.stderr) == is_traced
-    assert not any(tmp_path.iterdir())
+        assert ("Traceback" in done.stderr) == ("--debug" in options)
+        assert "skipped" not in done.stderr
+    assert {*tmp_path.iterdir()} == {*reports}
 
 
 @pytest.mark.parametrize(
     ("command", "stage"),
     [
         (["merge", "-o", "FOLDER/run.pftrace"], "find_training"),
-        (["pipeline"], "align_inputs"),
         (["align"], "align_inputs"),
-        (["summary"], "number_run"),
     ],
 )
 def test_a_report_that_shows_a_defect_among_all_is_left_out(
@@ -611,48 +526,6 @@ def test_a_report_that_shows_a_defect_among_all_is_left_out(
     assert refused.code in (1, 2)
 
 
-def test_a_defect_that_several_reports_show_together_is_of_none(
-    reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = getattr(running, "align_inputs")  # noqa: B009 (it is imported there)
-
-    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
-        if len(inputs) == 2:
-            raise IndexError("index 7 is out of bounds")
-        return real(inputs, *more, **options)
-
-    monkeypatch.setattr(running, "align_inputs", fail)
-    done = call("merge", *reports, "-o", tmp_path / "run.pftrace", "--keep-going", foresees=False)
-    assert done.code == 1
-    assert done.stderr.startswith("Error: unforeseen IndexError: index 7 is out of bounds")
-    assert "skipped" not in done.stderr
-    assert not (tmp_path / "run.pftrace").exists()
-
-
-@given(st.sets(st.integers(0, 40), max_size=5), st.integers(1, 40))
-def test_exactly_the_odd_are_left_out(odd: set[int], count: int) -> None:
-    calls, skipped = 0, []
-
-    def work(numbers: Sequence[int]) -> None:
-        nonlocal calls
-        calls += len(numbers)
-        if odd & {*numbers}:
-            raise IndexError
-
-    numbers = list(range(count))
-    if odd >= {*numbers}:
-        return  # as of one report alone
-    left = leave_out_odd(numbers, work, lambda number, _: skipped.append(number))
-    assert {*skipped} == odd & {*numbers}
-    assert left == [number for number in numbers if number not in odd]
-    assert calls <= count * (1 + 3 * len(skipped))
-
-
-def test_nothing_of_this_is_seen_in_other_processes(tmp_path: Path) -> None:
-    done = run("merge", RANK0, RANK1, "-o", tmp_path / "run.pftrace", "--processes", "2", "--keep-going")
-    assert done.code == 0, done.stderr
-
-
 NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"
 
 
@@ -662,9 +535,9 @@ def linked(tmp_path: Path) -> Path:
     return Path(shutil.copytree(NODE2, tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")))
 
 
-@pytest.mark.parametrize("target", ["nowhere.sqlite", "gone.sqlite"])
 @pytest.mark.parametrize(
-    "command", ["merge -o {}/run.pftrace", "extract -o {}/parts", "summary -o {}/x.json"]
+    ("command", "target"),
+    [("merge -o {}/run.pftrace", "nowhere.sqlite"), ("extract -o {}/parts", "gone.sqlite")],
 )
 def test_a_broken_link_is_named_each_time(linked: Path, tmp_path: Path, command: str, target: str) -> None:
     link = linked / "gone.sqlite"
@@ -677,32 +550,7 @@ def test_a_broken_link_is_named_each_time(linked: Path, tmp_path: Path, command:
         assert f"skipped {link}: " in done.stderr
 
 
-def test_a_link_to_the_latest_report_is_this_report(linked: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run.pftrace"
-    assert call("merge", linked, "-o", output).code == 0
-    expected = output.read_bytes()
-    (linked / "latest.sqlite").symlink_to("rank0.sqlite")
-    assert call("merge", linked, "-o", output, "--force").code == 0
-    assert output.read_bytes() == expected
-
-
-def test_copies_of_steptask_keep_private_reports_private(tmp_path: Path) -> None:
-    modes = {"rank0": 0o600, "rank1": 0o644}
-    reports = []
-    for name, mode in modes.items():
-        reports.append(Path(shutil.copy(NODE2 / f"{name}.sqlite", tmp_path)))
-        reports[-1].chmod(mode)
-    before = os.umask(0o022)
-    try:
-        assert call("pipeline", *reports, "--steptask", tmp_path / "copies").code == 0
-    finally:
-        os.umask(before)
-    for name, mode in modes.items():
-        copy = tmp_path / "copies" / f"{name}.steptask.db"
-        assert stat.S_IMODE(copy.stat().st_mode) == mode
-
-
-COMMANDS_WITH_STEPS = ("merge", "pipeline", "summary", "chart", "compare", "report")
+COMMANDS_WITH_STEPS = ("merge", "pipeline", "summary", "compare")
 
 
 @pytest.fixture(scope="module")
@@ -723,44 +571,30 @@ def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(path, ranges=[{"name": "work", "start": 0, "end": 100}])
 
 
-def arguments(command: str, report: Path, folder: Path) -> list[str]:
-    output = {"merge": "run.pftrace", "chart": "run.html", "report": "report.html"}.get(command)
-    reports = [str(report)] * (2 if command == "compare" else 1)
-    return [command, *reports, *(["-o", str(folder / output)] if output else [])]
-
-
 @pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
-@pytest.mark.parametrize("window", ["7:", "9" * 30 + ":"])
 def test_a_window_without_steps_names_the_steps(
-    command: str, window: str, unnumbered: Path, without_gpu: Path, tmp_path: Path
+    command: str, unnumbered: Path, without_gpu: Path, tmp_path: Path
 ) -> None:
     for report, hint in ((unnumbered, "0 to 0"), (without_gpu, "only processes with GPU work have steps")):
-        done = call(*arguments(command, report, tmp_path), "--steps", window)
-        assert done.code == 1
-        assert_refused(done, "")
-        if f"`--steps {window}`" in done.stderr:
-            assert hint in done.stderr
+        for window in ("7:", "9" * 30 + ":"):
+            done = call(*arguments(command, report, tmp_path), "--steps", window)
+            assert_refused(done)
+            if f"`--steps {window}`" in done.stderr:
+                assert hint in done.stderr
     assert not any(tmp_path.iterdir())
+    assert call(*arguments(command, unnumbered, tmp_path), "--steps", ":" + "9" * 30).code == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
-@pytest.mark.parametrize("window", ["0:1", ":" + "9" * 30])
-def test_the_only_step_is_number_0(command: str, window: str, unnumbered: Path, tmp_path: Path) -> None:
-    assert call(*arguments(command, unnumbered, tmp_path), "--steps", window).code == 0
+def arguments(command: str, report: Path, folder: Path) -> list[str]:
+    reports = [str(report)] * (2 if command == "compare" else 1)
+    return [command, *reports, *(["-o", str(folder / "run.pftrace")] if command == "merge" else [])]
 
 
 COMMANDS_ON_BYTES = [
     "merge --split machine -o OUT/caf\udce9.pftrace",
-    "merge -o OUT/run.json",
-    "pipeline",
     "summary --format json --explain-rows --log-format json",
-    "check",
     "info",
-    "align",
-    "compare INPUT",
     "extract -o OUT/run.nspart",
-    "report -o OUT/run.html",
-    "chart -o OUT/run.html",
 ]
 
 
@@ -781,7 +615,7 @@ def odd_folder(tmp_path: Path) -> Path:
 def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> None:
     out, result = tmp_path / "out", tmp_path / "r\udce9sult.json"
     out.mkdir()
-    words = [word.replace("OUT", str(out)).replace("INPUT", str(odd_folder)) for word in command.split()]
+    words = [word.replace("OUT", str(out)) for word in command.split()]
     done = run(*words, odd_folder, "--result", result, errors="surrogateescape")
     assert done.code in (0, 4), done.stderr
     recorded = json.loads(result.read_bytes())
@@ -789,11 +623,3 @@ def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> N
     assert {os.fsencode(each["path"]) for each in recorded["outputs"]} <= {
         os.fsencode(path) for path in tmp_path.rglob("*")
     }
-
-
-def test_parts_of_such_reports_are_kept_and_merged(odd_folder: Path, tmp_path: Path) -> None:
-    parts = tmp_path / "parts"
-    assert run("extract", odd_folder, "-o", parts).code == 0
-    again = run("extract", odd_folder, "-o", parts)
-    assert again.stderr.count("already there") == 2, again.stderr
-    assert run("merge", parts, "-o", tmp_path / "run.pftrace").code == 0

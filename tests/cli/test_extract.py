@@ -23,12 +23,6 @@ def extract(*arguments: str | Path) -> str:
     return done.stderr
 
 
-def merge(trace: Path, *arguments: str | Path) -> bytes:
-    done = call("merge", *arguments, "-o", trace)
-    assert done.code == 0, done
-    return trace.read_bytes()
-
-
 def test_one_line_says_what_was_written(tmp_path: Path) -> None:
     part = tmp_path / "x.nspart"
     said = extract(REPORT, "-o", part)
@@ -49,41 +43,6 @@ def test_parts_are_named_like_their_reports(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     assert extract(REPORT).startswith("Wrote rank0.nspart (")
     assert (tmp_path / "rank0.nspart").is_file()
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize(
-    "options", [[], ["--detail", "jobs"], ["--flows"], ["--ops", "all", "--scope", "thread"]]
-)
-def test_parts_make_the_trace_of_their_reports(options: list[str], tmp_path: Path) -> None:
-    extract(PIPELINE, "-o", tmp_path, *options)
-    parts = sorted(tmp_path.glob("*.nspart"))
-    expected = merge(tmp_path / "run.pftrace", PIPELINE, *options)
-    assert merge(tmp_path / "run.a", *parts) == expected
-    assert merge(tmp_path / "run.b", tmp_path, *options) == expected
-
-
-def test_options_of_a_part_are_not_changed_by_a_merge(tmp_path: Path) -> None:
-    part = tmp_path / "x.nspart"
-    extract(REPORT, "-o", part)
-    refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--flows")
-    assert_refused(
-        refused,
-        f"`{part}` was made with `--detail kernels --ops kernel --scope auto`, and"
-        " `--detail cpu --ops kernel --scope auto --flows` is asked for",
-    )
-    assert_refused(call("merge", part, "-o", tmp_path / "x.json"), "is a part", "Chrome's format")
-    refused = call("merge", part, "-o", tmp_path / "x.pftrace", "--start", "1ms")
-    assert_refused(refused, "is a part", "`--start` and `--end`")
-
-
-def test_a_part_is_replaced_with_force_only(tmp_path: Path) -> None:
-    part = tmp_path / "x.nspart"
-    part.write_text("precious")
-    assert_refused(call("extract", REPORT, "-o", part), f"`{part}` exists")
-    assert part.read_text() == "precious"
-    extract(REPORT, "-o", part, "--force")
-    assert part.read_bytes().startswith(b"PK")
 
 
 def test_reports_never_share_a_part(tmp_path: Path) -> None:

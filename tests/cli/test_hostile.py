@@ -6,9 +6,8 @@ import re
 import resource
 import shutil
 import sqlite3
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 
 import nsys_pp
 from nsys_pp.cli.log import escape_screen
-from nsys_pp.roster.ranks import parse_layout
 from tests.bench.measure import measure_peak_bytes
 from tests.cli.calls import assert_refused, call, environment, run
 
@@ -93,13 +91,18 @@ _FIXED_BYTES = 400_000_000
 _BYTES_PER_BYTE = 40
 _KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 _CALL = "CUPTI_ACTIVITY_KIND_RUNTIME"
-_Table = tuple[tuple[str, ...], Iterable[tuple[int, ...]]]
+_Table = tuple[tuple[str, ...], Iterable[Sequence[object]]]
+_STRINGS = [
+    (0, "k"),
+    (1, "cudaLaunchKernel"),
+    (2, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
+]
 
 
 def _write(path: Path, tables: Mapping[str, _Table]) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        connection.execute("INSERT INTO StringIds VALUES (0, 'k')")
+        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", _STRINGS)
         for name, (columns, rows) in tables.items():
             connection.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
             connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
@@ -171,8 +174,10 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
 
 
-@pytest.mark.parametrize("number", [999_999_999_999, 2**63 - 1, 2**70])
-@pytest.mark.parametrize("variables", [("RANK",), ("WORLD_SIZE",), ("RANK", "WORLD_SIZE"), ("LOCAL_RANK",)])
+@pytest.mark.parametrize(
+    ("variables", "number"),
+    [(("RANK",), 2**63 - 1), (("RANK", "WORLD_SIZE"), 999_999_999_999), (("LOCAL_RANK",), 2**70)],
+)
 def test_ranks_of_an_environment(tmp_path: Path, variables: tuple[str, ...], number: int) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
     with closing(sqlite3.connect(report)) as connection, connection:
@@ -181,9 +186,9 @@ def test_ranks_of_an_environment(tmp_path: Path, variables: tuple[str, ...], num
         for name in variables:
             row = f'{name}="{number}"', f"{name}=%"
             connection.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE value LIKE ?", row)
-    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"]):
-        done = run(*command, report, env=environment(PYTHONWARNINGS=""), preexec_fn=_limit)
-        assert done.code == 0, done.stderr
+    line = ("merge", report, "-o", tmp_path / "run.pftrace")  # the verdict is that of `pipeline`
+    done = run(*line, env=environment(PYTHONWARNINGS=""), preexec_fn=_limit)
+    assert done.code == 0, done.stderr
 
 
 def test_ranks_of_job_numbers_in_names(tmp_path: Path) -> None:
@@ -197,14 +202,9 @@ def test_ranks_of_job_numbers_in_names(tmp_path: Path) -> None:
     assert "hint: the number may be that of a job" in done.stderr
 
 
-def test_a_layout_has_ranks_that_a_run_may_have() -> None:
-    assert parse_layout("pp=1024,dp=1024").pp == 1024
-    with pytest.raises(ValueError, match=r"a layout of 10,000,000,000,000,000 ranks; expected at most"):
-        parse_layout("pp=100000000,dp=100000000")
-
-
-@pytest.mark.parametrize("number", [2**63 - 1, 2**41, 10**12 - 1, 99_999_999])
-@pytest.mark.parametrize("names", ["%", "forward%", "step%", "send%"])
+@pytest.mark.parametrize(
+    ("names", "number"), [("%", 2**63 - 1), ("forward%", 2**41), ("step%", 10**12 - 1), ("send%", 99_999_999)]
+)
 def test_numbers_in_names_of_ranges(tmp_path: Path, names: str, number: int) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
     with closing(sqlite3.connect(report)) as connection, connection:
@@ -216,7 +216,6 @@ def test_numbers_in_names_of_ranges(tmp_path: Path, names: str, number: int) -> 
 
 _FEW, _FACTOR = 12_000, 4
 _MOST_TIMES = 8.0  # with four times the rows; their square would take 16 times as long
-_MOST_CALLS = 4.4  # a call for each distinct name of a range is usual
 _FIXED_S = 0.1  # of tables without rows; a quadratic step of this size is seen at its fourfold
 _TRIES = 4
 _PROCESS = 1 << 24
@@ -297,39 +296,15 @@ _SHAPES: dict[str, _Shape] = {
     "calls that are all nested": {_CALL: {"start": lambda i, n: i, "end": lambda i, n: 100 * n - i}},
     "messages": {_KERNEL: {"shortName": lambda i, n: 2}, "NVTX_EVENTS": {"text": lambda i, n: "ncclSend"}},
 }
-_STRINGS = [
-    (0, "k"),
-    (1, "cudaLaunchKernel"),
-    (2, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
-]
 
 
 def _write_shape(path: Path, shape: _Shape, count: int) -> Path:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", _STRINGS)
-        for table, columns in _COLUMNS.items():
-            columns = {**columns, **shape.get(table, {})}
-            connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
-            rows = ([column(row, count) for column in columns.values()] for row in range(count))
-            connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
-    return path
-
-
-def _count_calls(work: Callable[[], object]) -> int:
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return calls
+    tables: dict[str, _Table] = {}
+    for table, usual in _COLUMNS.items():
+        columns = {**usual, **shape.get(table, {})}
+        rows = [[column(row, count) for column in columns.values()] for row in range(count)]
+        tables[table] = (tuple(columns), rows)
+    return _write(path, tables)
 
 
 def _measure_s(work: Callable[[], object]) -> float:
@@ -353,8 +328,6 @@ def test_work_grows_with_the_rows(shape: str, tmp_path: Path) -> None:
     for name, analyse in analyses.items():
         few, many = (partial(_refusable, analyse, path) for path in paths)
         few()  # imports what it uses
-        calls = [_count_calls(work) for work in (few, many)]
-        assert calls[1] <= _MOST_CALLS * calls[0], f"{name}: {calls[0]:,} and {calls[1]:,} calls"
         times = []
         for _ in range(_TRIES):
             few_s, many_s = _measure_s(few), _measure_s(many)

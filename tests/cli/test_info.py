@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from tests.cli.calls import assert_refused, call, command_line, environment
-from tests.patience import PATIENCE_S
+from tests.cli.calls import assert_refused, call, on_terminal
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
@@ -102,13 +98,6 @@ def test_several_reports_are_listed_first() -> None:
         "rank3   node10      3  1    3      machine: hostname, rank: RANK, stage: --layout",
     ]
     assert sum("nsys  " in screen for screen in screens) == 4
-
-
-def test_many_reports_are_only_listed(tmp_path: Path) -> None:
-    for rank in range(5):
-        _write(tmp_path / f"rank{rank}.sqlite", None, pid=rank + 1)
-    assert call("info", tmp_path).stdout.count("\n") == 7
-    assert call("info", tmp_path, "--verbose").stdout.count("export schema") == 5
 
 
 def test_doubts_are_notes(tmp_path: Path) -> None:
@@ -261,45 +250,12 @@ def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: i
         assert "…" not in done.stdout
 
 
-def test_a_report_fills_no_more_than_a_screen(shared_reports: list[Path]) -> None:
-    """Notes are as many as there are anomalies."""
-    for report in shared_reports:
-        facts, _, _ = call("info", report, env={"COLUMNS": "120"}).stdout.partition("\nnote")
-        assert facts.count("\n") <= 40
-
-
-def _on_a_terminal(*arguments: str | Path, **variables: str) -> str:
-    parent, child = pty.openpty()
-    env = environment(TERM="xterm-256color", COLUMNS="80", LINES="40", **variables)
-    done = subprocess.run(
-        command_line(*arguments),
-        stdout=child,
-        stderr=subprocess.PIPE,
-        env=env,
-        check=True,
-        timeout=PATIENCE_S,
-    )
-    os.close(child)
-    shown = b""
-    while True:
-        try:
-            part = os.read(parent, 65_536)
-        except OSError:  # what Linux says at the end
-            break
-        if not part:
-            break
-        shown += part
-    os.close(parent)
-    assert done.stderr == b""
-    return shown.decode()
-
-
 def test_colour_is_for_terminals_that_want_it() -> None:
     report = PIPELINE / "node2" / "rank0.sqlite"
     plain = call("info", report, env={"COLUMNS": "80"}).stdout
-    coloured = _on_a_terminal("info", report)
+    coloured = on_terminal("info", report)
     assert "\x1b[36m" in coloured
-    uncoloured = _on_a_terminal("info", report, NO_COLOR="1")
+    uncoloured = on_terminal("info", report, NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*3\dm", uncoloured)
     for shown in (coloured, uncoloured):
         words = re.sub(r"\x1b\[[0-9;]*m", "", shown)

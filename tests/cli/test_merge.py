@@ -6,9 +6,7 @@ import gzip
 import json
 import re
 import shutil
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from tests.importer.importer import Importer
 from tests.importer.readback import (
     assert_no_errors,
     read_flows,
-    read_machines,
     read_tracks,
     slices_by_machine,
     slices_by_track,
@@ -70,12 +67,6 @@ def tiny(path: Path, *, pid: int = 1000, **session: Any) -> Path:
             {"start": shift + 3_000, "end": shift + 9_001, "correlation": 1, "name": "gemm", "pid": pid}
         ],
     )
-
-
-def write_nothing(path: Path) -> Path:
-    """Rules that no range of the fixtures fits."""
-    path.write_text('title = "nothing"\n[[job]]\nkind = "other"\npattern = "never"\n')
-    return path
 
 
 def two_of_one_gpu(folder: Path) -> list[Path]:
@@ -240,32 +231,6 @@ def test_ranges_are_those_that_project_writes(
     assert Counter(shown.select(table.columns).iter_rows()) == Counter(table.iter_rows())
 
 
-def test_jobs_are_drawn_alone(tmp_path: Path, importer: Importer) -> None:
-    slices = drawn(importer, tmp_path, *REPORTS, "--detail", "jobs")
-    assert set(slices["path"].str.extract(r"/([^/]+)$")) == {"steps", "jobs", "messages"}
-    every = drawn(importer, tmp_path, *REPORTS)
-    same = every.filter(pl.col("path").str.contains("/(steps|jobs|messages)$"))
-    assert rows(slices) == rows(same)
-
-
-def test_without_jobs_the_three_outer_levels_stand_for_them(tmp_path: Path, importer: Importer) -> None:
-    nobody = ["--preset", str(write_nothing(tmp_path / "nothing.toml"))]
-    reports = []
-    for report in REPORTS[:3:2]:  # without steps, since ranges directly inside steps are jobs
-        reports.append(tmp_path / report.name)
-        shutil.copyfile(report, reports[-1])
-        with closing(sqlite3.connect(reports[-1])) as export, export:
-            export.execute("UPDATE StringIds SET value = replace(value, 'step', 'part')")
-            export.execute("UPDATE NVTX_EVENTS SET text = replace(text, 'step', 'part')")
-    slices = drawn(importer, tmp_path, *reports, "--detail", "jobs", *nobody)
-    ranges = drawn(importer, tmp_path, *reports, "--detail", "ranges", *nobody)
-    assert call("project", *reports, "-o", tmp_path / "x.parquet").code == 0
-    outer = pl.read_parquet(tmp_path / "x.parquet").filter(pl.col("depth") < 3)
-    levels = slices.filter(pl.col("path").str.contains(r"/ranges"))
-    assert len(levels) == len(outer) < len(ranges)
-    assert "jobs" not in set(slices["path"].str.extract(r"/([^/]+)$"))
-
-
 def read_chrome(path: Path) -> list[dict[str, Any]]:
     data = path.read_bytes()
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -293,13 +258,6 @@ def test_chrome_holds_the_same_slices(
     assert Counter((event["name"], round(event["dur"] * 1000)) for event in events) == Counter(
         slices.select("name", "dur").iter_rows()
     )
-
-
-def test_perfetto_is_written_under_any_name(tmp_path: Path) -> None:
-    report = tiny(tmp_path / "one.sqlite")
-    merge(tmp_path / "run.json", report, "--format", "perfetto")
-    merge(tmp_path / "run.pftrace", report)
-    assert (tmp_path / "run.json").read_bytes() == (tmp_path / "run.pftrace").read_bytes()
 
 
 def test_chrome_keeps_apart_what_several_reports_say_of_one_gpu(tmp_path: Path) -> None:
@@ -398,29 +356,6 @@ def test_a_shift_of_the_export_changes_nothing(shift: int, tmp_path: Path, impor
     )
 
 
-def test_shifted_and_plain_reports_meet(tmp_path: Path, importer: Importer) -> None:
-    reports = [
-        tiny(tmp_path / "a.sqlite", hostname="a", utc_epoch_ns=EPOCH),
-        tiny(tmp_path / "b.sqlite", hostname="b", utc_epoch_ns=EPOCH + 500, time_shift_ns=EPOCH + 500),
-    ]
-    slices = drawn(importer, tmp_path, *reports).filter(name="gemm")
-    assert dict(slices.select("path", "ts").iter_rows()) == {
-        "a/rank 0/stream 7 (default)": EPOCH + 3_000,
-        "b/rank 1/stream 7 (default)": EPOCH + 3_500,
-    }
-
-
-def test_the_wall_clock_is_right(tmp_path: Path, importer: Importer) -> None:
-    """1,790,000,000 s after 1970 it is 14:13:20 on the 21st of September 2026."""
-    trace = tmp_path / "run.pftrace"
-    merge(trace, tiny(tmp_path / "one.sqlite", utc_epoch_ns=EPOCH))
-    said = importer.query(trace, "SELECT name, abs_time_str(ts) AS at FROM slice ORDER BY name")
-    at = "2026-09-21T14:13:20.000003000"
-    assert said.rows() == [("gemm", at), ("step", at)]
-    clocks = importer.query(None, "SELECT clock_name, clock_value FROM clock_snapshot ORDER BY clock_name")
-    assert ("REALTIME", EPOCH + 3_000) in clocks.rows()
-
-
 def test_a_report_without_utc_is_told(tmp_path: Path, importer: Importer) -> None:
     known = tiny(tmp_path / "known.sqlite", hostname="known", utc_epoch_ns=EPOCH)
     lost, again = (
@@ -456,26 +391,6 @@ def test_reports_of_one_gpu_lose_nothing(tmp_path: Path, importer: Importer) -> 
     alone = [rows(drawn(importer, tmp_path, one, "--detail", "cpu")) for one in (first, second)]
     assert rows(both) == alone[0] + alone[1]
     assert set(both.filter(name="gemm")["path"]) == {"node1/rank 3/stream 7 (default)"}
-
-
-def test_a_recording_is_merged_once(tmp_path: Path) -> None:
-    """Under whatever name."""
-    again = tmp_path / "other.sqlite"
-    shutil.copy(REPORTS[0], again)
-    said = call("merge", REPORTS[0], again, "-o", tmp_path / "x.pftrace")
-    assert_refused(said, f"`{REPORTS[0]}` and `{again}` are the same recording")
-    assert list(tmp_path.iterdir()) == [again]
-
-
-def test_machines_stand_in_natural_order(tmp_path: Path, importer: Importer) -> None:
-    names = ["node10", "node9", "Node1", "gpu-2-10", "gpu-2-9", "10", "9"]
-    reports = [tiny(tmp_path / f"{name}.sqlite", hostname=name) for name in names]
-    merge(tmp_path / "run.pftrace", *reports)
-    paths = read_tracks(importer, tmp_path / "run.pftrace")["path"]
-    rows = list(dict.fromkeys(path[0] for path in paths.to_list()))
-    machines = ["9", "10", "Node1", "gpu-2-9", "gpu-2-10", "node9", "node10"]
-    assert rows == [f"rank {rank}" for rank in range(len(names))]
-    assert [read_machines(importer)[row] for row in rows] == machines
 
 
 def test_jobs_stay_on_their_gpus_if_a_report_vanishes_between_two_reads(

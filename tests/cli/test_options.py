@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 import pytest
 
-from fixtures.recording.export import write_report
 from nsys_pp.cli import main
 from nsys_pp.options import SECTIONS
 from tests.cli.calls import call, environment
@@ -28,7 +27,6 @@ def list_commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, .
 
 
 COMMANDS = dict(list_commands(main))
-each_command = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
 
 def describe(option: click.Option) -> tuple[object, ...]:
@@ -45,7 +43,6 @@ def describe(option: click.Option) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_an_option_is_the_same_in_all_commands() -> None:
     definitions = defaultdict(set)
     for command in COMMANDS.values():
@@ -56,35 +53,26 @@ def test_an_option_is_the_same_in_all_commands() -> None:
     assert {name: texts for name, texts in definitions.items() if len(texts) > 1} == {}
 
 
-@pytest.mark.usefixtures("reports_read_once")
-def test_an_option_with_the_same_choices_everywhere_has_the_same_type() -> None:
-    types = defaultdict(set)
-    for command in COMMANDS.values():
-        for option in command.params:
-            if isinstance(option.type, click.Choice) and option.name not in ("format", "by"):
-                types[option.name].add(tuple(option.type.choices))
-    assert all(len(choices) == 1 for choices in types.values())
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@each_command
-def test_every_option_has_a_section_and_a_help_text(path: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_has_sections_in_one_order_in_80_columns(path: tuple[str, ...]) -> None:
     for option in COMMANDS[path].params:
         assert getattr(option, "section", None) in SECTIONS, option.name
         if isinstance(option, click.Option):
             assert option.help
             assert option.help.endswith("."), option.help
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@each_command
-def test_sections_have_one_order(path: tuple[str, ...]) -> None:
-    headings = re.findall(r"^(\w.*):$", call(*path, "--help").stdout, re.MULTILINE)
+    formats = [option.type.choices for option in COMMANDS[path].params if option.name == "format"]  # type: ignore[attr-defined]
+    has_json = any("--json" in option.opts for option in COMMANDS[path].params)
+    assert has_json == any("json" in choices for choices in formats)
+    text = call(*path, "--help", env={"COLUMNS": "80", "FORCE_COLOR": "1"}).stdout
+    assert text.isascii()
+    assert "\x1b" not in text
+    # examples are lines to copy, and stay whole
+    assert [line for line in text.splitlines() if len(line) > 80 and "nsys-pp" not in line] == []
+    headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
     known = [heading for heading in headings if heading in SECTIONS]
     assert headings == known == sorted(known, key=SECTIONS.index)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("group", [(), ("recipe",)], ids=["main", "recipe"])
 def test_descriptions_in_the_list_of_commands_are_whole_in_80_columns(group: tuple[str, ...]) -> None:
     listed = call(*group, "--help", env={"COLUMNS": "80"}).stdout.split("Commands:\n")[1]
@@ -94,33 +82,6 @@ def test_descriptions_in_the_list_of_commands_are_whole_in_80_columns(group: tup
         name, text = line.split(maxsplit=1)
         if name in commands:
             assert (commands[name].help or "").startswith(text)
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@each_command
-def test_help_fits_80_columns(path: tuple[str, ...]) -> None:
-    # examples are lines to copy, and stay whole
-    text = call(*path, "--help", env={"COLUMNS": "80"}).stdout
-    assert [line for line in text.splitlines() if len(line) > 80 and "nsys-pp" not in line] == []
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@each_command
-def test_help_is_plain_ascii_without_colour(path: tuple[str, ...]) -> None:
-    assert call(*path, "--help", env={"FORCE_COLOR": "1"}).stdout.isascii()
-    assert "\x1b" not in call(*path, "--help", env={"FORCE_COLOR": "1"}).stdout
-
-
-@pytest.mark.usefixtures("reports_read_once")
-@each_command
-def test_json_is_the_short_form_wherever_json_is_a_format(path: tuple[str, ...]) -> None:
-    command = COMMANDS[path]
-    formats = [option.type.choices for option in command.params if option.name == "format"]  # type: ignore[attr-defined]
-    assert has_option(command, "--json") == any("json" in choices for choices in formats)
-
-
-def has_option(command: click.Command, name: str) -> bool:
-    return any(name in option.opts for option in command.params)
 
 
 _LIST_MODULES = (
@@ -142,6 +103,7 @@ def imported_by(*arguments: str | Path) -> set[str]:
     return set(done.stderr.split())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("words", [[], *([name] for name in main.commands)], ids=" ".join)
 def test_help_imports_no_library(words: list[str]) -> None:
     modules = imported_by(*words, "--help")
@@ -149,44 +111,15 @@ def test_help_imports_no_library(words: list[str]) -> None:
     assert not modules & {"polars", "numpy", "rich", "sqlite_utils", "bokeh"}
     stages = {"nsys_pp.read", "nsys_pp.commands", "nsys_pp.training"}
     assert not modules & stages
-
-
-def test_the_list_of_commands_imports_no_options_of_one() -> None:
-    assert "msgspec" not in imported_by("--help")
+    assert words or "msgspec" not in modules
 
 
 def test_a_trace_of_perfetto_imports_no_renderer_of_tables(tmp_path: Path) -> None:
     report = Path(__file__).parent.parent.parent / "fixtures" / "clocks" / "node1" / "rank0.sqlite"
-    log = tmp_path / "modules"
     modules = imported_by("merge", report, "-o", tmp_path / "run.pftrace")
-    assert {"polars", "nsys_pp.output.perfetto.trace"} <= modules, log
+    assert {"polars", "nsys_pp.output.perfetto.trace"} <= modules
     unused = ("rich", "sqlite_utils", "bokeh", "distributed", "multiprocessing.pool", "nsys_pp.output.chrome")
     assert not modules & {*unused, "nsys_pp.executors.pool"}
     assert not [
         name for name in modules if name.startswith(("nsys_pp.tables.summary", "nsys_pp.output.chart"))
     ]
-
-
-def test_a_projection_in_a_file_imports_no_renderer_of_tables(tmp_path: Path) -> None:
-    report = Path(__file__).parent.parent.parent / "fixtures" / "clocks" / "node1" / "rank0.sqlite"
-    modules = imported_by("project", report, "-o", tmp_path / "ranges.parquet")
-    assert {"polars", "nsys_pp.projection.ranges"} <= modules
-    assert "rich" not in modules
-
-
-def test_a_trace_of_a_report_without_jobs_imports_no_findings(tmp_path: Path) -> None:
-    rows = [{"start": 30, "end": 60, "correlation": 1, "name": "gemm"}]
-    write_report(
-        tmp_path / "report.sqlite", api_calls=[{"start": 10, "end": 12, "correlation": 1}], kernels=rows
-    )
-    modules = imported_by("merge", tmp_path / "report.sqlite", "-o", tmp_path / "run.pftrace")
-    tables = {name for name in modules if name.startswith("nsys_pp.tables.")}
-    assert tables == {"nsys_pp.tables.registry"}  # their names
-
-
-def test_the_list_of_commands_has_the_first_lines_of_their_docstrings() -> None:
-    context = click.Context(main, max_content_width=100, terminal_width=100)
-    formatter = context.make_formatter()
-    main.format_commands(context, formatter)
-    listed = [line.split(maxsplit=1) for line in formatter.getvalue().splitlines()[1:]]
-    assert listed == [[name, command.get_short_help_str(100)] for name, command in main.commands.items()]

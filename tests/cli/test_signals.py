@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.bulk import write_bulk_report
-from tests.cli.calls import command_line, environment, run
+from tests.cli.calls import command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
@@ -55,11 +55,7 @@ def test_an_interrupt_leaves_nothing_behind(
     process = subprocess.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    until = time.monotonic() + PATIENCE_S
-    while not moment(large_report, output, process.pid):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    wait_until(lambda: moment(large_report, output, process.pid), process)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     # Python may lose a lock to the interrupt; then the clock ends the process
@@ -76,11 +72,7 @@ def test_an_interrupt_is_one_object_in_a_log_of_json(large_report: Path, tmp_pat
         "merge", large_report, "-o", tmp_path / "run.pftrace", "--log-format", "json", "--result", result
     )
     process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + PATIENCE_S
-    while not _reads(large_report, tmp_path, process.pid):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    wait_until(lambda: _reads(large_report, tmp_path, process.pid), process)
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE_S)
     assert process.returncode in (143, -signal.SIGALRM), stderr
@@ -95,8 +87,15 @@ def _hear_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGKILL"])
-@pytest.mark.parametrize("command", ["merge", "merge --processes 2", "extract --processes 2", "extract"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("merge", "SIGHUP"),
+        ("extract", "SIGTERM"),
+        ("merge --processes 2", "SIGKILL"),
+        ("extract --processes 2", "SIGKILL"),
+    ],
+)
 def test_an_ended_process_leaves_nothing_that_stays(
     large_report: Path, tmp_path: Path, command: str, name: str
 ) -> None:
@@ -116,12 +115,10 @@ def test_an_ended_process_leaves_nothing_that_stays(
         text=True,
         preexec_fn=_hear_signals,
     )
-    until = time.monotonic() + PATIENCE_S
-    while not any(folder.iterdir()) and time.monotonic() < until:
-        if command == "merge" and _reads(reports[1], output, process.pid):
-            break  # blocks are in memory
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.002)
+    in_memory = command == "merge"  # blocks of reports
+    wait_until(
+        lambda: any(folder.iterdir()) or (in_memory and _reads(reports[1], output, process.pid)), process
+    )
     process.send_signal(getattr(signal, name))
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
     if name == "SIGKILL":
@@ -142,17 +139,14 @@ def test_a_signal_that_is_ignored_stays_ignored(large_report: Path, tmp_path: Pa
     process = subprocess.Popen(
         ["nohup", *line], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    until = time.monotonic() + PATIENCE_S
-    while not _reads(large_report, tmp_path, process.pid):
-        assert process.poll() is None
-        assert time.monotonic() < until
+    wait_until(lambda: _reads(large_report, tmp_path, process.pid), process)
     process.send_signal(signal.SIGHUP)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("command", ["project --format csv", "project --format json", "info", "info --json"])
+@pytest.mark.parametrize("command", ["project --format csv", "project --format json", "info --json"])
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
     name, *options = command.split()
@@ -191,8 +185,7 @@ with end_on_interrupt():
 """
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("way", ["compiled", "plain"])
+@pytest.mark.parametrize(("way", "name"), [("compiled", "SIGINT"), ("plain", "SIGTERM")])
 def test_a_query_that_does_not_end_is_interrupted(way: str, name: str) -> None:
     report = PIPELINE / "node2" / "rank0.sqlite"
     process = subprocess.Popen(
