@@ -49,12 +49,6 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 
 
 REPOSITORY = Path(__file__).parent.parent
-# Not yet mended since the code was halved (issue 40), or fail with reports that shared/ has since then: to be emptied.
-_OPEN = (
-    "worlds/test_worlds.py::test_a_world_breaks_no_more_than_is_known",
-    "commands/test_report.py::test_serving_has_its_iterations",
-    "commands/test_clock_groups.py::test_a_trace_has_one_row_for_each_process",
-)
 _SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m slow` runs
 
 
@@ -66,8 +60,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.path.relative_to(REPOSITORY / "tests").parts[0] in _SLOW
         ):
             item.add_marker("slow")
-        if item.nodeid.partition("[")[0].removeprefix("tests/") in _OPEN:
-            item.add_marker(pytest.mark.xfail(reason="open: see _OPEN in tests/conftest.py", strict=False))
     items[:], left_out = choose_cases(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

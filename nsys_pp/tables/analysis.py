@@ -174,7 +174,8 @@ def list_own_compute(training: Training, lane_steps: pl.DataFrame) -> pl.DataFra
         lane_steps: `LANE_STEPS` of it.
 
     Returns:
-        lane, stage, step, micro_batch, value_ns: one row per micro-batch; -1 is work without a number. Of
+        lane, stage, step, micro_batch, value_ns, has_peers (false where a pipeline has no known stages: its
+        ranks do different work): one row per micro-batch; -1 is work without a number. Of
         steps that the capture cuts on the lane, only micro-batches with all their jobs: the others would be
         compared with more or less work of others. Without forwards and backwards, all compute of a step that
         it does not cut is one row.
@@ -193,10 +194,12 @@ def list_own_compute(training: Training, lane_steps: pl.DataFrame) -> pl.DataFra
         )
     else:
         own = whole.with_columns(micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns")
+    has_messages = training.lane_states["cause"].cast(pl.String).str.starts_with("message").any()
+    has_peers = pl.col("stage").is_not_null() | (not has_messages)
     return (
         own.filter(pl.col("value_ns") > 0)
         .select("lane", "step", "micro_batch", pl.col("value_ns").cast(pl.Float64))
-        .join(training.lanes.select("lane", "stage"), on="lane")
+        .join(training.lanes.select("lane", "stage", has_peers=has_peers), on="lane")
     )
 
 
@@ -227,7 +230,7 @@ def find_excesses(own: pl.DataFrame) -> pl.DataFrame:
     """Find the relative excess of the own compute of each lane in each step over that of its peers.
 
     These are the other ranks of its stage; of a rank that is alone on its stage, the other stages; of ranks
-    without a known stage, the other such ranks.
+    without a known stage, the other such ranks, unless messages show that they are of several stages.
 
     Returns:
         lane, step, excess_fraction; lanes without peers are left out.
@@ -246,4 +249,4 @@ def _divide(own: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     """Divide own compute: of lanes with a stage, of those without one, of the fastest lane of each stage."""
     staged = own.filter(pl.col("stage").is_not_null())
     fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
-    return staged, own.filter(pl.col("stage").is_null()), fastest
+    return staged, own.filter(pl.col("stage").is_null(), "has_peers"), fastest

@@ -574,7 +574,7 @@ _STRAGGLER_COLUMNS = (
     Column(
         "value_ns",
         pl.Float64,
-        "own compute per micro-batch, or transfer of a message; median",
+        "own compute per micro-batch (per step without jobs), or transfer of a message; median",
         heading="Own",
         display_unit="ms",
     ),
@@ -690,9 +690,9 @@ STRAGGLER_TABLE = Table(
     title="Stragglers: stages, ranks and links compared with their peers",
     columns=_STRAGGLER_COLUMNS,
     caption=(
-        "own compute per micro-batch, or transfer of a message, compared with the median of the peers;"
-        " waiting time is not counted; medians over the complete steps in which a slow one is slow, and over"
-        " all complete steps for the others"
+        "own compute per micro-batch (per step without jobs), or transfer of a message, compared with the"
+        " median of the peers; waiting time is not counted; medians over the complete steps in which a slow"
+        " one is slow, and over all complete steps for the others"
     ),
     build=find_stragglers,
     view=View(

@@ -236,7 +236,7 @@ def test_summaries_count_captures_once(run: Path) -> None:
 def test_a_trace_has_one_row_for_each_process(run: Path, tmp_path: Path, importer: Importer) -> None:
     drawn = []
     for name in ("whole", "captures"):
-        nsys_pp.merge(run / name, tmp_path / f"{name}.pftrace")
+        nsys_pp.merge(run / name, tmp_path / f"{name}.pftrace", layout="pp=2,dp=2")
         slices = slices_by_machine(importer, tmp_path / f"{name}.pftrace").filter(
             ~pl.col("path").str.contains("steps$")  # the last one of a capture ends with it
         )

@@ -52,9 +52,8 @@ _METRICS = (  # column, title, color, meaning
         "excess_fraction",
         "own time against the peers",
         "send",
-        "own compute per micro-batch, waiting not counted, relative to the median of the other ranks of the"
-        " stage (of all"
-        " other ranks where a stage has one)",
+        "own compute per micro-batch (per step without jobs), waiting not counted, relative to the median of"
+        " the other ranks of the stage (of all other ranks where a stage has one)",
     ),
     ("compute_ns", "compute", "forward", "time of kernels other than communication"),
     ("bubble_fraction", "bubble", "bubble", "share of the step without compute"),
@@ -473,7 +472,11 @@ def _draw_stragglers(source: PageSource) -> Drawn:
         rows = frame.filter(what=kind).sort("excess_fraction", descending=True, nulls_last=True)
         if kind == "link" and not (rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any():
             continue
-        what = "median transfer of a message," if kind == "link" else "median own compute per micro-batch,"
+        what = (
+            "median transfer of a message,"
+            if kind == "link"
+            else "median own compute per micro-batch (per step without jobs),"
+        )
         caption = f"{title}: {what} relative to the peers{{of}}"
         drawn.append(
             draw_rows(
