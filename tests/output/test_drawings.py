@@ -180,20 +180,6 @@ def test_streams_are_told_apart(tmp_path: Path) -> None:
     assert processes == ["stream 9, pid 1", "stream 9, pid 2"]
 
 
-def test_gpus_stand_in_order_and_above_all_cpus(tmp_path: Path) -> None:
-    """Also the sixteen of one machine."""
-    count = 16
-    gpus = [
-        {"id": number, "bus": f"0000:{number:02x}:00.0", "uuid": f"{number:032x}"} for number in range(count)
-    ]
-    recorded = launched(*[1000] * count)
-    for number, kernel in enumerate(recorded["kernels"]):
-        kernel["device"] = number
-    report = read(write_report(tmp_path / "x.sqlite", gpus=gpus, **recorded))
-    drawing = draw(report)
-    assert rows(drawing) == [*(f"GPU {number}" for number in range(count)), "CPU: python 1000"]
-
-
 def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
     """Operations at 300 to 400, 1,300 to 1,400 and 2,300 to 2,400 ns, ranges 300 ns before."""
     report = read(
@@ -338,9 +324,7 @@ def test_each_role_has_a_row_of_its_own(importer: Importer) -> None:
         for name, own in (("jobs", None), ("jobs of actor", "actor"), ("jobs of critic", "critic")):
             found = slices.filter(path=f"{gpu_path(lane)}/{name}").sort("ts")
             of_role = jobs.filter(pl.col("role").eq_missing(own))
-            assert found["ts"].to_list() == of_role["compute_start_ns"].to_list()
-    names = [track.name for track in draw_training(training, PLACES)[PLACES[0].machine].tracks]
-    assert set(names) >= {"steps", "jobs", "jobs of actor", "jobs of critic"}
+            assert found["ts"].to_list() == of_role["compute_start_ns"].to_list() != []
 
 
 def test_steps_of_every_gpu_and_of_the_run_come_back(importer: Importer) -> None:

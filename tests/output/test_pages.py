@@ -121,15 +121,11 @@ def test_a_chart_with_too_many_bars_keeps_the_named_and_the_busiest_ranks() -> N
     assert 1 < len(some.lanes) < 12
     assert 7 in some.lanes["rank"].to_list()
     assert some.lanes["lane"].to_list() == [*range(len(some.lanes))]
+    ranks = some.lanes["rank"].implode()
     for name in ("jobs", "lane_states", "steps"):
-        of_rank = some.lanes.select("lane", "rank")
-        frame = getattr(some, name).join(of_rank, on="lane").drop("lane").rename({"rank": "lane"})
-        original = getattr(every, name).filter(pl.col("lane").is_in(some.lanes["rank"].implode()))
-        assert len(frame) == len(original) > 0
-        assert frame["start_ns"].sort().to_list() == original["start_ns"].sort().to_list()
-    assert some.transfers.select(pl.max_horizontal("sender", "receiver").max()).item() is None or (
-        some.transfers.select(pl.max_horizontal("sender", "receiver").max()).item() < len(some.lanes)
-    )
+        original = getattr(every, name).filter(pl.col("lane").is_in(ranks))
+        assert getattr(some, name)["start_ns"].sort().equals(original["start_ns"].sort())
+    assert set(some.transfers["sender"]) | set(some.transfers["receiver"]) <= set(some.lanes["lane"])
     assert "of 12 ranks are shown" in some.notes[0]
     with pytest.raises(TooManyBarsError, match=r"nsys-pp chart REPORT\.\.\. --steps 1:2"):
         select_step(training, 1, most_bars=3)

@@ -41,7 +41,6 @@ from tests.output.drawings import (
     expected_slices,
     mark_subtrack,
     random_drawing,
-    random_slices,
     slice_subtrack,
     slices,
     trace_ns,
@@ -191,20 +190,6 @@ def test_rows_have_the_names_and_places_that_they_are_given(importer: Importer) 
     assert read_back(importer, drawn) == expected_slices(drawn)
 
 
-def test_rows_without_a_place_are_not_drawn(importer: Importer) -> None:
-    chance = random.Random(3)
-    placed = [slice_subtrack(f"m/GPU {i}/s", random_slices(chance)) for i in range(4)]
-    ((one, placement),) = drawing(*placed)
-    for kept in (["GPU 1", "GPU 3"], ["GPU 0"], []):
-        rows = {name: row for name, row in placement.rows.items() if name in kept}
-        all_subtracks = encode([(one, placement)])[0]
-        some = replace(all_subtracks, placement=replace(placement, rows=rows))
-        found = slices_by_track(importer, b"".join(write_perfetto([some])))
-        assert_no_errors(importer)
-        expected = [row for row in expected_slices([(one, placement)]) if row[0].split("/")[1] in kept]
-        assert sorted(found.select(HEADINGS).rows(), key=repr) == expected
-
-
 def test_subtracks_of_a_track_are_one_row_and_no_other(importer: Importer) -> None:
     rows = slices([(0, 10, 0, "x")])
     same_name = [Track(path=("g", "a"), name="same", rank=0), Track(path=("g", "b"), name="same", rank=1)]
@@ -342,19 +327,6 @@ def test_a_report_moves_by_its_head_alone() -> None:
     assert here[1] != there[1]
     assert len(here[1]) < 60
     assert here[2] == there[2]
-
-
-def test_blocks_do_not_know_what_else_is_in_the_trace() -> None:
-    """Neither where their report stands among others, nor which of its rows are drawn."""
-    drawn = random_drawing(11)
-    alone = [b"".join(write_perfetto(encode([one])))[len(frame(one)) :] for one in drawn]
-    together = written(list(reversed(drawn)))
-    assert len(alone) > 5
-    assert together.endswith(b"".join(reversed(alone)))
-
-
-def frame(one: tuple[Drawing, Placement]) -> bytes:
-    return next(write_perfetto(encode([one])))
 
 
 def test_bytes_depend_on_the_drawing_alone() -> None:

@@ -190,15 +190,6 @@ def test_ranks_of_one_report_are_told_apart() -> None:
     assert found.group_by("rank", "device").len().sort("rank").rows() == expected
 
 
-def test_a_report_without_jobs_has_an_empty_table(tmp_path: Path) -> None:
-    ((_, copy, count),) = write_step_tasks(
-        TRAINING, [(REPORTS[0], 0, few_jobs().clear())], tmp_path, force=False
-    )
-    assert count == 0
-    assert read_table(copy) == []
-    assert describe_step_tasks(TRAINING, few_jobs().clear()).schema == STEP_TASKS
-
-
 def test_reports_of_one_name_keep_their_folders(tmp_path: Path) -> None:
     for node in ("node1", "node2"):
         (tmp_path / "run" / node).mkdir(parents=True)
@@ -215,13 +206,10 @@ def test_reports_of_one_name_keep_their_folders(tmp_path: Path) -> None:
 
 
 def test_copies_that_are_there_stay_without_force(tmp_path: Path) -> None:
-    reports = [(REPORTS[0], 0, jobs_of(TRAINING, 0))]
     (tmp_path / f"rank2{ENDING}").write_text("mine")
     with pytest.raises(OutputError, match="exists"):
-        write_step_tasks(TRAINING, reports, tmp_path, force=False)
+        write_step_tasks(TRAINING, [(REPORTS[0], 0, jobs_of(TRAINING, 0))], tmp_path, force=False)
     assert (tmp_path / f"rank2{ENDING}").read_text() == "mine"
-    write_step_tasks(TRAINING, reports, tmp_path, force=True)
-    assert len(read_table(tmp_path / f"rank2{ENDING}")) == 48
 
 
 def test_a_report_itself_is_written_where_that_is_asked_for(report: Path) -> None:
