@@ -47,7 +47,7 @@ from nsys_pp.read import read_report
 from nsys_pp.run.report import draw as draw_as_part
 from nsys_pp.run.report import project
 from nsys_pp.run.view import Window
-from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
+from tests.importer import Importer, assert_no_errors, read_flows, slices_by_track
 from tests.output.drawings import PlacedDrawings, encode
 from tests.training.expected_training import expected_training
 
@@ -414,12 +414,6 @@ def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
     names = {track.name for drawing in draw_training(nothing, PLACES).values() for track in drawing.tracks}
     assert names >= {"steps"}
     assert "jobs" not in names
-
-
-def test_rows_of_the_training_stand_above_what_a_gpu_shows(importer: Importer) -> None:
-    tracks = read_tracks(importer, b"".join(write_perfetto(encode(place(TRAINING)))))
-    below = [path[-1] for path in tracks["path"].to_list() if len(path) == 3 and path[1] == "GPU 0"]
-    assert list(dict.fromkeys(below)) == ["jobs", "steps", "messages"]
 
 
 @pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])

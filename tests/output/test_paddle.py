@@ -280,15 +280,13 @@ def test_messages_and_jobs_without_compute_are_left_out(tmp_path: Path) -> None:
     assert names_on(chrome, "GPU0(machine:0)") == ["forward_0"]
 
 
-def test_steps_that_were_cut_say_so(tmp_path: Path) -> None:
+def test_steps_that_were_cut_or_lack_a_rank_say_so(tmp_path: Path) -> None:
     is_cut = (pl.col("step") == 12) & (pl.col("lane") == 3)
-    cut = replace(TRAINING, steps=TRAINING.steps.with_columns(is_partial=is_cut))
-    chrome, _ = written(tmp_path, cut)
-    assert names_on(chrome, "Step") == ["step10", "step11", "step12 (partial)"]
-    assert chrome["otherData"]["partial_steps"] == [12]
-    absent = replace(TRAINING, steps=TRAINING.steps.filter(~((pl.col("step") == 10) & (pl.col("lane") == 0))))
-    chrome, _ = written(tmp_path, absent)
-    assert names_on(chrome, "Step") == ["step10 (partial)", "step11", "step12"]
+    is_absent = (pl.col("step") == 10) & (pl.col("lane") == 0)
+    steps = TRAINING.steps.with_columns(is_partial=is_cut).filter(~is_absent)
+    chrome, _ = written(tmp_path, replace(TRAINING, steps=steps))
+    assert names_on(chrome, "Step") == ["step10 (partial)", "step11", "step12 (partial)"]
+    assert chrome["otherData"]["partial_steps"] == [10, 12]
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:

@@ -93,13 +93,8 @@ def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
     )
     with closing(sqlite3.connect(copy)) as database:
         columns = [row[1:3] for row in database.execute("PRAGMA table_info(StepTaskInfo)")]
-    assert columns[:4] == [
-        ("name", "TEXT"),
-        ("startNs", "INTEGER"),
-        ("endNs", "INTEGER"),
-        ("type", "INTEGER"),
-    ]
-    assert columns[4:] == [
+    assert columns == [
+        *(("name", "TEXT"), ("startNs", "INTEGER"), ("endNs", "INTEGER"), ("type", "INTEGER")),
         *(("kind", "TEXT"), ("micro_batch", "INTEGER"), ("chunk", "INTEGER"), ("stage", "INTEGER")),
         *(("rank", "INTEGER"), ("host", "TEXT"), ("device", "INTEGER"), ("step", "INTEGER")),
         *(("kernels", "INTEGER"), ("hostStartNs", "INTEGER"), ("hostEndNs", "INTEGER"), ("source", "TEXT")),

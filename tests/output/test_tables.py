@@ -24,7 +24,6 @@ from nsys_pp.output.tables.text import (
     TextColumn,
     arrange_rows,
     arrange_table,
-    clean,
     convert_times,
     find_sort_column,
     format_columns,
@@ -755,22 +754,9 @@ def test_a_function_keeps_its_name_and_the_start_of_its_template_arguments(cells
     assert found == short
 
 
-@pytest.mark.parametrize(
-    "name", ["ampere_sgemm_128x64_tn" * 3, "a -> b" * 9, "x < y", "f(", ")", "<", "a>b<c", ""]
-)
-def test_a_name_without_arguments_stays_as_it_is(name: str) -> None:
-    assert shorten_symbol(name, 5) == name
-
-
 @given(st.text(alphabet="ab<>(), 前", max_size=40), st.integers(1, 40))
 def test_a_short_name_ends_and_is_never_longer(name: str, cells: int) -> None:
     short = shorten_symbol(name, cells)
     assert cell_len(short) <= cell_len(name) or name.endswith("()")
     if cell_len(name) <= cells:
         assert short == name
-
-
-@given(st.text())
-def test_clean_text_has_as_many_characters_and_all_are_printable(text: str) -> None:
-    assert len(clean(text)) == len(text)
-    assert clean(text).isprintable()
