@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from nsys_pp.training.names import (
     split_names,
 )
 from tests.training.expected_training import read_events
+from tests.training.hand_programs import PROGRAMS, NamedRange, build_ranges, list_names, parse_program
 from tests.training.test_jobs import complete
 
 
@@ -586,6 +588,26 @@ def test_names_of_a_program_are_read_as_its_source_says(program: str) -> None:
         if read != _expect(row)
     ]
     assert not wrong
+
+
+def read_program(program: list[NamedRange]) -> dict[str, str]:
+    """Return the meaning that the package finds for each name of a program."""
+    ranges = build_ranges(program)
+    rules = choose_rules(ranges)
+    jobs = name_jobs(ranges, rules).select("name", "kind").rows()
+    steps = name_steps(ranges, rules)["name"].to_list()
+    return {str(name): str(kind) for name, kind in jobs} | {str(name): "step" for name in steps}
+
+
+def test_most_names_of_other_loops_are_read_and_none_is_misread() -> None:
+    right: dict[tuple[str, str], bool] = {}  # by program and name without numbers
+    for program, text in PROGRAMS.items():
+        ranges = parse_program(text)
+        read = read_program(ranges)
+        for name, meaning in list_names(ranges):
+            assert read.get(name, meaning) == meaning, (program, name)
+            right[program, re.sub("[0-9]+", "#", name)] = read.get(name, "none") == meaning
+    assert sum(right.values()) / len(right) >= 0.8
 
 
 P2P = "megatron.core.pipeline_parallel.p2p_communication"
