@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.draws import FRESH, choose_cases, count_draws
-from tests.importer.fixtures import importer
+from tests.importer.importer import importer
 from tests.read_once import reports_read_once
 
 __all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "reports_read_once", "shared_reports"]

@@ -1,7 +1,11 @@
-"""What is found in the shared reports is what was looked at and found sensible: see tests/golden.py."""
+"""Golden texts: what `nsys-pp pipeline` prints of each shared report, looked at when it was written.
+
+`python -m tests.test_golden` writes them again; the difference is then looked at, too.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +14,30 @@ import pytest
 
 import nsys_pp
 from nsys_pp.errors import MissingDataError
-from tests.golden import FOLDER, golden_path, print_report
+from tests.cli.calls import call
+from tests.conftest import find_shared_reports
+
+FOLDER = Path(__file__).parent / "golden_texts"
+
+
+def golden_path(report: Path) -> Path:
+    """Name the golden text of a report: its owner and the name of its file, without the hash."""
+    return FOLDER / f"{re.sub(r'__[0-9a-f]{6}$', '', report.stem)}.txt"
+
+
+def print_report(report: Path) -> str:
+    """Print what a log would show: tables, then notes; the report is named without its folder."""
+    done = call("pipeline", report)
+    text = f"{done.stdout}\n{done.stderr}".replace(str(report), report.name)
+    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+
+
+def main() -> None:
+    """Write all golden texts."""
+    FOLDER.mkdir(exist_ok=True)
+    for report in find_shared_reports():
+        golden_path(report).write_text(print_report(report))
+
 
 pytestmark = pytest.mark.usefixtures("reports_read_once")
 
@@ -44,3 +71,7 @@ def _has_gpu_work(report: Path) -> bool:
         names = {row[0] for row in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         kinds = {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")}
         return any(export.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in kinds & names)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.test_page import find_block
+from tests.batch.test_hosts import find_block
 from tests.batch.world import NEVER, REPORTS, ROOT, SCRIPTS, World, make_world, read_result
 
 

@@ -1,9 +1,4 @@
-"""How well clocks are aligned: a table for 2 to 128 simulated machines. `pytest -m bench -s tests/bench/test_clocks.py`.
-
-Clocks are up to a second off and drift up to 100 ppm, every session reads UTC 100 us wrong, ends of one
-collective differ by some microseconds, now and then by milliseconds. Reports are simulated and read as
-real ones are.
-"""
+"""Alignment of many clocks that share operations, as those of a large run."""
 
 from __future__ import annotations
 
@@ -13,11 +8,40 @@ import numpy as np
 import pytest
 
 from fixtures import simulate
+from nsys_pp.alignment.fit import Fit, fit_clocks
 from tests.alignment.cluster import align_folder
+
+_GROUP = 8  # clocks of an operation
+
+
+_ROUNDS = 40
+
+
+_GPUS = 8  # clocks of a machine
+
+
+_SKEW_NS = 2_000.0
+
+
+def fit_many(count: int) -> Fit:
+    """Fit clocks that share operations in groups of eight, half of them with the same others and half with new ones."""
+    random = np.random.Generator(np.random.PCG64(1))
+    order = [np.arange(count) if number % 2 else random.permutation(count) for number in range(_ROUNDS)]
+    clock = np.concatenate(order)
+    instance = np.concatenate([number * count + np.arange(count) // _GROUP for number in range(_ROUNDS)])
+    offset_ns = random.normal(0, 1e6, count)
+    time = instance // count * 1e8 + offset_ns[clock] + random.normal(0, _SKEW_NS, len(clock))
+    instance = np.unique(instance, return_inverse=True)[1]
+    machine = np.arange(count) // _GPUS
+    return fit_clocks(time, clock, instance, np.ones(len(time)), machine, -offset_ns[clock])
+
 
 pytestmark = pytest.mark.bench
 
+
 CLOCKS = "--offsets-ms 1000 --drift-ppm random:100 --utc-error-us 100 --window-ms 20 --skew-us 5"
+
+
 RUNS = {
     "2 machines": "--pp 2 --dp 2 --machines 2",
     "8 machines, dp": "--pp 1 --dp 16 --machines 8",

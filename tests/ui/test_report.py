@@ -13,11 +13,11 @@ from msgspec.structs import replace as change
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.frames.verdict import Finding, Verdict
 from nsys_pp.output.pages.report import SECTIONS, PageSource, write_report
-from tests.importer.parts import PartMissingError
+from tests.importer.importer import PartMissingError
 from tests.output.large_training import make_large_training
 from tests.output.report_pages import COMMANDS, make_source
 from tests.training.expected_training import expected_training
-from tests.ui.chart import Step, Visit, visit
+from tests.ui.browser import Step, Visit, visit
 from tests.ui.test_chart import NASTY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")

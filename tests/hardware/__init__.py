@@ -1,1 +1,0 @@
-"""Tests of `nsys_pp.hardware`."""
