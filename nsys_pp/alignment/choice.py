@@ -1,4 +1,4 @@
-"""Timeline: the operations of the domains added so far, on one clock."""
+"""Choice of the guess of each clock: what is on the timeline so far, what is likely, and what decides."""
 
 from __future__ import annotations
 

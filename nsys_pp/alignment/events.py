@@ -1,4 +1,4 @@
-"""Clock domains: reports that share a clock, and the first guess of each clock from recorded times.
+"""Domains (reports that share a clock), the first guess of each clock, and the events that domains share.
 
 `utc = event - shift + epoch` is the first guess (nsys records the UTC of the session's start, and the
 total shift that the exporter applied). Machines synchronised by NTP differ by up to some milliseconds,

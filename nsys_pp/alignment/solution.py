@@ -1,5 +1,6 @@
-"""Bounds by causality: a message ends on its receiver after it began on its sender.
+"""Clocks of all reports from the matched events: offsets, drifts, and how far each can be wrong.
 
+A message ends on its receiver after it began on its sender.
 That holds whether or not the two kernels overlap (a small message is sent from a buffer, and its
 send may end before the receive begins: NVIDIA/nccl#1369). So a message from A to B only bounds how
 far B's clock may be moved back relative to A's, and one from B to A how far forward. For clocks that

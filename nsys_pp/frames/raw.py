@@ -56,7 +56,7 @@ ON_REQUEST: frozenset[Group] = SHOW_GROUPS | {
     "metric_sums",
     "network_sums",
     "copy_kinds",
-}  # of `tables_on_request`
+}  # read only if `--show` or a table asks
 ALL_GROUPS: frozenset[Group] = frozenset(get_args(Group)) - ON_REQUEST - {"tables"}
 """All groups that analyses read."""
 SURVEY_GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "communication"})

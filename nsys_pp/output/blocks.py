@@ -1,5 +1,6 @@
-"""Writer of part files: a zip with `part.json`, the frames, and the encoded blocks.
+"""Encoded blocks: where they wait until the trace takes them, and the part files that keep them.
 
+A part is a zip with `part.json`, the frames, and the blocks.
 Frames (`nsys_pp.arrays.packed_frames`) are compressed one by one, so that each can be read alone; blocks are
 compressed already. The zip holds no timestamp: the same report and options make the same bytes. Format:
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT.

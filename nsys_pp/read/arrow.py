@@ -1,4 +1,4 @@
-"""Exported tables with text that is not UTF-8, which nsys copies unchanged.
+"""Folders of exported Arrow and Parquet tables, also with text that is not UTF-8, which nsys copies.
 
 A single environment variable that is not UTF-8 makes polars reject the whole table. The column type that the
 file declares is therefore changed from text to bytes, in a copy in memory, and the bytes are decoded here.

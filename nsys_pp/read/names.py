@@ -1,4 +1,4 @@
-"""Description of an exported table: its names, its columns, and the raw frame that it fills."""
+"""All tables and columns of nsys that are read, by any of their names, and the raw frames that they fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.write.parts`.
+"""Reader of parts (`nsys_pp.frames.part`), the inverse of `nsys_pp.output.blocks`.
 
 What is damaged is refused.
 """

@@ -499,7 +499,7 @@ _TIMES = (
         note="gain: bubble beyond the ideal; negative: better than the ideal of median jobs",
     ),
 )
-_STAGE_COLUMNS_STAGE_TABLE = (Column("stage", pl.Int64, "number of the stage; null: unknown"), *_TIMES)
+_STAGE_TABLE_COLUMNS = (Column("stage", pl.Int64, "number of the stage; null: unknown"), *_TIMES)
 _LANE_COLUMNS = (
     Column("lane", pl.UInt32, "number of the lane"),
     Column("label", pl.String, "name of the lane", heading="Lane"),
@@ -516,7 +516,7 @@ _MOST_CAUSES, _LEAST_SHARE = 3, 0.005
 def build_stage_table(training: Training) -> pl.DataFrame:
     """Build the rows of `STAGE_TABLE`, by stage."""
     table = _sum_up(training, "stage").sort("stage", nulls_last=True)
-    return table.pipe(conform, build_table_schema(_STAGE_COLUMNS_STAGE_TABLE))
+    return table.pipe(conform, build_table_schema(_STAGE_TABLE_COLUMNS))
 
 
 def build_lane_table(training: Training) -> pl.DataFrame:
@@ -573,7 +573,7 @@ def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
 STAGE_TABLE = Table(
     name="stages",
     title="Stages, per step",
-    columns=_STAGE_COLUMNS_STAGE_TABLE,
+    columns=_STAGE_TABLE_COLUMNS,
     caption="complete steps, mean over steps and lanes; causes: their shares of the bubble",
     build=build_stage_table,
     view=View(columns=("stage", *_SHOWN, "lane_count", _CAUSES), derive=_add_causes),
@@ -669,7 +669,7 @@ KIND_TABLE = Table(
 )
 
 
-_COLUMNS_STEP_TABLE = (
+_STEP_TABLE_COLUMNS = (
     Column("step", pl.Int64, "number of the step"),
     Column(
         "start_ns",
@@ -768,7 +768,7 @@ def build_step_table(training: Training) -> pl.DataFrame:
         )
         .join(_slowest_stages(training, lanes), on="step", how="left")
         .sort("step")
-        .pipe(conform, build_table_schema(_COLUMNS_STEP_TABLE))
+        .pipe(conform, build_table_schema(_STEP_TABLE_COLUMNS))
     )
 
 
@@ -792,7 +792,7 @@ def _slowest_stages(training: Training, lanes: pl.DataFrame) -> pl.DataFrame:
 STEP_TABLE = Table(
     name="steps",
     title="Steps of the whole run",
-    columns=_COLUMNS_STEP_TABLE,
+    columns=_STEP_TABLE_COLUMNS,
     caption="bubble: time in the step without computing kernels, over all lanes",
     build=build_step_table,
     view=View(
@@ -820,7 +820,7 @@ class Work(Struct, frozen=True, kw_only=True):
     Attributes:
         flops: FLOPs of the model in one step, over all GPUs of the run.
         formula: Source of this number.
-        data_type: Data type of the peak: one of `nsys_pp.hardware.peaks.DATA_TYPES`.
+        data_type: Data type of the peak: one of `nsys_pp.options.DATA_TYPES`.
         gpus: Name of the GPU of each lane, in order of the lanes; None: unknown.
         gpu_count: GPUs of the run; more than lanes where not all were recorded.
     """

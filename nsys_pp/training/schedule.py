@@ -1,4 +1,4 @@
-"""Sequences of the jobs of each lane in each step, for the comparison with schedules."""
+"""The schedule of a pipeline: orders of jobs compared with known ones, ids and labels of jobs, and doubts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Header of a Perfetto trace: clocks, attributes, and the tree of tracks.
+"""A Perfetto trace of encoded reports: its header (clocks, attributes, the tree of tracks) and their blocks.
 
 Perfetto's UI opens a trace with all groups collapsed, unless there is only one group; and clock snapshots,
 which carry the clock of each report, are a group of their own ("System"). So the rows that matter are

@@ -1,4 +1,4 @@
-"""Names of functions and other texts of reports, cleaned and shortened for a terminal."""
+"""Rows of tables as text: which are shown, in which order and units, and with names shortened."""
 
 from __future__ import annotations
 
