@@ -290,17 +290,17 @@ def drop_reversed(raw: RawReport) -> None:
 
 
 def drop_repeated_calls(raw: RawReport) -> None:
-    """Drop all but the innermost of the calls of `raw` that share a thread and a correlation id.
-
-    These calls are one.
+    """Drop calls of `raw` around another one of the same thread and correlation id: they are one.
 
     nsys 2023 stored a call whose stack it recorded twice, once around itself (`eventClass` 67).
     """
     calls, keys = raw["calls"], ["thread", "correlation"]
     if calls["correlation"].n_unique() == len(calls) or not calls.select(keys).is_duplicated().any():
         return
-    innermost = (pl.col("start") == pl.col("start").max().over(keys)) | pl.col("correlation").is_null()
-    raw.keep("calls", calls.select(innermost).to_series(), "stored twice: around itself, with a stack")
+    inner_start = pl.col("start").max().over(keys)
+    is_kept = (pl.col("start") == inner_start) | (pl.col("end") <= inner_start)
+    passes = calls.select(is_kept | pl.col("correlation").is_null()).to_series()
+    raw.keep("calls", passes, "stored twice: around itself, with a stack")
 
 
 MOST_DEVICES = 512  # pairs of process and GPU; a machine has 16 GPUs or fewer, and a process for each
