@@ -235,7 +235,9 @@ def _solve(equations: Equations, theta: Floats, inverse: Floats | None) -> tuple
             change = None if inverse is None else _iterate(equations, gradient, inverse)
         except np.linalg.LinAlgError:
             continue
-        if change is not None and np.abs((theta + change)[clocks:]).max() <= MAX_DRIFT * NS_PER_S:
+        if change is None:
+            continue
+        if damping == _LEAST_PART or np.abs((theta + change)[clocks:]).max() <= MAX_DRIFT * NS_PER_S:
             assert inverse is not None
             return theta + change, inverse
     raise np.linalg.LinAlgError("the equations of the clocks are singular")

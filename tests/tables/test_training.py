@@ -457,9 +457,12 @@ def own_excess(training: Training, lane: int, step: int) -> float | None:
         others = {
             other: time for (other, at), time in own.items() if at == batch and other != lane and time > 0
         }
-        peers = [time for other, time in others.items() if stages[other] == stages[lane]] or [
-            *others.values()
-        ]
+        peers = [time for other, time in others.items() if stages[other] == stages[lane]]
+        if not peers:  # alone on its stage: the fastest ranks of the other stages
+            fastest: dict[int | None, int] = {}
+            for other, time in others.items():
+                fastest[stages[other]] = min(time, fastest.get(stages[other], time))
+            peers = [*fastest.values()]
         if peers:
             excesses.append(value / median(peers) - 1)
     return median(excesses) if excesses else None
