@@ -32,8 +32,6 @@ REPORTS += [PIPELINE / "node10/rank2.sqlite", PIPELINE / "node10/rank3.sqlite"]
 EPOCH = 1_790_000_000_000_000_000
 DAY = 86_400_000_000_000
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 def merge(output: Path, *arguments: str | Path) -> str:
     """Call the command; what it said."""
