@@ -88,23 +88,11 @@ def chrome_names(keys: pl.Series) -> pl.Series:
 
 
 Rgb = tuple[int, int, int]
-
-
 WHITE: Rgb = (255, 255, 255)
-
-
 BLACK: Rgb = (0, 0, 0)
-
-
 SHADES = 4
-
-
 """Number of shades; chunk 4 has the shade of chunk 0 again."""
-
-
 SHADE_STEP = 0.17  # share of white that each shade adds
-
-
 _SAME_AS = {"send_receive": "communication"}
 
 

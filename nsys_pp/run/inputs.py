@@ -8,8 +8,7 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from io import BytesIO
@@ -28,7 +27,8 @@ from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.output.perfetto.trace import Source, check_blocks
+from nsys_pp.output.blocks import OpenBlocks
+from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
 from nsys_pp.projection.ranges import count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
@@ -128,7 +128,6 @@ def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: 
 OPTION_NAMES = PartOptions.__struct_fields__
 # Options of a part that tables depend on; the others change its trace alone.
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
-OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 _survey_report = import_on_call("nsys_pp.run.report:survey_report")  # all stages, which parts need not
 _own_version = cache(partial(version, "nsys-pp"))
