@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from msgspec.structs import replace
 
 import nsys_pp
 from fixtures import simulate
@@ -320,6 +321,6 @@ def test_waits_of_a_server_are_no_work_of_its_host(tmp_path: Path) -> None:
     expected = nsys_pp.pipeline(tmp_path / "run").verdict
     assert "idle" in {finding.kind for finding in expected.findings}
     found = merge(tmp_path, tmp_path / "run", "kernels")  # a stall has no range there
-    assert [(one.kind, one.gain_ns) for one in found.findings] == [
-        (one.kind, one.gain_ns) for one in expected.findings
+    assert [replace(one, text="", call=None) for one in found.findings] == [
+        replace(one, text="", call=None) for one in expected.findings
     ]

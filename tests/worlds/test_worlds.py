@@ -41,7 +41,7 @@ LARGEST_ERROR_NS = 2  # of jobs: truth is rounded when it is mapped onto the clo
 
 
 KNOWN = {
-    52: "causes unpaired",  # without a partner, a message of a grouped exchange holds what it does not
+    52: "causes unpaired",  # why its messages without a partner hold too much of a step is not known
     **dict.fromkeys((61, 65, 81, 91, 96, 99, 111), "unpaired"),
     86: "steps",
 }
