@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.draws import FRESH, choose_cases, count_draws
 from tests.importer.importer import importer
-from tests.read_once import reports_read_once
 
-__all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "reports_read_once", "shared_reports"]
+__all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "shared_reports"]
 
 # Tests start hundreds of processes: without it, each of them would compile the package anew, and pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

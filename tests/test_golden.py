@@ -39,9 +39,6 @@ def main() -> None:
         golden_path(report).write_text(print_report(report))
 
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
-
 def test_every_shared_report_is_told_as_its_golden_text_has_it(shared_reports: list[Path]) -> None:
     """And every one with GPU work is answered."""
     assert {golden_path(report) for report in shared_reports} == {*FOLDER.glob("*.txt")}

@@ -91,8 +91,6 @@ OTHERS = {  # command -> options, with `FOLDER` for the folder of outputs
     "check": ["check"],
 }
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 def write_everything(report: Path, folder: Path) -> dict[str, bytes]:
     """Run every command with every format on a report; all that came out, by what it was."""

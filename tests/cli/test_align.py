@@ -15,8 +15,6 @@ from tests.cli.calls import call
 
 CLOCKS = Path(__file__).parents[2] / "fixtures" / "clocks"
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 def align(*arguments: str | Path) -> list[dict[str, Any]]:
     done = call("align", "--json", *arguments)

@@ -15,8 +15,6 @@ from tests.cli.calls import assert_refused, call
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 TABLES = ["steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels"]
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

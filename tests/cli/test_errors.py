@@ -167,7 +167,6 @@ def _arguments(kind: str, report: Path, folder: Path) -> tuple[list[str], Path]:
     return [command, str(report), option, str(folder / name)], folder / name
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, REPORT, folder)
@@ -202,7 +201,6 @@ def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folde
     assert list(folder.iterdir()) == [output]
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
 def test_a_full_device_is_told(folder: Path, kind: str) -> None:
     command, option, name = OUTPUTS[kind]
@@ -357,7 +355,6 @@ USAGE = {
 }
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize(
     ("command", "line"), [(name, line) for name, lines in USAGE.items() for line in lines.splitlines()[1:]]
 )

@@ -13,8 +13,6 @@ from tests.cli.calls import assert_refused, call
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 def extract(*arguments: str | Path) -> str:
     """Call the command; what it said."""

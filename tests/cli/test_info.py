@@ -31,8 +31,6 @@ KEYS = [
     ),
 ]
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 def _tell(*reports: Path, options: Sequence[str] = (), notes: int = 0) -> list[dict[str, Any]]:
     done = call("info", "--json", *reports, *options)

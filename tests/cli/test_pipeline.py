@@ -35,7 +35,6 @@ NAMES = [
     "critical_path",
 ]
 USAGE = 2
-pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 def as_json(*arguments: str | Path) -> dict[str, list[dict[str, Any]]]:

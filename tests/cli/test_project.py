@@ -31,7 +31,6 @@ ORDER = (
 COLUMNS = {
     name: next((dtype for dtype, names in TYPES.items() if name in names.split()), pl.Int64) for name in ORDER
 }
-pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 def project(output: Path, *arguments: str | Path) -> pl.DataFrame:

@@ -18,8 +18,6 @@ SHOWN = (
     *("copies", "communication", "idle", "launches", "memory"),
 )
 
-pytestmark = pytest.mark.usefixtures("reports_read_once")
-
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:

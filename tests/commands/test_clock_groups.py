@@ -21,7 +21,6 @@ from tests.importer.readback import read_flows, read_tracks, slices_by_machine
 NOTE = "2 groups of clocks, not comparable with each other"
 _SHARED = "value LIKE '%AllReduce%' OR value LIKE '%AllGather%' OR value LIKE '%ReduceScatter%'"
 _SMALL = "--steps 3 --layers 1 --micro-batches 8 --no-norm --brief-truth --schema 3.28.1"
-pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,6 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
 
 
 @pytest.mark.few(5)
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
 def test_parts_merge_to_the_trace_of_their_reports(

@@ -69,7 +69,6 @@ def assert_equal_tables(page: str, command: str, tables: dict[str, list[dict[str
     return count
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
     training = json.loads(call("pipeline", PIPELINE, "--format", "json").stdout)
@@ -80,7 +79,6 @@ def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
     assert all(line in read_text(read_sections(pipeline_page)["verdict"]) for line in lines)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     heat = read_heat_map(pipeline_page)
@@ -103,7 +101,6 @@ def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     assert heat["columns"]["start_ns"] == starts.to_list()
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: str, tmp_path: Path) -> None:
     nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", detail="jobs")
@@ -126,7 +123,6 @@ def test_cells_open_the_trace_at_their_steps(importer: Importer, pipeline_page: 
         assert all(title.startswith(f"{lane['label']} ") for title in expanded)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     simulate([str(tmp_path / "run"), *SLOW.split()])
@@ -149,7 +145,6 @@ def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     assert found.values == [pytest.approx(0.4, abs=0.05)]
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_parts_give_the_page_of_their_reports(tmp_path: Path, pipeline_page: str) -> None:
     nsys_pp.extract(PIPELINE, tmp_path / "parts")
@@ -157,7 +152,6 @@ def test_parts_give_the_page_of_their_reports(tmp_path: Path, pipeline_page: str
     assert (tmp_path / "report.html").read_text() == pipeline_page
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_serving_has_its_iterations(tmp_path: Path) -> None:
     serving = draw_serving(13, engine="vllm", count=4)
@@ -171,7 +165,6 @@ def test_serving_has_its_iterations(tmp_path: Path) -> None:
     open_report(tmp_path / "report.html", [])
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_results_show_themselves_in_notebooks() -> None:
     shown = nsys_pp.pipeline(PIPELINE)._repr_html_()
     svg = shown[: shown.index("</svg>") + len("</svg>")]

@@ -73,7 +73,6 @@ def unmarked(path: Path, *, host: str, rank: int, threads: int = 1) -> Path:
     )
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize(("split", "detail"), [("machine", "kernels"), ("rank", "cpu"), ("step", "kernels")])
 def test_the_pieces_hold_what_one_trace_holds(
     split: Any, detail: Any, tmp_path: Path, importer: Importer
@@ -110,7 +109,6 @@ def test_the_pieces_hold_what_one_trace_holds(
             assert {row[0].split("/")[0] for row in piece} == set(file.machines) == {file.title}
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize("split", ["machine", "rank"])
 def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     parts = [part.output for part in nsys_pp.extract(REPORTS, tmp_path / "parts").parts]
@@ -128,7 +126,6 @@ def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "step.traces").exists()
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
     whole = nsys_pp.merge(PIPELINE, tmp_path / "whole.pftrace")
     assert (whole.split, whole.files, whole.index) == ("none", [], None)
@@ -152,7 +149,6 @@ def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
     assert never.split == "none"
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
     tmp_path: Path, importer: Importer
 ) -> None:
@@ -171,7 +167,6 @@ def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
     assert "the overview has no ranges of reports without jobs" in said
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
     hosts = [NASTY, "CON", "con", "a/b", "a\\b", "." * 5]
     reports = [unmarked(tmp_path / f"{n}.sqlite", host=host, rank=n) for n, host in enumerate(hosts)]
@@ -194,7 +189,6 @@ def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
     assert all((done.index.parent / link).is_file() for link in links)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_the_index_lists_right_counts(tmp_path: Path) -> None:
     done = call(
         "merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--split", "rank", "--result", tmp_path / "r.json"
@@ -222,7 +216,6 @@ def test_the_index_lists_right_counts(tmp_path: Path) -> None:
     assert str(tmp_path / "run.traces" / "index.html") in closing
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
     run, folder = tmp_path / "run.pftrace", tmp_path / "run.traces"
     nsys_pp.merge(PIPELINE, run, split="rank")
@@ -238,7 +231,6 @@ def test_outputs_are_replaced_with_force_only(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.pftrace", "run.traces"]
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "run.traces"
     nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine")
@@ -253,7 +245,6 @@ def test_a_folder_of_others_is_never_replaced(tmp_path: Path) -> None:
         nsys_pp.merge(PIPELINE, tmp_path / "run.pftrace", split="machine", force=True)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -264,7 +255,6 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs Perfetto's format"):
         nsys_pp.merge(PIPELINE, tmp_path / "run.json", split="rank")
@@ -274,7 +264,6 @@ def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
     assert nsys_pp.merge(PIPELINE, tmp_path / "run.json", max_events=1).split == "none"
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{"devices": {0}}, {"steps": "11:12"}, {"start_ns": 200_000_000}])
 def test_a_part_of_the_run_is_divided_alike(

@@ -28,7 +28,6 @@ ADDED = {  # columns that add up over whatever a table is split by
     "distribution": ("time_ns",),
     "ranges": ("count", "total_ns", "gpu_total_ns"),
 }
-pytestmark = pytest.mark.usefixtures("reports_read_once")
 
 
 def tables_of(inputs: list[Path], **asked: Any) -> dict[str, pl.DataFrame]:

@@ -324,7 +324,6 @@ def unmarked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> None:
     result = nsys_pp.pipeline([unmarked])
     training = result.training
@@ -344,7 +343,6 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
         assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
 def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) -> None:
     advice = nsys_pp.pipeline([unmarked]).training.notes[0].partition(": ")[2]
@@ -364,7 +362,6 @@ def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) ->
     assert "--trace cuda,nvtx" in str(caught.value.hint)
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
     with closing(sqlite3.connect(unmarked)) as report:
         spans = report.execute(
@@ -380,7 +377,6 @@ def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
     assert found[:50] == sorted(lengths, reverse=True)[:50]
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_charts_and_comparisons_answer(unmarked: Path, tmp_path: Path) -> None:
     drawn = nsys_pp.chart([unmarked], tmp_path / "x.svg")
     assert drawn.lanes == 1
@@ -389,7 +385,6 @@ def test_charts_and_comparisons_answer(unmarked: Path, tmp_path: Path) -> None:
     assert tables["steps"].height > 0
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_slices_in_lockstep_are_paired_with_a_layout_only(tmp_path: Path) -> None:
     slices = "--pp 2 --tp 2 --sequence-parallel --jitter 0.001"
     simulate([str(tmp_path), "--no-truth", *f"{slices} --steps 2 --layers 1 --micro-batches 8".split()])
@@ -441,7 +436,6 @@ def run_with_layout(folder: Path, options: str, layout: str) -> tuple[Training, 
     return found, [str(warning.message) for warning in caught]
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.parametrize(
     ("options", "layout", "order"),
     [
@@ -460,7 +454,6 @@ def test_ranks_follow_machines_and_gpus(options: str, layout: str, order: str, t
     assert not warned
 
 
-@pytest.mark.usefixtures("reports_read_once")
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "layout", "reason"),
@@ -484,7 +477,6 @@ def test_an_uncertain_order_is_not_used(options: str, layout: str, reason: str, 
     assert found.lanes.select(places).sort(places).equals(true.select(places).sort(places))
 
 
-@pytest.mark.usefixtures("reports_read_once")
 def test_processes_without_a_place_are_named(tmp_path: Path) -> None:
     _, warned = run_with_layout(tmp_path, "--pp 2 --machines 1 --gpus 2", "pp=4")
     assert len(warned) == 1

@@ -111,18 +111,6 @@ class TestFullDisk:
         assert f"cannot write `{disk / 'run.'}" in refused.stderr
         assert list(disk.iterdir()) == []
 
-    @pytest.mark.parametrize("command", ["extract", "extract --processes 2", "extract --detail jobs"])
-    def test_groups(self, disk: Path, tmp_path: Path, command: str) -> None:
-        (disk / "other").write_bytes(bytes(98_000))
-        inputs, output = REPORTS, disk / "run.nspart"
-        command, *options = command.split()
-        if options and options != ["--processes", "2"]:  # of parts
-            nsys_pp.extract(PIPELINE, tmp_path / "parts")
-            inputs = sorted((tmp_path / "parts").iterdir())
-        refused = run(command, *inputs, "-o", output, *options)
-        assert_refused(refused, f"cannot write `{output}`: the disk is full")
-        assert [path.name for path in disk.iterdir()] == ["other"]
-
     @pytest.mark.parametrize("command", ["extract", "extract --processes 2", "scrub"])
     def test_copies_and_parts(self, disk: Path, command: str) -> None:
         (disk / "other").write_bytes(bytes(70_000))

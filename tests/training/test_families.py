@@ -18,17 +18,16 @@ from nsys_pp.frames.aggregates import FAMILIES, KERNEL_FAMILIES
 from nsys_pp.frames.conform import NAME
 from nsys_pp.frames.report import OP_KIND
 
-TABLES = sorted(Path(__file__).parent.glob("*.tsv"))
+TABLE = Path(__file__).with_name("kernels.tsv")
 
 
-def _read(path: Path) -> pl.DataFrame:
-    """Read a table of names; `tensor_cores` is "yes", "no" or "-" (the name does not show it)."""
-    return pl.read_csv(path, separator="\t", quote_char=None, infer_schema=False)
+def _read() -> pl.DataFrame:
+    """Read the table of names; `tensor_cores` is "yes", "no" or "-" (the name does not show it)."""
+    return pl.read_csv(TABLE, separator="\t", quote_char=None, infer_schema=False)
 
 
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_every_name_has_the_family_library_and_use_of_tensor_cores_of_its_row(path: Path) -> None:
-    table = _read(path)
+def test_every_name_has_the_family_library_and_use_of_tensor_cores_of_its_row() -> None:
+    table = _read()
     rows = classify_kernels(table["name"])
     classified = rows.select(
         pl.col("name").cast(pl.String),
@@ -43,8 +42,8 @@ def test_every_name_has_the_family_library_and_use_of_tensor_cores_of_its_row(pa
     assert classified.rows() == table.select(classified.columns).rows()
 
 
-def test_the_tables_are_large_and_name_their_sources() -> None:
-    rows = pl.concat(_read(path) for path in TABLES)
+def test_the_table_is_large_and_names_its_sources() -> None:
+    rows = _read()
     assert len(rows) >= 150
     assert rows["name"].is_unique().all()
     assert rows["source"].null_count() == 0
