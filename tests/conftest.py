@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.draws import FRESH, choose_cases, count_draws
 from tests.importer.importer import importer
 
-__all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "shared_reports"]
+__all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "shared_report", "shared_reports"]
 
 # Tests start hundreds of processes: without it, each of them would compile the package anew, and pytest all tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -48,6 +48,9 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
 
 
 REPOSITORY = Path(__file__).parent.parent
+# Small reports of old and new schemas, with ranges, calls of the OS, events and graphs: tests of each report run on these,
+# and on the others with `-m slow`.
+_FEW_REPORTS = ("Athrun0109__", "caoye310__", "quasiben__cudf", "zx3xyy__result_2_7B_compile")
 _SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m slow` runs
 
 
@@ -84,6 +87,24 @@ def shared_reports() -> list[Path]:
     if not reports:
         pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
     return reports
+
+
+def list_cases(reports: list[Path]) -> list[Any]:
+    """Real reports as cases of a test, most of them slow; where there are none, a case that skips."""
+    if not reports:
+        return [pytest.param(None, marks=pytest.mark.skip("no real reports: set NSYS_PP_SHARED_REPORTS"))]
+    return [
+        pytest.param(
+            path, id=path.stem, marks=[] if path.name.startswith(_FEW_REPORTS) else [pytest.mark.slow]
+        )
+        for path in reports
+    ]
+
+
+@pytest.fixture(params=list_cases(find_shared_reports()))
+def shared_report(request: pytest.FixtureRequest) -> Path:
+    """Each real report in turn."""
+    return Path(request.param)
 
 
 @pytest.fixture(scope="session")

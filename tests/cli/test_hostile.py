@@ -160,6 +160,7 @@ _LARGE: dict[str, dict[str, _Table]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", _LARGE)
 def test_memory_is_a_multiple_of_the_file(shape: str, tmp_path: Path) -> None:
     path = _write(tmp_path / "a.sqlite", _LARGE[shape])
@@ -313,7 +314,7 @@ def _measure_s(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-@pytest.mark.few(4)
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("shape", _SHAPES)
 def test_work_grows_with_the_rows(shape: str, tmp_path: Path) -> None:

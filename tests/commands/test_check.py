@@ -16,7 +16,6 @@ from nsys_pp.frames.report import FINDINGS
 from nsys_pp.read.files import check_integrity
 from tests.breaks import BREAKS
 from tests.cli.calls import call as run_command
-from tests.conftest import find_shared_reports
 from tests.read.tables import call, kernel, op, push_pop, strings, write_export
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
@@ -44,9 +43,8 @@ def test_a_whole_report_has_no_warning() -> None:
     assert lines[-1] == "1 report: nothing wrong found"
 
 
-@pytest.mark.parametrize("path", find_shared_reports(), ids=lambda path: path.stem)
-def test_real_reports_are_intact(path: Path) -> None:
-    assert check_integrity(path, time_limit_s=60).complaints == ()
+def test_real_reports_are_intact(shared_report: Path) -> None:
+    assert check_integrity(shared_report, time_limit_s=60).complaints == ()
 
 
 def test_orphans_clocks_and_values(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from fixtures.recording.export import write_report
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from tests.cli.calls import environment, run
-from tests.conftest import find_shared_reports
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
 from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums, check_shown_sums
 
@@ -296,10 +295,9 @@ _TABLES: dict[str, list[Row]] = {
 }
 
 
-@pytest.mark.parametrize("path", find_shared_reports(), ids=lambda path: path.stem)
-def test_sums_of_real_reports(path: Path) -> None:
-    check_row_sums(path)
-    check_shown_sums(path)
+def test_sums_of_real_reports(shared_report: Path) -> None:
+    check_row_sums(shared_report)
+    check_shown_sums(shared_report)
 
 
 _EDITS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 6), _INTEGERS), max_size=8)

@@ -71,53 +71,42 @@ calls = (
     " from CUPTI_ACTIVITY_KIND_RUNTIME r join CUPTI_ACTIVITY_KIND_{} o"
     " on o.correlationId = r.correlationId and o.globalPid >> 24 = r.globalTid >> 24"
 )
-for report, output in zip(sys.argv[1::2], sys.argv[2::2]):
-    with closing(sqlite3.connect(f"file:{report}?immutable=1", uri=True)) as database:
-        tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
-        kinds = [kind for kind in ("KERNEL", "MEMCPY", "MEMSET") if f"CUPTI_ACTIVITY_KIND_{kind}" in tables]
-        if not kinds or not {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= tables:
-            continue
-        nvtx = pd.read_sql_query(ranges, database)
-        launches = pd.read_sql_query(" union all ".join(map(calls.format, kinds)), database)
-    if not nvtx.empty and not launches.empty:
-        project_nvtx_onto_gpu(nvtx, launches)[["text", "start", "end"]].astype("int64").to_parquet(output)
+report, output = sys.argv[1:]
+with closing(sqlite3.connect(f"file:{report}?immutable=1", uri=True)) as database:
+    tables = {name for (name,) in database.execute("select name from sqlite_master where type = 'table'")}
+    kinds = [kind for kind in ("KERNEL", "MEMCPY", "MEMSET") if f"CUPTI_ACTIVITY_KIND_{kind}" in tables]
+    if not kinds or not {"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"} <= tables:
+        sys.exit()
+    nvtx = pd.read_sql_query(ranges, database)
+    launches = pd.read_sql_query(" union all ".join(map(calls.format, kinds)), database)
+if not nvtx.empty and not launches.empty:
+    project_nvtx_onto_gpu(nvtx, launches)[["text", "start", "end"]].astype("int64").to_parquet(output)
 """
 
 
-def run_recipe_projection(nsys: str, reports: list[Path], folder: Path) -> dict[Path, pl.DataFrame]:
+def run_recipe_projection(nsys: str, report: Path, folder: Path) -> pl.DataFrame | None:
     """Run the projection of NVIDIA's recipes (2024.2 or newer): a sweep over pandas frames, of its own rows and code.
 
     Args:
         nsys: Path of nsys; its Python packages are imported by a process of their own.
-        reports: SQLite exports; those without ranges or without GPU operations have no result.
-        folder: Folder for the results.
+        report: SQLite export; one without ranges or without GPU operations has no result.
+        folder: Folder for the result.
 
     Returns:
-        By report: range_id, gpu_start_ns, gpu_end_ns, by range_id.
+        range_id, gpu_start_ns, gpu_end_ns, by range_id.
     """
-    outputs = {report: folder / f"{report.stem}.parquet" for report in reports}
+    output = folder / "projection.parquet"
     side = Path(nsys).resolve().parent
     subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            _FRAMES_OF_RECIPES,
-            *(str(p) for both in outputs.items() for p in both),
-        ],
+        [sys.executable, "-W", "ignore", "-c", _FRAMES_OF_RECIPES, report, output],
         env={**os.environ, "PYTHONPATH": str(side / "python" / "packages"), "NSYS_DIR": str(side.parent)},
         capture_output=True,
         check=True,
     )
     names = {"text": "range_id", "start": "gpu_start_ns", "end": "gpu_end_ns"}
-    return {
-        report: pl.read_parquet(output)
-        .select(pl.col(theirs).alias(ours) for theirs, ours in names.items())
-        .sort("range_id")
-        for report, output in outputs.items()
-        if output.exists()
-    }
+    if not output.exists():
+        return None
+    return pl.read_parquet(output).select(pl.col(t).alias(o) for t, o in names.items()).sort("range_id")
 
 
 def merge_devices(projections: pl.DataFrame) -> pl.DataFrame:

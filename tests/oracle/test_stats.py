@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 import nsys_pp
 from nsys_pp.aggregates.items import sum_calls, sum_copy_sizes, sum_items, sum_ops
@@ -56,22 +53,6 @@ class Aggregates:
     items: pl.DataFrame
 
 
-@pytest.fixture(scope="session")
-def run_nsys_stats(
-    nsys: str, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Path], dict[str, pl.DataFrame]]:
-    """Return a cached function from report to NVIDIA's tables."""
-
-    @cache
-    def run_once(report: Path) -> dict[str, pl.DataFrame]:
-        copy = tmp_path_factory.mktemp("stats") / report.name
-        shutil.copyfile(report, copy)
-        return run_stats(nsys, copy)
-
-    return run_once
-
-
-@cache
 def aggregate_report(path: Path) -> Aggregates:
     report = build_report(read_report(path, need=ALL_GROUPS, nsys=None))
     launches = match_launches(report.api_calls, report.gpu_ops)
@@ -182,25 +163,6 @@ def leave_out_repeated_calls(calls: pl.DataFrame) -> pl.DataFrame:
     return named.sort("total").unique("name", keep="first")
 
 
-@pytest.mark.parametrize("table", [table for table in TABLES if table != "nvtx_gpu_proj_sum"])
-def test_rows_equal_those_of_nsys_stats(
-    table: str, run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
-) -> None:
-    compared = 0
-    for report in shared_reports:
-        expected = run_nsys_stats(report)[table]
-        if table == "cuda_api_sum":
-            expected = leave_out_repeated_calls(expected)
-        if table in MEMORY and not has_table(report, DIRECTION_NAMES):
-            assert expected.is_empty()
-            continue
-        keys = ["style", "name"] if table == "nvtx_sum" else ["name"]
-        different = find_different_rows(select_rows(table, aggregate_report(report)), expected, keys)
-        assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
-        compared += len(expected)
-    assert compared > 10
-
-
 def find_names_on_several_devices(report: Path) -> list[str]:
     """List the names of ranges that reach kernels of several devices."""
     try:
@@ -210,24 +172,34 @@ def find_names_on_several_devices(report: Path) -> list[str]:
     return ranges.filter(pl.len().over("range_id") > 1)["name"].cast(pl.String).unique().to_list()
 
 
-def test_projected_rows_equal_those_of_nsys_stats(
-    run_nsys_stats: Callable[[Path], dict[str, pl.DataFrame]], shared_reports: list[Path]
-) -> None:
+def test_rows_equal_those_of_nsys_stats(shared_report: Path, nsys: str, tmp_path: Path) -> None:
+    copy = tmp_path / shared_report.name
+    shutil.copyfile(shared_report, copy)
+    stats, aggregates = run_stats(nsys, copy), aggregate_report(shared_report)
+    for table in TABLES:
+        if table == "nvtx_gpu_proj_sum":
+            compare_projected_rows(shared_report, aggregates, stats[table])
+            continue
+        expected = stats[table]
+        if table == "cuda_api_sum":
+            expected = leave_out_repeated_calls(expected)
+        if table in MEMORY and not has_table(shared_report, DIRECTION_NAMES):
+            assert expected.is_empty()
+            continue
+        keys = ["style", "name"] if table == "nvtx_sum" else ["name"]
+        different = find_different_rows(select_rows(table, aggregates), expected, keys)
+        assert not different, f"{table}: {len(different)} rows differ, as {different[:3]}"
+
+
+def compare_projected_rows(report: Path, aggregates: Aggregates, expected: pl.DataFrame) -> None:
     """NVIDIA has one row per range, we have one per device: names of ranges on several devices are left out."""
-    compared = left_out = 0
-    for report in shared_reports:
-        aggregates = aggregate_report(report)
-        spans = name_ranges(aggregates.items.filter(item="range", measure="span"))
-        keys = ["style", "name"]
-        calls = spans.group_by(keys).agg(pl.col("call_count").sum())
-        ours = describe_rows(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
-        expected = run_nsys_stats(report)["nvtx_gpu_proj_sum"]
-        is_whole = ~pl.col("name").is_in(find_names_on_several_devices(report))
-        left_out += len(expected.filter(~is_whole))
-        different = find_different_rows(
-            ours.filter(is_whole), expected.filter(is_whole), keys, [*EXACT, "call_count"]
-        )
-        assert not different, f"{report.name}: {len(different)} rows differ, as {different[:3]}"
-        compared += len(expected)
-    assert compared > 9_000
-    assert left_out < 5
+    spans = name_ranges(aggregates.items.filter(item="range", measure="span"))
+    keys = ["style", "name"]
+    calls = spans.group_by(keys).agg(pl.col("call_count").sum())
+    ours = describe_rows(spans, keys=keys).join(calls, on=keys, nulls_equal=True).drop_nulls("name")
+    is_whole = ~pl.col("name").is_in(find_names_on_several_devices(report))
+    different = find_different_rows(
+        ours.filter(is_whole), expected.filter(is_whole), keys, [*EXACT, "call_count"]
+    )
+    assert not different, f"{len(different)} rows differ, as {different[:3]}"
+    assert len(expected.filter(~is_whole)) < 5

@@ -16,7 +16,6 @@ from nsys_pp.frames.raw import RawReport
 from nsys_pp.model import build_report
 from nsys_pp.model.identity import compute_fingerprint
 from nsys_pp.read import read_report
-from tests.conftest import find_shared_reports
 from tests.read.tables import (
     PROCESS,
     THREAD,
@@ -180,13 +179,9 @@ def test_texts_may_be_dictionaries(tmp_path: Path) -> None:
     _assert_same(read_report(export), raw)
 
 
-@pytest.mark.parametrize(
-    "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
-)
-def test_real_reports_are_the_same_in_a_folder(tmp_path: Path, path: Path | None) -> None:
-    if path is None:
-        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
-    _assert_same(read_report(path), read_report(_write_folder(path, tmp_path / "a_dir", "parquet")))
+def test_real_reports_are_the_same_in_a_folder(tmp_path: Path, shared_report: Path) -> None:
+    folder = _write_folder(shared_report, tmp_path / "a_dir", "parquet")
+    _assert_same(read_report(shared_report), read_report(folder))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "stream"])

@@ -21,7 +21,6 @@ from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
 from tests.cli.calls import assert_refused
 from tests.cli.calls import call as call_command
-from tests.conftest import find_shared_reports
 from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
 from tests.scrubbing.test_reports import export_tables
@@ -30,14 +29,9 @@ _OPS: frozenset[Group] = frozenset({"ops"})
 _RANGES: frozenset[Group] = frozenset({"ranges"})
 
 
-@pytest.mark.parametrize(
-    "path", find_shared_reports() or [None], ids=lambda path: path.stem if path else "none"
-)
-def test_a_real_report_comes_whole(path: Path | None) -> None:
-    if path is None:
-        pytest.skip("no real reports: set NSYS_PP_SHARED_REPORTS to a folder of them")
-    raw = read_report(path)
-    connection = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)
+def test_a_real_report_comes_whole(shared_report: Path) -> None:
+    raw = read_report(shared_report)
+    connection = sqlite3.connect(f"{shared_report.as_uri()}?immutable=1", uri=True)
     connection.text_factory = bytes
     present = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     for frame, table, where in (

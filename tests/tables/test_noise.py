@@ -54,6 +54,7 @@ def scale(
 
 
 @pytest.mark.draws
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     "shape",
     [
@@ -70,7 +71,7 @@ def scale(
 def test_members_of_one_distribution_are_named_in_less_than_one_percent_of_runs(
     shape: dict[str, float], spread: float
 ) -> None:
-    count = 300
+    count = count_draws(300)
     runs = [draw(seed=seed, **{"spread": spread, **shape}) for seed in range(count)]  # type: ignore[arg-type]
     named = sum(bool(slow(run, least=0.0)) for run in runs)  # without a least excess: noise alone decides
     assert named <= 0.02 * count

@@ -106,21 +106,14 @@ def assert_metrics_are_drawn(importer: Importer, report: Report) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
-def test_every_shared_report_comes_back(
-    shared_reports: list[Path], importer: Importer, tmp_path: Path
-) -> None:
-    drawn = arrows = 0
-    for number, path in enumerate(shared_reports):
-        report = build_report(read_report(path, need=ALL_GROUPS | SHOW_GROUPS))
-        if report.activities.is_empty():
-            continue
-        trace = tmp_path / f"{number}.pftrace"
-        nsys_pp.merge([path], trace, detail="jobs", show="all")
-        assert_activities_are_drawn(importer, trace, report)
-        drawn += len(report.activities)
-        arrows += assert_events_have_arrows(importer, report)
-    assert drawn > 40_000
-    assert arrows > 60
+def test_every_shared_report_comes_back(shared_report: Path, importer: Importer, tmp_path: Path) -> None:
+    report = build_report(read_report(shared_report, need=ALL_GROUPS | SHOW_GROUPS))
+    if report.activities.is_empty():
+        pytest.skip("nothing to show")
+    trace = tmp_path / "run.pftrace"
+    nsys_pp.merge([shared_report], trace, detail="jobs", show="all")
+    assert_activities_are_drawn(importer, trace, report)
+    assert_events_have_arrows(importer, report)
 
 
 @pytest.mark.filterwarnings("ignore:.*(no arrow to|are not joined)")
