@@ -125,9 +125,7 @@ def build_lane_states(
     of_messages = _find_message_peers(waits.filter(pl.col("need") == "message"), known, messages)
     needed = _list_needs(waits)
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
-    exchanges = find_last_members(needed, lanes=lanes, anchors=anchors, kind="send_receive")
-    exchanges = exchanges.filter("is_complete")  # slices that exchange with others in lockstep are no members
-    peers = pl.concat([of_messages, collectives, exchanges], how="diagonal")
+    peers = pl.concat([of_messages, collectives], how="diagonal")
     row = find_equal_rows(_read_needs(peers), _read_needs(waits))
     matched = waits.hstack(gather_rows(peers, _PEER, row))
     computes = inside.select(
@@ -506,9 +504,7 @@ _LAST = build_schema(
 )
 
 
-def find_last_members(
-    needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame, kind: str = "collective"
-) -> pl.DataFrame:
+def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.DataFrame) -> pl.DataFrame:
     """Find the last other member to start each collective, and the start of its kernel (`LAST_MEMBERS`).
 
     The members are the lanes of the NCCL communicator; where it is not recorded, the streams of other lanes
@@ -517,11 +513,10 @@ def find_last_members(
     Args:
         needed: lane, need_start_ns, need_end_ns of collectives.
         lanes: `LANES`.
-        anchors: `LANE_ANCHORS`.
-        kind: Kind of the anchors that are needed: an exchange of all with all ("send_receive") ends on all
-            members together, like a collective.
+        anchors: `LANE_ANCHORS`. Kernels that send and receive are not asked: ranks that only exchange with others
+            in lockstep end together, too.
     """
-    of_kind = anchors.filter(pl.col("kind") == kind)
+    of_kind = anchors.filter(pl.col("kind") == "collective")
     if of_kind.is_empty() or needed.is_empty():
         return LAST_MEMBERS.to_frame()
     events = _list_events(of_kind, lanes)

@@ -280,7 +280,7 @@ def build_lanes(bounds_ns: list[int | None]) -> pl.DataFrame:
     )
 
 
-def build_anchors(apart_ns: int, kind: str) -> pl.DataFrame:
+def build_anchors(apart_ns: int) -> pl.DataFrame:
     """Return collectives of the two lanes of each machine; those of the second end later by `apart_ns`.
 
     The second lane of each machine begins last.
@@ -294,19 +294,18 @@ def build_anchors(apart_ns: int, kind: str) -> pl.DataFrame:
                 lane = 2 * machine + member
                 begin = end - 300_000 + 200_000 * member
                 rows.append({"lane": lane, "start_ns": begin, "end_ns": end + member * 2_000})
-    anchors = pl.DataFrame(rows).with_columns(kind=pl.lit(kind), name=pl.lit("AllReduce"))
+    anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("AllReduce"))
     return _fill(anchors, LANE_ANCHORS)
 
 
-@pytest.mark.parametrize("kind", ["collective", "send_receive"])
 @pytest.mark.parametrize("bounds_ns", [[0, 5_000], [0, 5_000_000], [0, None]])
 @pytest.mark.parametrize("apart_ns", [300_000, 480_000])
 def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
-    bounds_ns: list[int | None], apart_ns: int, kind: str
+    bounds_ns: list[int | None], apart_ns: int
 ) -> None:
-    anchors = build_anchors(apart_ns, kind)
+    anchors = build_anchors(apart_ns)
     needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
-    found = find_last_members(needed, lanes=build_lanes(bounds_ns), anchors=anchors, kind=kind)
+    found = find_last_members(needed, lanes=build_lanes(bounds_ns), anchors=anchors)
     assert len(found) == 4 * COUNT
     partners = {0: 1, 1: 0, 2: 3, 3: 2}
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())

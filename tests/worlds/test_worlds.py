@@ -41,8 +41,7 @@ LARGEST_ERROR_NS = 2  # of jobs: truth is rounded when it is mapped onto the clo
 
 
 KNOWN = {
-    52: "causes unpaired",  # why its messages without a partner hold too much of a step is not known
-    **dict.fromkeys((61, 65, 81, 91, 96, 99, 111), "unpaired"),
+    **dict.fromkeys((52, 61, 65, 81, 91, 96, 99, 111), "unpaired"),
     86: "steps",
 }
 
