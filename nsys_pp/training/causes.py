@@ -513,7 +513,7 @@ def find_last_members(needed: pl.DataFrame, *, lanes: pl.DataFrame, anchors: pl.
     Args:
         needed: lane, need_start_ns, need_end_ns of collectives.
         lanes: `LANES`.
-        anchors: `LANE_ANCHORS`. Kernels that send and receive are not asked: ranks that only exchange with others
+        anchors: `LANE_ANCHORS`. Kernels that send and receive are not asked: ranks that exchange with others
             in lockstep end together, too.
     """
     of_kind = anchors.filter(pl.col("kind") == "collective")
