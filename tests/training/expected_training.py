@@ -32,7 +32,6 @@ from nsys_pp.frames.training import (
     LANES,
     RUN_JOBS,
     RUN_STEPS,
-    SCHEDULED_KINDS,
     STEPS,
     TRANSFERS,
     Schedule,
@@ -602,10 +601,7 @@ def build_scheduled_run(
     lanes: list[dict[str, int]] = []
     for stage in range(stages):
         order = order_jobs(schedule, stage=stage, stages=stages, micro_batches=micro_batches, chunks=chunks)
-        columns = {name: getattr(order, name) for name in IDS}
-        jobs_of_stage = pl.DataFrame(
-            {"kind": [SCHEDULED_KINDS[kind] for kind in order.kind], **columns}
-        ).with_columns(pl.when(pl.col(name) >= 0).then(name).alias(name) for name in IDS)
+        jobs_of_stage = order.select("kind", *IDS)
         for replica in range(replicas):
             lane = len(lanes)
             lanes.append({"lane": lane, "stage": stage, "replica": replica, "tensor": 0, "rank": lane})
@@ -651,12 +647,12 @@ def list_alternatives(
 ) -> list[tuple[str, int, int]]:
     """List the other schedules, with micro-batches and chunks, that have all kinds of jobs in this order."""
 
-    def list_kinds(name: str, number: int, parts: int) -> list[list[int]]:
+    def list_kinds(name: str, number: int, parts: int) -> list[list[str]]:
         orders = [
             order_jobs(name, stage=stage, stages=stages, micro_batches=number, chunks=parts)
             for stage in range(stages)
         ]
-        return [order.kind.tolist() for order in orders]
+        return [order["kind"].to_list() for order in orders]
 
     kinds = list_kinds(schedule, micro_batches, chunks)
     total = micro_batches * chunks
