@@ -192,7 +192,7 @@ def describe_training(
     if not is_marked and not with_tables:  # a trace shows nothing of it
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
-    steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, launched_ops=launched_ops)
+    steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, ops=launched_ops)
     if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
         between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope))
         inferred = build_jobs(
@@ -237,7 +237,7 @@ def describe_training(
             details=report.op_details,
             job_kind=find_job_kinds(launched_ops, jobs),
         ),
-        "overheads": sum_overheads(report.overheads, steps, waits=waits, launched_ops=launched_ops),
+        "overheads": sum_overheads(report.overheads, steps, waits=waits, ops=launched_ops),
     }
     return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=frames)
 

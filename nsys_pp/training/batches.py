@@ -26,12 +26,11 @@ from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, BATCHES, HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.training.launched import LaunchedOps, number_devices
 from nsys_pp.training.names import NAMED_STEPS, load_activities
-from nsys_pp.training.steps import list_step_ops
 
 _GRAPH_LAUNCH = "GraphLaunch"
 
 
-def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.DataFrame:
+def build_batch_times(spans: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
     """Measure the operations of each batch, and the gap to the next batch of its device.
 
     A batch ends with its last operation on main streams, or with its last kernel on another stream that the
@@ -40,27 +39,26 @@ def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.Data
 
     Args:
         spans: process_key, device_id, host_start_ns, host_end_ns of each batch; by device and start.
-        launched_ops: Operations of the report.
+        ops: Operations of the report.
 
     Returns:
         The measured columns of `BATCHES`, row by row, and thread_key: the thread that launched the next
         batch.
     """
-    device, ops = number_devices(spans, launched_ops.devices), list_step_ops(launched_ops)
+    device = number_devices(spans, ops.devices)
     begin, until = numbers(spans["host_start_ns"]), numbers(spans["host_end_ns"])
-    row = find_last(ops.device, ops.launch, device, begin)  # the batch in whose span each was launched
-    row[ops.launch > np.append(until, -NEVER)[row]] = -1
+    row = find_last(ops.device, ops.issue, device, begin)  # the batch in whose span each was launched
+    row[ops.issue > np.append(until, -NEVER)[row]] = -1
     count = len(spans)
 
-    launcher = launched_ops.thread
     counted = np.flatnonzero((row >= 0) & ~ops.is_aside)
     order = counted[np.argsort(ops.start[counted], kind="stable")]
     batch, first = np.unique(row[order], return_index=True)
     start, end, thread = (np.full(count, NEVER) for _ in range(3))
     start[batch] = ops.start[order[first]]
-    thread[batch] = launcher[order[first]]
-    is_own = ops.is_aside & (row >= 0) & launched_ops.is_kernel
-    is_own &= (launcher == np.append(thread, NEVER)[row]) & (launcher != NEVER)
+    thread[batch] = ops.thread[order[first]]
+    is_own = ops.is_aside & (row >= 0) & ops.is_kernel
+    is_own &= (ops.thread == np.append(thread, NEVER)[row]) & (ops.thread != NEVER)
     counted = np.union1d(counted, np.flatnonzero(is_own))
     np.maximum.at(end, row[counted], ops.end[counted])
 
@@ -78,7 +76,7 @@ def build_batch_times(spans: pl.DataFrame, launched_ops: LaunchedOps) -> pl.Data
         as_numbers(name, values)
         for name, values in {"start_ns": start, "end_ns": end, "busy_ns": busy, "gap_ns": gap}.items()
     ]
-    sums = _sum_kernels(row, launched_ops, count)
+    sums = _sum_kernels(row, ops, count)
     return pl.DataFrame([*frame, as_numbers("thread_key", following), *sums])
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
-from nsys_pp.arrays.names import Names, list_names
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
 
@@ -74,123 +71,73 @@ def mark_main_streams(group: Int64s, stream: Int64s, *, is_compute: Bools, durat
 
 
 _IS_KERNEL = mark_categories(OP_KIND, KERNEL_KINDS)
-_IS_SET = mark_categories(OP_KIND, ("memset",))
 _IS_COPY = mark_categories(OP_KIND, ("memcpy", "memset"))
 
 
-class LaunchedOps(Struct, frozen=True, kw_only=True, dict=True):
-    """Operations and calls of a report; each array is built on first use, and kept.
+class LaunchedOps:
+    """Operations and calls of a report.
 
     Arrays of operations are by row of `GPU_OPS`, those of calls by row of `API_CALLS`; `NEVER` stands for
     null.
+
+    Args:
+        gpu_ops: `GPU_OPS`, in order of op_id.
+        api_calls: `API_CALLS`.
+        launches: `LAUNCHES` of both.
+
+    Attributes:
+        devices: Devices of the operations (`list_devices`).
+        device: Index of the device of each operation.
+        stream: Number of its stream, equal for operations of one stream of a device.
+        start: Its start.
+        end: Its end.
+        names: Names of the operations.
+        is_kernel: Mask of kernels and CUDA graphs.
+        is_copy: Mask of copies and sets.
+        is_communication: Mask of communication.
+        is_compute: Mask of kernels and CUDA graphs that are not communication.
+        is_main: Mask of operations on main streams (`mark_main_streams`).
+        is_main_kernel: Mask of kernels and CUDA graphs on main streams that are not communication.
+        is_aside: Mask of operations that are no communication, and not on a main stream, as copies of the
+            next batch.
+        call: Row of the call that launched each operation; -1 where unknown.
+        launch: Start of this call.
+        launched: End of this call.
+        thread: Thread of this call.
+        issue: Start of this call; of the operation, where the call is unknown.
+        issued: End of this call; start of the operation, where the call is unknown.
+        calls: Names of the calls.
+        by_end: Rows of the operations in order of their ends.
     """
 
-    gpu_ops: pl.DataFrame  # `GPU_OPS`, in order of op_id
-    api_calls: pl.DataFrame  # `API_CALLS`
-    launches: pl.DataFrame  # `LAUNCHES` of both
-
-    @property
-    def causes(self) -> dict[str, pl.DataFrame]:
-        """Return the frames as keyword arguments."""
-        return {"gpu_ops": self.gpu_ops, "api_calls": self.api_calls, "launches": self.launches}
-
-    @cached_property
-    def devices(self) -> pl.DataFrame:
-        """Devices of the operations (`list_devices`)."""
-        return list_devices(self.gpu_ops)
-
-    @cached_property
-    def device(self) -> Int64s:
-        """Index of the device of each operation."""
-        return number_devices(self.gpu_ops, self.devices)
+    def __init__(self, *, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> None:
+        self.gpu_ops, self.api_calls, self.launches = gpu_ops, api_calls, launches
+        self.devices = list_devices(gpu_ops)
+        self.device = number_devices(gpu_ops, self.devices)
+        self.stream = pack(self.device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
+        self.start, self.end = numbers(gpu_ops["start_ns"]), numbers(gpu_ops["end_ns"])
+        self.by_end: Int64s = np.argsort(self.end, kind="stable")
+        self.names, self.calls = list_names(gpu_ops["name"]), list_names(api_calls["name"])
+        kind = numbers(gpu_ops["kind"])
+        self.is_kernel: Bools = _IS_KERNEL[kind]
+        self.is_copy: Bools = _IS_COPY[kind]
+        self.is_communication: Bools = gpu_ops["is_communication"].to_numpy()
+        self.is_compute: Bools = ~self.is_communication & self.is_kernel
+        self.is_main = mark_main_streams(
+            self.device, self.stream, is_compute=self.is_compute, duration=self.end - self.start
+        )
+        self.is_main_kernel: Bools = self.is_main & self.is_compute
+        self.is_aside: Bools = ~self.is_communication & ~self.is_main
+        self.call = find_launch_calls(
+            gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches
+        )
+        self.launch, self.launched, self.thread = (
+            gather_calls(api_calls[name], self.call) for name in ("start_ns", "end_ns", "thread_key")
+        )
+        self.issue, self.issued = (
+            np.where(self.call < 0, self.start, times) for times in (self.launch, self.launched)
+        )
 
     def list_device_ops(self, device: int) -> pl.DataFrame:
         """List the operations of a device (`GPU_OPS`), by its index."""
         return keep_rows(self.gpu_ops, self.device == device)
-
-    @cached_property
-    def start(self) -> Int64s:
-        """Start of each operation."""
-        return numbers(self.gpu_ops["start_ns"])
-
-    @cached_property
-    def end(self) -> Int64s:
-        """End of each operation."""
-        return numbers(self.gpu_ops["end_ns"])
-
-    @cached_property
-    def names(self) -> Names:
-        """Names of the operations."""
-        return list_names(self.gpu_ops["name"])
-
-    @cached_property
-    def is_kernel(self) -> Bools:
-        """Mask of kernels and CUDA graphs."""
-        return self._find_kinds(_IS_KERNEL)
-
-    @cached_property
-    def is_copy(self) -> Bools:
-        """Mask of copies and sets."""
-        return self._find_kinds(_IS_COPY)
-
-    @property
-    def is_set(self) -> Bools:
-        """Mask of sets."""
-        return self._find_kinds(_IS_SET)
-
-    @cached_property
-    def is_communication(self) -> Bools:
-        """Mask of communication."""
-        mask: Bools = self.gpu_ops["is_communication"].to_numpy()
-        return mask
-
-    @cached_property
-    def is_compute(self) -> Bools:
-        """Mask of kernels and CUDA graphs that are not communication."""
-        return ~self.is_communication & self.is_kernel
-
-    @cached_property
-    def is_main(self) -> Bools:
-        """Mask of operations on main streams (`mark_main_streams`)."""
-        return mark_main_streams(
-            self.device, self.stream, is_compute=self.is_compute, duration=self.end - self.start
-        )
-
-    @cached_property
-    def stream(self) -> Int64s:
-        """Number of the stream of each operation, equal for operations of one stream of a device."""
-        context_id, stream_id = (numbers(self.gpu_ops[name]) for name in ("context_id", "stream_id"))
-        return pack(self.device, context_id, stream_id)
-
-    @cached_property
-    def call(self) -> Int64s:
-        """Row of the call that launched each operation; -1 where unknown."""
-        return find_launch_calls(self.gpu_ops["op_id"], **self.causes)
-
-    @cached_property
-    def launch(self) -> Int64s:
-        """Start of this call."""
-        return gather_calls(self.api_calls["start_ns"], self.call)
-
-    @cached_property
-    def launched(self) -> Int64s:
-        """End of this call."""
-        return gather_calls(self.api_calls["end_ns"], self.call)
-
-    @cached_property
-    def thread(self) -> Int64s:
-        """Thread of this call."""
-        return gather_calls(self.api_calls["thread_key"], self.call)
-
-    @cached_property
-    def calls(self) -> Names:
-        """Names of the calls."""
-        return list_names(self.api_calls["name"])
-
-    def _find_kinds(self, is_kind: Bools) -> Bools:
-        mask: Bools = is_kind[self._kind]
-        return mask
-
-    @cached_property
-    def _kind(self) -> Int64s:
-        return numbers(self.gpu_ops["kind"])

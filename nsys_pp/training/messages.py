@@ -190,7 +190,7 @@ def _list_ops(ops: LaunchedOps, of_request: npt.NDArray[np.uint32]) -> Int64s:
     """List the rows of point-to-point kernels, recognised by name or by NCCL request; by start."""
     is_message = ops.names.contain(_KERNEL)
     is_message[of_request] = True
-    rows = np.flatnonzero(is_message & ops.is_communication & (ops.is_kernel | ops.is_set))
+    rows = np.flatnonzero(is_message & ops.is_communication & ops.is_kernel)
     return rows[np.argsort(ops.start[rows], kind="stable")]
 
 

@@ -19,7 +19,7 @@ device's work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
@@ -154,189 +154,6 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
 _LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
 
 
-class StepOps(Struct, frozen=True, kw_only=True):
-    """Operations of a report, by row of `GPU_OPS`."""
-
-    device: Int64s  # index of the device
-    start: Int64s
-    end: Int64s
-    launch: Int64s  # start of the launching call; of the operation, where the call is unknown
-    launched: Int64s  # end of this call
-    is_kernel: Bools  # or a graph, on a main stream
-    is_communication: Bools
-    is_aside: Bools  # no communication, and not on a main stream, as copies of the next batch
-
-    def select(self, rows: Int64s) -> StepOps:
-        """Return some of the operations."""
-        return select_rows(self, rows)
-
-
-class StepHosts(Struct, frozen=True, kw_only=True):
-    """Steps, by device and first kernel; `NEVER` stands for unknown times."""
-
-    device: Int64s  # index of the device
-    number: Int64s  # in its name
-    first: Int64s  # start of its first kernel on a main stream
-    begin: Int64s  # on the host
-    end: Int64s
-    is_open: Bools  # the end on the host is that of the capture
-    is_capture: Bools  # the whole capture is one step
-    has_end: Bools  # operations launched after the end on the host are of no step
-
-
-class StepEdges(Struct, frozen=True, kw_only=True):
-    """Start and end of steps on their devices, in the order of `StepHosts`."""
-
-    start: Int64s
-    end: Int64s
-    is_cut: Bools  # operations that were launched before the capture delayed its first operation
-
-
-def list_step_ops(ops: LaunchedOps) -> StepOps:
-    """List the operations of a report."""
-    is_unknown = ops.call < 0
-    launch, launched = ops.launch, ops.launched
-    if is_unknown.any():
-        launch, launched = (np.where(is_unknown, ops.start, times) for times in (launch, launched))
-    is_main = ops.is_main & ~ops.is_communication
-    return StepOps(
-        device=ops.device,
-        start=ops.start,
-        end=ops.end,
-        launch=launch,
-        launched=launched,
-        is_kernel=is_main & ops.is_kernel,
-        is_communication=ops.is_communication,
-        is_aside=~ops.is_communication & ~is_main,
-    )
-
-
-def find_step_edges(steps: StepHosts, ops: StepOps) -> StepEdges:
-    """Find the start and the end of each step on its device.
-
-    Args:
-        steps: Steps, by device and first kernel.
-        ops: Operations of steps.
-    """
-    first = _find_first(steps, ops)
-    own_end, ended, is_followed = _find_last_ends(steps, ops, first)
-    device = steps.device
-    follows = np.append(False, device[1:] == device[:-1])[: len(device)]
-    following_number = np.append(steps.number[1:], NEVER)[: len(device)]
-    is_followed &= (following_number == NEVER) | (following_number == steps.number + 1)
-    begin = np.where(steps.begin == NEVER, first, steps.begin)
-    start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
-    is_cut = ~follows & (start < first) & _is_delayed(first, device, ops)
-    start = running_maximum(device, np.where(is_cut, first, start))
-
-    is_closed = ~(steps.is_open | steps.is_capture)
-    own_end = np.maximum(own_end, np.where(is_closed, steps.end, NEVER))
-    is_last = np.append(~follows[1:], True)[: len(device)]
-    following = np.where(is_last, -NEVER, np.roll(start, -1))
-    end = np.where(is_followed & ~is_last, following, np.minimum(own_end, following))
-    return StepEdges(start=start, end=np.maximum(end, start), is_cut=is_cut)
-
-
-def _find_first(steps: StepHosts, ops: StepOps) -> Int64s:
-    """Find the start of the first operation of each step.
-
-    It is a kernel, or a copy or set launched in the step before it.
-    """
-    others = np.flatnonzero(~(ops.is_kernel | ops.is_communication | ops.is_aside))
-    others = others[np.argsort(ops.start[others], kind="stable")]
-    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
-    begin = np.append(steps.begin, NEVER)[at]
-    is_inside = (begin != NEVER) & (ops.launch[others] >= begin)
-    first = steps.first.copy()
-    np.minimum.at(first, at[is_inside], ops.start[others[is_inside]])
-    return first
-
-
-def _find_last_ends(steps: StepHosts, ops: StepOps, first: Int64s) -> tuple[Int64s, Int64s, Bools]:
-    """Find the last operation of each step that ends before the first operation of the next step.
-
-    Operations are of the step in whose range they are launched; those launched after its range are of none.
-
-    Returns:
-        End of the last operation of each step; end of the last operation launched until the next step; mask
-        of steps after which nothing is launched until the next step.
-    """
-    own_end, end = steps.first.copy(), steps.first.copy()
-    is_followed = np.ones(len(end), dtype=np.bool_)
-    for device in list_distinct(steps.device).tolist():
-        own = np.flatnonzero(steps.device == device)
-        mine = ops.select(np.flatnonzero(ops.device == device))
-        begin = np.maximum.accumulate(np.where(steps.begin[own] == NEVER, first[own], steps.begin[own]))
-        at = np.maximum(np.searchsorted(begin, mine.launch, side="right") - 1, 0)
-        has_end = steps.has_end[own] & (steps.end[own] != NEVER)
-        is_inside = ~has_end[at] | (mine.launch <= steps.end[own][at])
-        is_followed[own[at[~is_inside]]] = False
-        counts = ~mine.is_aside & (mine.is_kernel | ~steps.is_capture[own[-1]])
-        counts |= not ops.is_kernel.any()
-        # an operation that outlasts the first one of the next step counts before the first step that it does
-        # not outlast
-        passed = np.searchsorted(first[own], mine.end) - 1
-        np.maximum.at(end, own[np.maximum(at, passed)[counts]], mine.end[counts])
-        counts &= is_inside & (passed <= at)
-        np.maximum.at(own_end, own[at[counts]], mine.end[counts])
-    return own_end, end, is_followed
-
-
-def _is_delayed(first: Int64s, device: Int64s, ops: StepOps) -> Bools:
-    """Return the mask of first operations that start late after their launch.
-
-    Operations right after a recorded one do not count.
-    """
-    order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
-    order = order[np.argsort(ops.start[order], kind="stable")]
-    if not len(order):
-        return np.zeros(len(first), dtype=np.bool_)
-    at = order[find_first(device, first, ops.device[order], ops.start[order])]
-    is_late = first - ops.launched[at] > _LATE_NS
-    for number in list_distinct(device[is_late]).tolist():
-        own = np.flatnonzero(is_late & (device == number))
-        ended = np.sort(ops.end[ops.device == number])
-        before = np.searchsorted(ended, first[own] - _LATE_NS)
-        until = np.searchsorted(ended, first[own], side="right")
-        is_late[own] = before == until
-    return is_late
-
-
-_LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
-
-
-def mark_unfinished_steps(steps: StepHosts, process: Int64s, ops: LaunchedOps) -> Bools:
-    """Mark the steps at the end of each device's capture that launched kernels without a record.
-
-    Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked
-    unless all later steps are. Of a process with several devices, it is not known where such a kernel would
-    have run: it counts for all.
-
-    Args:
-        steps: Steps, by device and time.
-        process: Process of each step.
-        ops: Operations of the report.
-    """
-    is_unfinished = ops.calls.contain(_LAUNCH)
-    is_unfinished[ops.launches["call_row"].to_numpy()] = False
-    rows = np.flatnonzero(is_unfinished)
-    mark = np.zeros(len(process), dtype=np.bool_)
-    if not len(rows):
-        return mark
-    of_call, called = (ops.api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
-    begin, end = steps.begin, steps.end
-    has_end = steps.has_end & (end != NEVER)
-    for number in list_distinct(steps.device).tolist():
-        own = np.flatnonzero(steps.device == number)
-        mine = called[of_call == process[own[0]]]
-        at = np.searchsorted(np.maximum.accumulate(begin[own]), mine, side="right") - 1
-        mine, at = mine[at >= 0], at[at >= 0]
-        is_inside = ~has_end[own[at]] | (mine <= end[own[at]])
-        has_any = np.bincount(at[is_inside], minlength=len(own)) > 0
-        mark[own] = np.logical_and.accumulate(has_any[::-1])[::-1]
-    return mark
-
-
 _IS_COMPUTE = mark_categories(JOB_KIND, COMPUTE_KINDS)
 _IS_OUTSIDE = mark_categories(JOB_KIND, ("data", "other"))
 _SOURCES = STEP_SOURCE.categories
@@ -355,13 +172,142 @@ class _StepBounds(Struct, frozen=True, kw_only=True):
     first: Int64s  # start of its first kernel on a main stream
     is_partial: Bools
 
+    @property
+    def has_end(self) -> Bools:
+        """Mask of steps with an end on the host: operations launched after it are of no step."""
+        has_end: Bools = ((self.row >= 0) | (self.source == _REPETITION)) & (self.host_end != NEVER)
+        return has_end
+
+    @property
+    def is_capture(self) -> Bools:
+        """Mask of steps that are the whole capture."""
+        is_capture: Bools = self.source == _CAPTURE
+        return is_capture
+
+
+def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, Bools]:
+    """Find the start and the end of each step on its device.
+
+    Returns:
+        Starts; ends; mask of the steps whose first operation was delayed by some that were launched before
+        the capture.
+    """
+    first = _find_first(steps, ops)
+    own_end, ended, is_followed = _find_last_ends(steps, ops, first)
+    device = steps.device
+    follows = np.append(False, device[1:] == device[:-1])[: len(device)]
+    following_number = np.append(steps.number[1:], NEVER)[: len(device)]
+    is_followed &= (following_number == NEVER) | (following_number == steps.number + 1)
+    begin = np.where(steps.host_start == NEVER, first, steps.host_start)
+    start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
+    is_cut = ~follows & (start < first) & _is_delayed(first, device, ops)
+    start = running_maximum(device, np.where(is_cut, first, start))
+
+    is_open = steps.is_partial & (steps.row >= 0)  # the end on the host is that of the capture
+    own_end = np.maximum(own_end, np.where(is_open | steps.is_capture, NEVER, steps.host_end))
+    is_last = np.append(~follows[1:], True)[: len(device)]
+    following = np.where(is_last, -NEVER, np.roll(start, -1))
+    end = np.where(is_followed & ~is_last, following, np.minimum(own_end, following))
+    return start, np.maximum(end, start), is_cut
+
+
+def _find_first(steps: _StepBounds, ops: LaunchedOps) -> Int64s:
+    """Find the start of the first operation of each step.
+
+    It is a kernel, or a copy or set launched in the step before it.
+    """
+    others = np.flatnonzero(~(ops.is_main_kernel | ops.is_communication | ops.is_aside))
+    others = others[np.argsort(ops.start[others], kind="stable")]
+    at = find_first(ops.device[others], ops.start[others], steps.device, steps.first)
+    begin = np.append(steps.host_start, NEVER)[at]
+    is_inside = (begin != NEVER) & (ops.issue[others] >= begin)
+    first = steps.first.copy()
+    np.minimum.at(first, at[is_inside], ops.start[others[is_inside]])
+    return first
+
+
+def _find_last_ends(steps: _StepBounds, ops: LaunchedOps, first: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """Find the last operation of each step that ends before the first operation of the next step.
+
+    Operations are of the step in whose range they are launched; those launched after its range are of none.
+
+    Returns:
+        End of the last operation of each step; end of the last operation launched until the next step; mask
+        of steps after which nothing is launched until the next step.
+    """
+    own_end, end = steps.first.copy(), steps.first.copy()
+    is_followed = np.ones(len(end), dtype=np.bool_)
+    has_end, begin_of = steps.has_end, np.where(steps.host_start == NEVER, first, steps.host_start)
+    for device in list_distinct(steps.device).tolist():
+        own, mine = np.flatnonzero(steps.device == device), np.flatnonzero(ops.device == device)
+        issue, ended = ops.issue[mine], ops.end[mine]
+        begin = np.maximum.accumulate(begin_of[own])
+        at = np.maximum(np.searchsorted(begin, issue, side="right") - 1, 0)
+        is_inside = ~has_end[own][at] | (issue <= steps.host_end[own][at])
+        is_followed[own[at[~is_inside]]] = False
+        counts = ~ops.is_aside[mine] & (ops.is_main_kernel[mine] | ~steps.is_capture[own[-1]])
+        counts |= not ops.is_main_kernel.any()
+        # an operation that outlasts the first one of the next step counts before the first step that it does
+        # not outlast
+        passed = np.searchsorted(first[own], ended) - 1
+        np.maximum.at(end, own[np.maximum(at, passed)[counts]], ended[counts])
+        counts &= is_inside & (passed <= at)
+        np.maximum.at(own_end, own[at[counts]], ended[counts])
+    return own_end, end, is_followed
+
+
+def _is_delayed(first: Int64s, device: Int64s, ops: LaunchedOps) -> Bools:
+    """Return the mask of first operations that start late after their launch.
+
+    Operations right after a recorded one do not count.
+    """
+    order = np.flatnonzero(~(ops.is_communication | ops.is_aside))
+    order = order[np.argsort(ops.start[order], kind="stable")]
+    if not len(order):
+        return np.zeros(len(first), dtype=np.bool_)
+    at = order[find_first(device, first, ops.device[order], ops.start[order])]
+    is_late = first - ops.issued[at] > _LATE_NS
+    for number in list_distinct(device[is_late]).tolist():
+        own = np.flatnonzero(is_late & (device == number))
+        ended = np.sort(ops.end[ops.device == number])
+        before = np.searchsorted(ended, first[own] - _LATE_NS)
+        until = np.searchsorted(ended, first[own], side="right")
+        is_late[own] = before == until
+    return is_late
+
+
+_LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
+
+
+def _mark_unfinished_steps(steps: _StepBounds, process: Int64s, ops: LaunchedOps) -> Bools:
+    """Mark the steps at the end of each device's capture that launched kernels without a record.
+
+    Earlier steps may launch kernels that never run, into a graph that is captured; those are not marked
+    unless all later steps are. Of a process with several devices, it is not known where such a kernel would
+    have run: it counts for all. `process`: of each step.
+    """
+    is_unfinished = ops.calls.contain(_LAUNCH)
+    is_unfinished[ops.launches["call_row"].to_numpy()] = False
+    rows = np.flatnonzero(is_unfinished)
+    mark = np.zeros(len(process), dtype=np.bool_)
+    of_call, called = (ops.api_calls[name].to_numpy()[rows] for name in ("process_key", "start_ns"))
+    for number in list_distinct(steps.device).tolist() if len(rows) else ():
+        own = np.flatnonzero(steps.device == number)
+        mine = called[of_call == process[own[0]]]
+        at = np.searchsorted(np.maximum.accumulate(steps.host_start[own]), mine, side="right") - 1
+        mine, at = mine[at >= 0], at[at >= 0]
+        is_inside = ~steps.has_end[own[at]] | (mine <= steps.host_end[own[at]])
+        has_any = np.bincount(at[is_inside], minlength=len(own)) > 0
+        mark[own] = np.logical_and.accumulate(has_any[::-1])[::-1]
+    return mark
+
 
 def find_steps(
     step_ranges: pl.DataFrame,
     *,
     compute: pl.DataFrame,
     jobs: pl.DataFrame,
-    launched_ops: LaunchedOps,
+    ops: LaunchedOps,
 ) -> pl.DataFrame:
     """Find the steps of every device: by ranges, else by jobs, else by repetition.
 
@@ -374,7 +320,7 @@ def find_steps(
         step_ranges: `NAMED_STEPS`.
         compute: `PROJECTIONS` of these ranges onto kernels that are not communication.
         jobs: `JOBS`.
-        launched_ops: Operations of the report.
+        ops: Operations of the report.
 
     Returns:
         `STEPS`. Devices without compute kernels have no steps, unless no device has any. A step is partial if
@@ -387,7 +333,7 @@ def find_steps(
         * it has no range, is the first or the last step, and has fewer jobs than the median step;
         * it and all later steps launched kernels that are not recorded: the capture ended before these.
     """
-    devices, ops = launched_ops.devices, list_step_ops(launched_ops)
+    devices = ops.devices
     on_device = number_devices(jobs, devices)
     has_computed = numbers(jobs["compute_start_ns"]) != NEVER
     by_range = _build_range_steps(step_ranges, compute, devices, ops)
@@ -402,34 +348,18 @@ def find_steps(
     by_jobs = [_build_job_steps(jobs, is_without_range, devices)] if is_without_range.any() else []
     steps = join_rows(before, by_range, *by_jobs)
     rest = np.setdiff1d(np.arange(len(devices)), steps.device)
-    repetitions: dict[int, RepeatedSteps] = {}
-    if len(rest):
-        unnamed = np.setdiff1d(rest, on_device[is_compute_job])
-        repetitions = {
-            number: find_repeated_steps(
-                launched_ops.list_device_ops(number),
-                api_calls=launched_ops.api_calls,
-                launches=launched_ops.launches,
-            )
-            for number in np.intersect1d(unnamed, ops.device[ops.is_kernel]).tolist()
-        }
-        repeated = (_build_repeated_steps(device, own, ops) for device, own in repetitions.items())
-        steps = join_rows(steps, *repeated)
-        steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
+    unnamed = np.setdiff1d(rest, on_device[is_compute_job])
+    reasons: dict[int, str] = {}
+    for number in np.intersect1d(unnamed, ops.device[ops.is_main_kernel]).tolist():
+        found = find_repeated_steps(
+            ops.list_device_ops(number), api_calls=ops.api_calls, launches=ops.launches
+        )
+        reasons[number] = found.reason
+        steps = join_rows(steps, _build_repeated_steps(number, found, ops))
+    steps = join_rows(steps, _build_capture_steps(np.setdiff1d(rest, steps.device), ops))
 
     is_numbered, number, steps = _number_steps(steps)
-    hosts = StepHosts(
-        device=steps.device,
-        number=steps.number,
-        first=steps.first,
-        begin=steps.host_start,
-        end=steps.host_end,
-        is_open=steps.is_partial & (steps.row >= 0),
-        is_capture=steps.source == _CAPTURE,
-        has_end=(steps.row >= 0) | (steps.source == _REPETITION),
-    )
-    edges = find_step_edges(hosts, ops)
-    is_partial = steps.is_partial | edges.is_cut
+    start, end, is_cut = _find_edges(steps, ops)
     columns = [
         *repeat_devices(devices, steps.device),
         as_numbers("step", number),
@@ -437,15 +367,16 @@ def find_steps(
         as_numbers("host_end_ns", steps.host_end),
         gather(step_ranges["name"], steps.row).alias("name"),
         gather(_SOURCES, steps.source).alias("source"),
-        _describe_repetition(repetitions, steps.device),
+        pl.Series("reason", [reasons.get(device) for device in steps.device.tolist()], dtype=pl.String),
         pl.Series("is_numbered", is_numbered),
-        pl.Series("start_ns", edges.start),
-        pl.Series("end_ns", edges.end),
+        pl.Series("start_ns", start),
+        pl.Series("end_ns", end),
     ]
     frame = build_frame(columns)
+    is_partial = steps.is_partial | is_cut
     is_partial |= _mark_cut_steps(frame, steps.device, jobs, ~_IS_OUTSIDE[kind], steps.row >= 0)
     process = devices["process_key"].to_numpy()[steps.device]
-    is_partial |= ~hosts.is_capture & mark_unfinished_steps(hosts, process, launched_ops)
+    is_partial |= ~steps.is_capture & _mark_unfinished_steps(steps, process, ops)
     return conform(frame.hstack([pl.Series("is_partial", is_partial)]), STEPS)
 
 
@@ -460,7 +391,7 @@ def _build_bounds(device: Int64s, source: int, first: Int64s, **known: Int64s | 
 
 
 def _build_range_steps(
-    step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame, ops: StepOps
+    step_ranges: pl.DataFrame, compute: pl.DataFrame, devices: pl.DataFrame, ops: LaunchedOps
 ) -> _StepBounds:
     """Build the steps of step ranges on each device; of repeated ranges only the first is kept."""
     row = find_rows(numbers(step_ranges["range_id"]), numbers(compute["range_id"]))
@@ -491,7 +422,7 @@ def _build_range_steps(
 
 
 def _build_steps_before_ranges(
-    by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: StepOps
+    by_range: _StepBounds, job_device: Int64s, job_start: Int64s, ops: LaunchedOps
 ) -> _StepBounds:
     """Build a step before the first range of each device that has jobs before this range."""
     device, at = np.unique(by_range.device, return_index=True)
@@ -520,7 +451,7 @@ def _build_job_steps(jobs: pl.DataFrame, is_without_range: Bools, devices: pl.Da
     )
 
 
-def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> _StepBounds:
+def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: LaunchedOps) -> _StepBounds:
     """Build the steps of a device without names from the repetition of its launches."""
     devices = np.full(len(repeats.first), device)
     begin, end = repeats.host_start, repeats.host_end
@@ -534,13 +465,7 @@ def _build_repeated_steps(device: int, repeats: RepeatedSteps, ops: StepOps) -> 
     )
 
 
-def _describe_repetition(repetitions: Mapping[int, RepeatedSteps], device: Int64s) -> pl.Series:
-    """List the reason of steps by their device; null for devices whose steps have names."""
-    reasons = {number: each.reason for number, each in repetitions.items()}
-    return pl.Series("reason", [reasons.get(number) for number in device.tolist()], dtype=pl.String)
-
-
-def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
+def _build_capture_steps(device: Int64s, ops: LaunchedOps) -> _StepBounds:
     """Build one step of the whole capture for each of the devices.
 
     Devices without compute kernels have none, unless no device has any.
@@ -549,12 +474,12 @@ def _build_capture_steps(device: Int64s, ops: StepOps) -> _StepBounds:
     return _build_bounds(device, _CAPTURE, _find_first_kernels(device, ops))
 
 
-def _select_capture_ops(ops: StepOps) -> Bools:
+def _select_capture_ops(ops: LaunchedOps) -> Bools:
     """Return the mask of the kernels; of all operations if there are no kernels."""
-    return ops.is_kernel if ops.is_kernel.any() else np.ones_like(ops.is_kernel)
+    return ops.is_main_kernel if ops.is_main_kernel.any() else np.ones_like(ops.is_main_kernel)
 
 
-def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
+def _find_first_kernels(device: Int64s, ops: LaunchedOps) -> Int64s:
     """Return the start of the first kernel of each device.
 
     If no device has kernels, it is that of its first operation.
@@ -565,7 +490,7 @@ def _find_first_kernels(device: Int64s, ops: StepOps) -> Int64s:
 
 
 def _find_first_launched(
-    device: Int64s, begin: Int64s, end: Int64s, ops: StepOps, *, default: Int64s
+    device: Int64s, begin: Int64s, end: Int64s, ops: LaunchedOps, *, default: Int64s
 ) -> Int64s:
     """Find the start of the first kernel of a main stream launched in each span of a device.
 
@@ -574,10 +499,10 @@ def _find_first_launched(
     The span may contain a kernel aside that starts earlier, while the main streams are busy with the step
     before.
     """
-    rows = np.flatnonzero(ops.is_kernel)
-    at = find_last(ops.device[rows], ops.launch[rows], device, begin)
+    rows = np.flatnonzero(ops.is_main_kernel)
+    at = find_last(ops.device[rows], ops.issue[rows], device, begin)
     rows, at = rows[at >= 0], at[at >= 0]
-    is_inside = ops.launch[rows] <= end[at]
+    is_inside = ops.issue[rows] <= end[at]
     first = np.full(len(device), -NEVER)
     np.minimum.at(first, at[is_inside], ops.start[rows[is_inside]])
     return np.where(first == -NEVER, default, first)

@@ -38,61 +38,31 @@ ASIDE = COPY + 1  # kind of kernels on other than main streams
 _TRIES = 4  # operations that ended earlier to try, where the last one was launched too late
 
 
-class Operations(Struct, frozen=True, kw_only=True):
-    """All operations of a report, by row of `GPU_OPS`; `NEVER` stands for unknown times and threads."""
+class Needs(Struct, frozen=True, kw_only=True):
+    """What the operations of a report do, by row of `GPU_OPS`."""
 
-    group: Int64s  # index of the device
-    process: Int64s
-    stream: Int64s  # equal for operations of one stream
-    start: Int64s
-    end: Int64s
-    call: Int64s  # row of the launching call in `API_CALLS`; -1 where unknown
-    launch: Int64s  # start of this call
-    launched: Int64s  # end of this call
-    thread: Int64s  # of this call
-    need: Int64s  # index of `NEED`, `COPY` or `ASIDE`; -1: a kernel of a main stream
-    is_on_main: Bools  # on a main stream
+    kind: Int64s  # index of `NEED`, `COPY` or `ASIDE`; -1: a kernel of a main stream
     is_send: Bools  # messages that are only sent
-    by_end: Int64s  # rows in order of `end`
 
 
-def list_operations(ops: LaunchedOps, messages: pl.DataFrame) -> Operations:
-    """List the operations of a report.
-
-    Args:
-        ops: The operations.
-        messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
-    """
+def _list_needs(ops: LaunchedOps, messages: pl.DataFrame) -> Needs:
+    """List what the operations do; without messages, sends count as receives."""
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
     is_message = ops.names.contain(_NAME)
     is_message[op_id] = True
-    need = np.where(is_message, MESSAGE, COLLECTIVE)
-    need[ops.is_copy] = COPY
-    need[ops.is_compute] = np.where(ops.is_main[ops.is_compute], -1, ASIDE)
-    only_sends = np.zeros(len(need), dtype=np.bool_)
+    kind = np.where(is_message, MESSAGE, COLLECTIVE)
+    kind[ops.is_copy] = COPY
+    kind[ops.is_compute] = np.where(ops.is_main[ops.is_compute], -1, ASIDE)
+    only_sends = np.zeros(len(kind), dtype=np.bool_)
     only_sends[op_id[is_send]] = True
     only_sends[op_id[~is_send]] = False
-    return Operations(
-        group=ops.device,
-        process=numbers(ops.gpu_ops["process_key"]),
-        stream=ops.stream,
-        start=ops.start,
-        end=ops.end,
-        call=ops.call,
-        launch=ops.launch,
-        launched=ops.launched,
-        thread=ops.thread,
-        need=need,
-        is_on_main=ops.is_main,
-        is_send=only_sends,
-        by_end=np.argsort(ops.end, kind="stable"),
-    )
+    return Needs(kind=kind, is_send=only_sends)
 
 
-def find_last_ended(
+def _find_last_ended(
     group: Int64s,
     time: Int64s,
-    ops: Operations,
+    ops: LaunchedOps,
     among: Bools,
     key: Int64s,
     *,
@@ -160,32 +130,26 @@ class _Calls(Struct, frozen=True, kw_only=True):
     has_event: Bools
 
 
-def find_event_waits(ops: Operations, launched_ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventWaits:
-    """Find the operations that streams and synchronising calls waited for, from recorded streams and events.
-
-    Args:
-        ops: Operations of the report.
-        launched_ops: The same.
-        stream_calls: `STREAM_CALLS`.
-    """
+def _find_event_waits(ops: LaunchedOps, *, stream_calls: pl.DataFrame) -> EventWaits:
+    """Find the operations that streams and synchronising calls waited for, from `STREAM_CALLS`."""
     process, context, stream, event = (
         numbers(stream_calls[name]) for name in ("process_key", "context_id", "stream_id", "event_id")
     )
-    of_ops = (numbers(launched_ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
+    of_ops = (numbers(ops.gpu_ops[name]) for name in ("process_key", "context_id", "stream_id"))
     both = pack(*(np.append(*pair) for pair in zip((process, context, stream), of_ops, strict=True)))
     by_launch = np.argsort(ops.launch, kind="stable")
     launched = (both[len(process) :][by_launch], ops.launch[by_launch])
 
     def select(is_chosen: Bools, pattern: str) -> _Calls:
         """Select recorded calls by their name, in order of time."""
-        named = launched_ops.calls.list_rows(pattern) if is_chosen.any() else np.flatnonzero(is_chosen)
+        named = ops.calls.list_rows(pattern) if is_chosen.any() else np.flatnonzero(is_chosen)
         of_process, of_call = (
-            numbers(launched_ops.api_calls[name])[named] for name in ("process_key", "correlation_id")
+            numbers(ops.api_calls[name])[named] for name in ("process_key", "correlation_id")
         )
         rows = np.flatnonzero(is_chosen)
         at = find_pairs(of_process, of_call, process[rows], numbers(stream_calls["correlation_id"])[rows])
         rows, call = rows[at >= 0], named[at[at >= 0]]
-        time = numbers(launched_ops.api_calls["start_ns"])[call]
+        time = numbers(ops.api_calls["start_ns"])[call]
         order = np.argsort(time, kind="stable")
         rows = rows[order]
         return _Calls(
@@ -246,13 +210,8 @@ class _Syncs(Struct, frozen=True, kw_only=True):
     need: Int64s  # row of the operation
 
 
-def find_host_needs(
-    rows: Int64s,
-    ops: Operations,
-    launched_ops: LaunchedOps,
-    *,
-    events: EventWaits,
-    waited: tuple[Int64s, Int64s] | None,
+def _find_host_needs(
+    rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventWaits, waited: tuple[Int64s, Int64s] | None
 ) -> Int64s:
     """Find the operation that the host waited for before it launched each of some operations.
 
@@ -262,14 +221,14 @@ def find_host_needs(
     Args:
         rows: Rows of the operations in `GPU_OPS`.
         ops: All operations.
-        launched_ops: The same.
+        needs: What they do.
         events: Recorded waits.
         waited: As for `build_waits`.
 
     Returns:
         Row of the operation that ended last among those waited for; -1 without one.
     """
-    syncs = _keep_latest(_list_syncs(ops, events, launched_ops), ops)
+    syncs = _keep_latest(_list_syncs(ops, needs, events), ops)
     at, thread = np.arange(len(rows)), ops.thread[rows]
     if waited is not None:
         waiting, calls = waited
@@ -285,14 +244,14 @@ def find_host_needs(
     return need
 
 
-def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> _Syncs:
+def _list_syncs(ops: LaunchedOps, needs: Needs, events: EventWaits) -> _Syncs:
     """List the synchronising calls with the operations that they waited for.
 
     A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event,
     where it is recorded, else for the last operation other than compute that ended while they waited: they
     return soon after it, unless they wait for the whole device. Calls rarely wait for sends.
     """
-    api_calls, calls = launched_ops.api_calls, launched_ops.calls.list_rows(WAITING_CALL)
+    api_calls, calls = ops.api_calls, ops.calls.list_rows(WAITING_CALL)
     thread, process, begin, returned = (
         numbers(api_calls[name])[calls] for name in ("thread_key", "process_key", "start_ns", "end_ns")
     )
@@ -306,10 +265,11 @@ def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) 
 
     is_guess = ~is_recorded & (need < 0)
     guess = np.full(len(calls), -1)
-    for among in (ops.is_send & (ops.need >= 0), ~ops.is_send & (ops.need >= 0)) if is_guess.any() else ():
-        found = find_last_ended(process, returned, ops, among, ops.process, launched_by=begin)
+    is_other, of_process = needs.kind >= 0, numbers(ops.gpu_ops["process_key"])
+    for among in (needs.is_send & is_other, ~needs.is_send & is_other) if is_guess.any() else ():
+        found = _find_last_ended(process, returned, ops, among, of_process, launched_by=begin)
         guess = np.where(_end(found, ops) > begin, found, guess)
-    is_soon = launched_ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
+    is_soon = ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
     need = np.where(is_guess & is_soon, guess, need)
     is_possible = (_end(need, ops) > begin) & (_end(need, ops) <= returned)
     rows = np.flatnonzero(is_possible)
@@ -317,7 +277,7 @@ def _list_syncs(ops: Operations, events: EventWaits, launched_ops: LaunchedOps) 
     return _Syncs(thread=thread[rows], returned=returned[rows], need=need[rows])
 
 
-def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
+def _keep_latest(syncs: _Syncs, ops: LaunchedOps) -> _Syncs:
     """Replace each call by one until it on its thread.
 
     That one waited for the operation that ended last.
@@ -329,12 +289,12 @@ def _keep_latest(syncs: _Syncs, ops: Operations) -> _Syncs:
     return select_rows(syncs, latest)
 
 
-def _keep_last(row: Int64s, other: Int64s, ops: Operations) -> Int64s:
+def _keep_last(row: Int64s, other: Int64s, ops: LaunchedOps) -> Int64s:
     """Return the operation of each two that ends later, the first one if both end at once."""
     return np.where(_end(other, ops) > _end(row, ops), other, row)
 
 
-def _end(row: Int64s, ops: Operations) -> Int64s:
+def _end(row: Int64s, ops: LaunchedOps) -> Int64s:
     """Return the ends of operations; `NEVER` where the row is -1."""
     return pick(ops.end, row, NEVER)
 
@@ -347,73 +307,48 @@ _LAUNCH_NS = 4_000  # least time from the start of a launching call to the start
 _LATE_NS = 50_000  # an operation that starts later than this after its holder is not explained by it
 
 
-class Holders(Struct, frozen=True, kw_only=True):
-    """Holders of some operations.
-
-    Attributes:
-        op: Row of the operation that held each one, or that the host waited for before the launch; -1 without
-            one.
-        since: Time from which nothing known held the operation; its start, if it is explained.
-    """
-
-    op: Int64s
-    since: Int64s
-
-
-def find_holders(
-    rows: Int64s,
-    ops: Operations,
-    launched_ops: LaunchedOps,
-    *,
-    events: EventWaits,
-    waited: tuple[Int64s, Int64s] | None,
-) -> Holders:
-    """Find the holders of some operations.
-
-    Args:
-        rows: Rows of the operations in `GPU_OPS`.
-        ops: All operations.
-        launched_ops: The same.
-        events: Recorded waits.
-        waited: As for `build_waits`.
+def _find_holders(
+    rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventWaits, waited: tuple[Int64s, Int64s] | None
+) -> tuple[Int64s, Int64s]:
+    """Find the holders of some operations, as `_find_host_needs`.
 
     Returns:
-        Holders, which ended at or before the start of the operation and started earlier.
+        Row of the operation that held each one, or that the host waited for before the launch, and ended at
+        or before its start; -1 without one. Time from which nothing known held the operation; its start, if
+        it is explained.
     """
     start, launch = ops.start[rows], ops.launch[rows]
-    on_device = _find_on_device(rows, ops, events, launched_ops)
+    on_device = _find_on_device(rows, ops, needs, events)
     device_end = _end(on_device, ops)
     is_late = (launch != NEVER) & (launch + _LAUNCH_NS >= device_end)
-    awaited = find_host_needs(rows, ops, launched_ops, events=events, waited=waited)
+    awaited = _find_host_needs(rows, ops, needs, events, waited)
     op = np.where(is_late, awaited, on_device)
     is_earlier = (op >= 0) & (ops.start[op] < start) & (_end(op, ops) <= start)
     since = np.where(is_late, ops.launched[rows], device_end)
-    return Holders(
-        op=np.where(is_earlier, op, -1),
-        since=np.where(start - since > _LATE_NS, np.minimum(since, start), start),
-    )
+    since = np.where(start - since > _LATE_NS, np.minimum(since, start), start)
+    return np.where(is_earlier, op, -1), since
 
 
-def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Int64s:
+def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventWaits) -> Int64s:
     """Find the last operation that each operation waited for on its device; -1 without one."""
     start, launch = ops.start[rows], ops.launch[rows]
     launched_by = np.where(launch == NEVER, start, launch)
-    found = find_last_ended(ops.stream[rows], start, ops, ops.need >= 0, ops.stream, launched_by=start)
+    found = _find_last_ended(ops.stream[rows], start, ops, needs.kind >= 0, ops.stream, launched_by=start)
     by_event = events.need[rows]
     if (by_event >= 0).any():
         by_event[_end(by_event, ops) > start] = -1
         found = _keep_last(found, by_event, ops)
 
-    group = ops.group[rows]
+    group = ops.device[rows]
 
     def last_ended(among: Bools) -> Int64s:
-        return find_last_ended(group, start, ops, among, ops.group, launched_by=launched_by)
+        return _find_last_ended(group, start, ops, among, ops.device, launched_by=launched_by)
 
-    is_other = ops.need >= 0
+    is_other = needs.kind >= 0
     awaited, sent, computed = (
-        last_ended(among) for among in (is_other & ~ops.is_send, is_other & ops.is_send, ~is_other)
+        last_ended(among) for among in (is_other & ~needs.is_send, is_other & needs.is_send, ~is_other)
     )
-    awaits = _await_unknown(rows, ops, events, launched_ops)
+    awaits = _await_unknown(rows, ops, events)
     is_ready = awaits | (start - launch > _AT_ONCE_NS)  # else it may start so late because of its launch
     right_before, right_end = np.full(len(rows), -1), np.full(len(rows), NEVER)
     for guess in (sent, computed, awaited):  # rarely a send: any other operation replaces it
@@ -422,7 +357,7 @@ def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_
         is_held &= (launch == NEVER) | (is_ready & (launch + _LAUNCH_NS <= guess_end))
         if not is_held.any():
             continue
-        is_held &= (guess_end > right_end) | pick(ops.is_send, right_before, absent=False)
+        is_held &= (guess_end > right_end) | pick(needs.is_send, right_before, absent=False)
         right_before, right_end = (
             np.where(is_held, guess, right_before),
             np.where(is_held, guess_end, right_end),
@@ -435,7 +370,7 @@ def _find_on_device(rows: Int64s, ops: Operations, events: EventWaits, launched_
     return _keep_last(found, np.where(is_open, awaited, -1), ops)
 
 
-def _await_unknown(rows: Int64s, ops: Operations, events: EventWaits, launched_ops: LaunchedOps) -> Bools:
+def _await_unknown(rows: Int64s, ops: LaunchedOps, events: EventWaits) -> Bools:
     """Return the mask of operations whose stream waited for an event that is not recorded.
 
     Without recorded streams, the stream of a call that waits for an event is that of the next launch on its
@@ -443,11 +378,11 @@ def _await_unknown(rows: Int64s, ops: Operations, events: EventWaits, launched_o
     """
     if events.has_waits:
         return events.is_unknown[rows]
-    api_calls, wait_calls = launched_ops.api_calls, launched_ops.calls.list_rows(STREAM_WAIT)
+    api_calls, wait_calls = ops.api_calls, ops.calls.list_rows(STREAM_WAIT)
     if not len(wait_calls):
         return np.zeros(len(rows), dtype=np.bool_)
     is_launch = np.zeros(len(api_calls), dtype=np.bool_)
-    is_launch[launched_ops.launches["call_row"].to_numpy()] = True
+    is_launch[ops.launches["call_row"].to_numpy()] = True
     calls = np.concatenate([wait_calls, np.flatnonzero(is_launch)])
     thread, time = (gather_calls(api_calls[name], calls) for name in ("thread_key", "start_ns"))
     order = np.argsort(time, kind="stable")
@@ -471,16 +406,9 @@ class _Gaps(Struct, frozen=True, kw_only=True):
     is_tail: Bools  # after the last kernel of a main stream in the step
 
 
-class _Links(Struct, frozen=True, kw_only=True):
-    """Operations that hold gaps, by gap and end."""
-
-    gap: Int64s
-    op: Int64s
-
-
 def build_waits(
     segments: Segments,
-    launched_ops: LaunchedOps,
+    ops: LaunchedOps,
     *,
     steps: pl.DataFrame,
     stream_calls: pl.DataFrame,
@@ -491,7 +419,7 @@ def build_waits(
 
     Args:
         segments: Compute segments.
-        launched_ops: Operations of the report.
+        ops: LaunchedOps of the report.
         steps: `STEPS`.
         stream_calls: `STREAM_CALLS`.
         messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.
@@ -501,23 +429,20 @@ def build_waits(
     Returns:
         `WAITS`; empty without steps.
     """
-    devices, ops = launched_ops.devices, list_operations(launched_ops, messages)
-    gaps = _list_gaps(segments, steps, number_devices(steps, devices), ops)
-    is_held = ops.need >= 0
+    needs, events = _list_needs(ops, messages), _find_event_waits(ops, stream_calls=stream_calls)
+    gaps = _list_gaps(segments, steps, ops, needs)
+    is_held = needs.kind >= 0
     is_held[gaps.op[gaps.op >= 0]] = True
     rows = np.flatnonzero(is_held)
-    events = find_event_waits(ops, launched_ops, stream_calls=stream_calls)
-    found = find_holders(rows, ops, launched_ops, events=events, waited=waited)
     holder, since = np.full(len(ops.start) + 1, -1), np.full(len(ops.start) + 1, NEVER)
-    holder[rows], since[rows] = found.op, found.since
-    return _build_frame(gaps, _follow(gaps, holder, ops), since, ops, devices)
+    holder[rows], since[rows] = _find_holders(rows, ops, needs, events, waited)
+    gap, op = _follow(gaps, holder, ops, needs)
+    return _build_frame(gaps, gap, op, since, ops, needs)
 
 
-def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Operations) -> _Gaps:
-    """List the gaps of each step: before each of its segments, and after the last one.
-
-    `group` is that of each step.
-    """
+def _list_gaps(segments: Segments, steps: pl.DataFrame, ops: LaunchedOps, needs: Needs) -> _Gaps:
+    """List the gaps of each step: before each of its segments, and after the last one."""
+    group = number_devices(steps, ops.devices)
     order = np.lexsort((numbers(steps["start_ns"]), group))
     group = group[order]
     number, start, end = (numbers(steps[name])[order] for name in ("step", "start_ns", "end_ns"))
@@ -531,12 +456,12 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     after = np.minimum(np.maximum(latest, start), end)
     gap_step = np.append(step, np.arange(len(group)))
     gap_end = np.append(segments.start[inside], end)
-    mains = np.flatnonzero(ops.need < 0)
+    mains = np.flatnonzero(needs.kind < 0)
     mains = mains[np.argsort(ops.start[mains], kind="stable")]
-    kernel = pick(mains, find_first(group[gap_step], gap_end, ops.group[mains], ops.start[mains]), -1)
+    kernel = pick(mains, find_first(group[gap_step], gap_end, ops.device[mains], ops.start[mains]), -1)
     is_tail = (kernel < 0) | (ops.start[kernel] >= end[gap_step])
-    is_final = (ops.need == MESSAGE) | (ops.need == COLLECTIVE) | ((ops.need == COPY) & ops.is_on_main)
-    final = find_last_ended(group, end, ops, is_final, ops.group, launched_by=end)
+    is_final = np.isin(needs.kind, (MESSAGE, COLLECTIVE)) | ((needs.kind == COPY) & ops.is_main)
+    final = _find_last_ended(group, end, ops, is_final, ops.device, launched_by=end)
 
     gaps = _Gaps(
         group=group[gap_step],
@@ -551,7 +476,7 @@ def _list_gaps(segments: Segments, steps: pl.DataFrame, group: Int64s, ops: Oper
     return select_rows(gaps, kept)
 
 
-def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
+def _follow(gaps: _Gaps, holder: Int64s, ops: LaunchedOps, needs: Needs) -> tuple[Int64s, Int64s]:
     """Follow the chain of each gap back to its start.
 
     Round k finds the operations at distances 2**k to 2**(k+1) - 1: there are as many rounds as bits in the
@@ -561,11 +486,15 @@ def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
         gaps: Gaps.
         holder: Row of the operation that held each one; -1 without one, and for row -1.
         ops: Operations.
+        needs: What they do.
+
+    Returns:
+        Gaps, and operations that hold them; by gap and end.
     """
 
     def select(gap: Int64s, op: Int64s) -> tuple[Int64s, Int64s]:
         is_link = (op >= 0) & (pick(ops.end, op, NEVER) > gaps.start[gap])
-        is_link &= pick(ops.need, op, -1) >= 0
+        is_link &= pick(needs.kind, op, -1) >= 0
         return gap[is_link], op[is_link]
 
     first = np.where(gaps.is_tail, gaps.op, holder[gaps.op])
@@ -577,23 +506,24 @@ def _follow(gaps: _Gaps, holder: Int64s, ops: Operations) -> _Links:
         gap, op = np.append(gap, further[0]), np.append(op, further[1])
         jump = jump[jump]
     order = np.lexsort((ops.end[op], gap))
-    return _Links(gap=gap[order], op=op[order])
+    return gap[order], op[order]
 
 
 def _build_frame(
-    gaps: _Gaps, links: _Links, since: Int64s, ops: Operations, devices: pl.DataFrame
+    gaps: _Gaps, gap: Int64s, op: Int64s, since: Int64s, ops: LaunchedOps, needs: Needs
 ) -> pl.DataFrame:
     """Cut each gap at the starts and ends of its links; a link may outlast the gap, or begin after it.
 
     Args:
         gaps: Gaps.
-        links: Their links.
+        gap: Gap of each link.
+        op: Operation of each link.
         since: Time from which nothing known held each operation; `NEVER` for row -1.
         ops: Operations.
-        devices: Devices.
+        needs: What they do.
     """
-    gap = np.append(links.gap, np.arange(len(gaps.op)))
-    op = np.append(links.op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
+    gap = np.append(gap, np.arange(len(gaps.op)))
+    op = np.append(op, np.full(len(gaps.op), -1))  # -1: the rest of the gap
     is_rest = op < 0
     op_start, op_end = pick(ops.start, op, NEVER), pick(ops.end, op, NEVER)
     order = np.lexsort((op_end, is_rest, gap))
@@ -606,7 +536,7 @@ def _build_frame(
 
     is_idle = is_rest & gaps.is_tail[gap]
     unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
-    need = pick(ops.need, op, -1)
+    need = pick(needs.kind, op, -1)
     run = np.select([need == COPY, need == ASIDE], [_COPY, _HOST], -1)  # kernels aside run in no gap
     parts = (
         (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
@@ -622,7 +552,7 @@ def _build_frame(
     is_run = (part[kept] == 2) & (run[row] < 0)
     frame = build_frame(
         [
-            *repeat_devices(devices, gaps.group[gap[row]]),
+            *repeat_devices(ops.devices, gaps.group[gap[row]]),
             as_numbers("step", gaps.step[gap[row]]),
             pl.Series("start_ns", columns[0][kept]),
             pl.Series("end_ns", columns[1][kept]),
@@ -696,11 +626,7 @@ _KEYS = ("process_key", "device_id")
 
 
 def sum_overheads(
-    overheads: pl.DataFrame,
-    steps: pl.DataFrame,
-    *,
-    waits: pl.DataFrame,
-    launched_ops: LaunchedOps,
+    overheads: pl.DataFrame, steps: pl.DataFrame, *, waits: pl.DataFrame, ops: LaunchedOps
 ) -> pl.DataFrame:
     """Sum the overhead of the threads that launch on each device, by step and name.
 
@@ -708,120 +634,92 @@ def sum_overheads(
         overheads: `OVERHEADS`.
         steps: `STEPS`.
         waits: `WAITS`, of which those with cause "host" are late launches.
-        launched_ops: Operations of the report.
+        ops: Operations of the report.
 
     Returns:
         `OVERHEAD_SUMS`; times of one name at once on several threads count once. Empty without overhead, or
         without steps.
     """
-    parts = [OVERHEAD_SUMS.to_frame()]
-    if overheads.is_empty():
-        return parts[0]
-    gpu_ops, api_calls, launches = launched_ops.gpu_ops, launched_ops.api_calls, launched_ops.launches
-    ops = gpu_ops.select(*_KEYS)[launches["op_id"].to_numpy()]
-    threads = api_calls["thread_key"].gather(launches["call_row"])
-    launching = ops.with_columns(threads.alias("thread_key")).unique(maintain_order=True)
-    for key, of_device in steps.partition_by(_KEYS, as_dict=True, maintain_order=True).items():
-        on_device = launching.filter(process_key=key[0], device_id=key[1])
-        own = overheads.join(on_device.select("thread_key"), on="thread_key", how="semi")
-        whole = own.filter("is_of_profiler").with_columns(name=pl.lit(None, pl.String))
-        sums = _sum_by_name(pl.concat([own.drop_nulls("name"), whole]), of_device)
-        late = waits.filter(process_key=key[0], device_id=key[1], cause="host")
-        late = late.with_columns(thread_key=find_late_threads(late, launched_ops))
-        sums.append(_sum_beside(late, overheads, of_device, api_calls))
-        device = {name: pl.lit(value, OVERHEAD_SUMS[name]) for name, value in zip(_KEYS, key, strict=True)}
-        parts += [part.with_columns(**device).pipe(conform, OVERHEAD_SUMS) for part in sums]
-    return pl.concat(parts)
+    if overheads.is_empty() or steps.is_empty():
+        return OVERHEAD_SUMS.to_frame()
+    threads = ops.api_calls["thread_key"].gather(ops.launches["call_row"])
+    launching = ops.gpu_ops[[*_KEYS]][ops.launches["op_id"].to_numpy()].with_columns(threads).unique()
+    whole = overheads.filter("is_of_profiler").with_columns(name=pl.lit(None, pl.String))
+    own = (
+        pl.concat([overheads.drop_nulls("name"), whole])
+        .join(launching.join(steps, on=_KEYS, how="semi"), on="thread_key")
+        .with_columns(owner=pl.struct(*_KEYS, "name", "is_of_profiler").rank("dense").cast(pl.Int64))
+        .sort("owner", "start_ns")
+    )
+    names = own.unique("owner", keep="first", maintain_order=True).select(
+        *_KEYS, "name", "is_of_profiler", "owner"
+    )
+    spans = names.join(steps.select(*_KEYS, "step", "start_ns", "end_ns"), on=_KEYS).sort("owner", "start_ns")
+    owner, since, until = (numbers(spans[name]) for name in ("owner", "start_ns", "end_ns"))
+    united = _unite(own, numbers(own["owner"]))
+    parts = intersect(owner, since, until, united)
+    row = find_last(numbers(own["owner"]), numbers(own["start_ns"]), owner, since)
+    row = np.where(numbers(own["start_ns"]) < pick(until, row, NEVER), row, -1)  # step of its begin
+    inside = spans.with_columns(
+        time_ns=pl.Series(_sum_rows(parts.row, parts.end - parts.start, len(spans))),
+        count=pl.Series(_sum_rows(row[row >= 0], 1, len(spans))),
+        step_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    totals = names.with_columns(
+        time_ns=pl.Series(_sum_rows(united.owner - 1, united.end - united.start, len(names))),
+        count=pl.Series(_sum_rows(numbers(own["owner"]) - 1, 1, len(names))),
+    )
+    counted = inside.group_by("owner").agg(pl.col("time_ns", "count").sum())
+    outside = totals.join(counted, on="owner", suffix="_inside").with_columns(
+        pl.col(name) - pl.col(f"{name}_inside") for name in ("time_ns", "count")
+    )
+    absent = {name: pl.lit(None, OVERHEAD_SUMS[name]) for name in ("step", "step_ns")}
+    columns = [name for name in OVERHEAD_SUMS if name != "beside_ns"]
+    sums = pl.concat([inside.select(columns), outside.with_columns(**absent).select(columns)])
+    sums = sums.filter(pl.col("time_ns") > 0).with_columns(beside_ns=pl.lit(0, pl.Int64))
+    return pl.concat([conform(sums, OVERHEAD_SUMS), _sum_beside(overheads, steps, waits, ops)])
 
 
-def _sum_by_name(overheads: pl.DataFrame, steps: pl.DataFrame) -> list[pl.DataFrame]:
-    """Sum the overhead of a device by name."""
-    keys = ["name", "is_of_profiler"]
-    return [
-        _measure(own, steps).with_columns(
-            name=pl.lit(name, pl.String), is_of_profiler=pl.lit(is_of_profiler), beside_ns=pl.lit(0, pl.Int64)
-        )
-        for (name, is_of_profiler), own in overheads.partition_by(
-            keys, as_dict=True, maintain_order=True
-        ).items()
-    ]
+def _sum_rows(row: Int64s, values: Int64s | int, count: int) -> Int64s:
+    """Sum values by row."""
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, row, values)
+    return sums
 
 
 def _sum_beside(
-    late: pl.DataFrame, overheads: pl.DataFrame, steps: pl.DataFrame, api_calls: pl.DataFrame
+    overheads: pl.DataFrame, steps: pl.DataFrame, waits: pl.DataFrame, ops: LaunchedOps
 ) -> pl.DataFrame:
     """Sum the flushes on other threads during late launches whose thread was inside a CUDA call.
 
-    Sums are by name and step.
-
-    Args:
-        late: `WAITS` of a device with cause "host", with the late thread, which no overhead held.
-        overheads: `OVERHEADS`.
-        steps: `STEPS` of the device.
-        api_calls: `API_CALLS`.
+    No overhead held this thread. Arguments and result as `sum_overheads`.
     """
+    late = waits.filter(cause="host").join(steps, on=[*_KEYS, "step"], how="semi", maintain_order="left")
     flushes = overheads.filter(pl.col("name").str.contains(_FLUSH), "is_of_profiler")
-    if late.is_empty() or flushes.is_empty():
-        return OVERHEAD_SUMS.to_frame()
-    thread, start, end = (numbers(late[name]) for name in ("thread_key", "start_ns", "end_ns"))
-    calls = api_calls.join(late.select("thread_key"), on="thread_key", how="semi")
-    called = intersect(thread, start, end, _unite(calls, numbers(calls["thread_key"])))
     parts = [OVERHEAD_SUMS.to_frame()]
-    lengths = steps.select("step", step_ns=pl.col("end_ns") - pl.col("start_ns"))
-    for (name,), own in flushes.partition_by("name", as_dict=True, maintain_order=True).items():
+    if late.is_empty() or flushes.is_empty():
+        return parts[0]
+    start, end = (numbers(late[name]) for name in ("start_ns", "end_ns"))
+    calls = _unite(ops.api_calls, numbers(ops.api_calls["thread_key"]))
+    called = intersect(find_late_threads(late, ops), start, end, calls)
+    process = numbers(late["process_key"])[called.row]
+    lengths = steps.select(*_KEYS, "step", step_ns=pl.col("end_ns") - pl.col("start_ns"))
+    for (name,), own in flushes.partition_by("name", as_dict=True).items():
         flushed = _unite(own, numbers(process_key(own["thread_key"])))
-        process = numbers(late["process_key"])[called.row]
         beside = intersect(process, called.start, called.end, flushed)
-        parts.append(
-            late.select("step")[called.row[beside.row]]
+        sums = (
+            late.select(*_KEYS, "step")[called.row[beside.row]]
             .with_columns(beside_ns=pl.Series(beside.end - beside.start, dtype=pl.Int64))
-            .group_by("step")
+            .group_by(*_KEYS, "step")
             .agg(pl.col("beside_ns").sum())
-            .sort("step")
-            .join(lengths, on="step", how="left")
+            .join(lengths, on=[*_KEYS, "step"])
             .with_columns(
-                name=pl.lit(name, pl.String),
-                is_of_profiler=pl.lit(value=True),
-                time_ns=pl.lit(0, pl.Int64),
-                count=pl.lit(0, pl.Int64),
-                process_key=pl.lit(None, pl.Int64),
-                device_id=pl.lit(None, pl.Int32),
+                name=pl.lit(name, pl.String), is_of_profiler=True, time_ns=pl.lit(0), count=pl.lit(0)
             )
-            .pipe(conform, OVERHEAD_SUMS)
         )
+        parts.append(conform(sums, OVERHEAD_SUMS))
     return pl.concat(parts)
 
 
 def _unite(frame: pl.DataFrame, owner: Int64s) -> Intervals:
     return unite(owner, numbers(frame["start_ns"]), numbers(frame["end_ns"]))
-
-
-def _measure(overheads: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Measure the union of overhead in each step, and outside: step, time_ns, count, step_ns.
-
-    Outside all steps, `step` is null.
-    """
-    united = _unite(overheads, np.zeros(len(overheads), dtype=np.int64))
-    steps = steps.sort("start_ns")
-    since, until = numbers(steps["start_ns"]), numbers(steps["end_ns"])
-    parts = intersect(np.zeros(len(steps), dtype=np.int64), since, until, united)
-    inside = np.zeros(len(steps), dtype=np.int64)
-    np.add.at(inside, parts.row, parts.end - parts.start)
-    begins = np.sort(numbers(overheads["start_ns"]))
-    count = np.searchsorted(begins, until) - np.searchsorted(begins, since)
-    own = steps.select(
-        "step",
-        time_ns=pl.Series(inside, dtype=pl.Int64),
-        count=pl.Series(count, dtype=pl.Int64),
-        step_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
-    rest = pl.DataFrame(
-        {
-            "step": [None],
-            "time_ns": [int((united.end - united.start).sum()) - int(inside.sum())],
-            "count": [len(begins) - int(count.sum())],
-            "step_ns": [None],
-        },
-        schema=own.schema,
-    )
-    return pl.concat([own, rest]).filter(pl.col("time_ns") > 0)

@@ -337,7 +337,7 @@ def test_times_are_those_of_the_definition(
         report.overheads,
         frame,
         waits=WAITS.to_frame(),
-        launched_ops=ops,
+        ops=ops,
     )
     found = {
         (row["step"], row["name"]): (row["time_ns"], row["step_ns"]) for row in sums.iter_rows(named=True)

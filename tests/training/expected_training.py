@@ -376,7 +376,7 @@ def analyse_report(
     ops = LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches)
     compute = project(compute_ops)
     jobs = build_jobs(named, projections=project(report.gpu_ops), compute=compute, ops=ops)
-    steps = find_steps(step_ranges, compute=compute, jobs=jobs, launched_ops=ops)
+    steps = find_steps(step_ranges, compute=compute, jobs=jobs, ops=ops)
     return assign_steps(jobs, steps), steps
 
 

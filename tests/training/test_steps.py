@@ -215,7 +215,7 @@ def test_steps_of_a_report_without_ranges_are_those_of_the_truth(options: str, t
         NAMED_STEPS.to_frame(),
         compute=PROJECTIONS.to_frame(),
         jobs=JOBS.to_frame(),
-        launched_ops=LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches),
+        ops=LaunchedOps(gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches),
     )
     truth = true_steps(tmp_path)
     assert set(steps["source"]) == {"repetition"}
@@ -398,9 +398,7 @@ def step_ranges(*rows: tuple[int, int, int | None, int]) -> tuple[pl.DataFrame, 
 def found_steps(*rows: tuple[int, int, int | None, int]) -> list[tuple[object, ...]]:
     named, placed = step_ranges(*rows)
     ops = kernels(*((row[3], row[3] + 50) for row in rows))
-    steps = find_steps(
-        named, compute=placed, jobs=JOBS.to_frame(), launched_ops=LaunchedOps(gpu_ops=ops, **NOTHING)
-    )
+    steps = find_steps(named, compute=placed, jobs=JOBS.to_frame(), ops=LaunchedOps(gpu_ops=ops, **NOTHING))
     assert steps.schema == STEPS
     return steps.select("step", "is_numbered", "start_ns", "end_ns").rows()
 
@@ -442,7 +440,7 @@ def test_steps_have_only_kernels_of_their_ranges() -> None:
     named, placed = step_ranges((0, 100, 3, 20), (100, 200, 4, 120))
     ops = kernels((20, 70), (300, 400))
     steps = find_steps(
-        named, compute=placed[:1], jobs=JOBS.to_frame(), launched_ops=LaunchedOps(gpu_ops=ops, **NOTHING)
+        named, compute=placed[:1], jobs=JOBS.to_frame(), ops=LaunchedOps(gpu_ops=ops, **NOTHING)
     )
     assert steps.select("step", "start_ns", "end_ns").rows() == [(3, 0, 100)]
 
@@ -452,7 +450,7 @@ def test_a_report_without_kernels_has_no_steps() -> None:
         NAMED_STEPS.to_frame(),
         compute=PROJECTIONS.to_frame(),
         jobs=JOBS.to_frame(),
-        launched_ops=LaunchedOps(gpu_ops=GPU_OPS.to_frame(), **NOTHING),
+        ops=LaunchedOps(gpu_ops=GPU_OPS.to_frame(), **NOTHING),
     )
     assert steps.schema == STEPS
     assert steps.is_empty()
