@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.draws import FRESH, choose_cases, count_draws
+from tests.draws import FRESH, count_draws, leave_out_cases
 from tests.importer.importer import importer
 
 __all__ = ["each_nsys", "importer", "newer_nsys", "nsys", "shared_report", "shared_reports"]
@@ -55,16 +55,15 @@ _SLOW = ("batch", "fuzz", "load", "ui", "website")  # folders of tests that `-m 
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow tests, set the number of examples of random ones, and choose the cases of others."""
     for item in items:
         if item.path.is_relative_to(REPOSITORY / "tests") and (
             item.path.relative_to(REPOSITORY / "tests").parts[0] in _SLOW
         ):
             item.add_marker("slow")
-    items[:], left_out = choose_cases(items)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+    for item in leave_out_cases(items):
+        item.add_marker("slow")
     functions = {item.obj for item in items if isinstance(item, pytest.Function)}
     for function in functions:
         own = getattr(function, "_hypothesis_internal_use_settings", None)

@@ -1,7 +1,7 @@
 """Numbers of random inputs and of cases: all of them in `python -m tests.fresh`, fewer in the README's command.
 
 Random tests draw a third of their inputs there. Of the cases of a parametrized test with `@pytest.mark.few(count)`, those
-at equal distances run (of one, the first): mostly whole runs that differ in one option.
+at equal distances run (of one, the first), and the others with `-m slow`: mostly whole runs that differ in one option.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ def count_draws(full: int, *, least: int = _LEAST) -> int:
     return full if _is_fresh() else max(full // 3, min(full, least))
 
 
-def choose_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Choose the tests of this run, and those that are left out, in order."""
+def leave_out_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """List the cases that the README's command leaves out."""
     cases: dict[object, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("few") and not _is_fresh():
             cases.setdefault(getattr(item, "function", item), []).append(item)
-    left_out = {case for own in cases.values() for case in set(own) - set(_choose(own))}
-    return [item for item in items if item not in left_out], [item for item in items if item in left_out]
+    return [case for own in cases.values() for case in set(own) - set(_choose(own))]
 
 
 def _choose(cases: list[pytest.Item]) -> list[pytest.Item]:

@@ -100,6 +100,7 @@ with replace_folder(path, force=True, is_ours=lambda folder: True) as new:
 """
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("renamings", "content"), [(0, "old"), (1, "old"), (2, "new"), (3, "new")])
 @pytest.mark.parametrize("name", ["run.traces", "x" * 255])
 def test_a_folder_is_whole_after_a_kill_between_renamings(

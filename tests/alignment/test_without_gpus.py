@@ -94,6 +94,7 @@ def list_clocks(folder: Path) -> tuple[pl.DataFrame, list[str]]:
     return ordered, ordered["source"].cast(pl.String).to_list()
 
 
+@pytest.mark.few(1)
 @pytest.mark.draws
 @pytest.mark.parametrize("with_monotonic", [False, True])
 def test_barriers_align_within_their_bounds(with_monotonic: bool, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def objects(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stderr.splitlines()]
 
 
+@pytest.mark.slow
 def test_processes_make_the_same_outputs(tmp_path: Path) -> None:
     outputs: list[dict[str, bytes]] = []
     for jobs in ((), ("--processes", "2")):
@@ -234,6 +235,7 @@ def large_reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.few(1)
 @needs_children
 @pytest.mark.parametrize("command", ["merge", "extract"])
 def test_an_interrupt_ends_all_processes_and_leaves_nothing(
@@ -257,6 +259,7 @@ def test_an_interrupt_ends_all_processes_and_leaves_nothing(
     assert not any(Path(f"/proc/{child}/exe").exists() for child in children)
 
 
+@pytest.mark.slow
 @needs_children
 def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path], tmp_path: Path) -> None:
     output = tmp_path / "found" / "run.pftrace"
@@ -334,6 +337,7 @@ def _sum(entry: dict[str, Any]) -> int:
     return int(entry["used"] + sum(entry["left_out"].values()))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("command", sorted(_COMMANDS))
 def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

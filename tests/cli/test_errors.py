@@ -189,16 +189,24 @@ def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: 
     assert_refused(call(*arguments, "--force"), f"cannot write `{output}`: it is a folder")
 
 
+_WITH_SMALL_FILES = ["sh", "-c", 'ulimit -f 8; exec "$0" "$@"']  # blocks of 512 bytes
+
+
 @pytest.mark.few(3)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder)
     output.write_text("precious")
-    limit = ["sh", "-c", 'ulimit -f 8; exec "$0" "$@"']  # blocks of 512 bytes
-    refused = run(*arguments, "--force", before=limit)
+    refused = run(*arguments, "--force", "--keep-going", before=_WITH_SMALL_FILES)
     assert_refused(refused, f"cannot write `{output}`")
     assert output.read_text() == "precious"
     assert list(folder.iterdir()) == [output]
+
+
+def test_pieces_that_grow_too_large_leave_nothing(report: Path, folder: Path) -> None:
+    line = ["merge", str(report), "-o", str(folder / "x.pftrace"), "--split", "machine"]
+    assert_refused(run(*line, before=_WITH_SMALL_FILES), "cannot write")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in OUTPUTS if kind != "sqlite"])
@@ -211,6 +219,7 @@ def test_a_full_device_is_told(folder: Path, kind: str) -> None:
     assert full.is_symlink()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["info", "info --json", "project", "project --format csv"])
 def test_a_full_standard_output_is_told(report: Path, command: str) -> None:
     with Path("/dev/full").open("w") as full:
@@ -482,6 +491,7 @@ def test_a_defect_of_no_report_is_one_sentence(
     assert {*tmp_path.iterdir()} == {*reports}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "stage"),
     [
@@ -532,6 +542,7 @@ def linked(tmp_path: Path) -> Path:
     return Path(shutil.copytree(NODE2, tmp_path / "run", ignore=shutil.ignore_patterns("*.json", "*.csv")))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "target"),
     [("merge -o {}/run.pftrace", "nowhere.sqlite"), ("extract -o {}/parts", "gone.sqlite")],
@@ -608,6 +619,7 @@ def odd_folder(tmp_path: Path) -> Path:
     return odd_folder
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", COMMANDS_ON_BYTES)
 def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> None:
     out, result = tmp_path / "out", tmp_path / "r\udce9sult.json"

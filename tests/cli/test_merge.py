@@ -147,6 +147,7 @@ def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) ->
     assert not (tmp_path / "x.pftrace").exists()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("start", "end"),
     [
@@ -210,7 +211,7 @@ def test_flows_imply_the_cpu(tmp_path: Path, importer: Importer) -> None:
     assert 1000 < len(read_flows(importer)) <= len(calls)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("scope", ["thread", "process", "auto"])
 @pytest.mark.parametrize("ops", ["kernel", "memcpy,memset", "all"])
 def test_ranges_are_those_that_project_writes(
@@ -236,6 +237,7 @@ def read_chrome(path: Path) -> list[dict[str, Any]]:
     return list(trace["traceEvents"] if isinstance(trace, dict) else trace)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "options", "is_zipped"),
     [

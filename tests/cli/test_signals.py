@@ -41,7 +41,7 @@ def _writes(report: Path, output: Path, process: int) -> bool:
     return any(path.stat().st_size > 0 for path in output.parent.glob(f".{output.name}.*"))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("moment", [_reads, _writes])
 @pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
 def test_an_interrupt_leaves_nothing_behind(
@@ -87,6 +87,7 @@ def _hear_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("command", "name"),
     [

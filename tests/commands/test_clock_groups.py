@@ -189,6 +189,7 @@ def list_jobs(result: PipelineResult) -> pl.DataFrame:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -29,7 +29,6 @@ from nsys_pp.frames.part import (
     FORMAT,
     FRAMES_MEMBER,
 )
-from nsys_pp.output import blocks as blocks_module
 from nsys_pp.read import find_reports, read_part
 from tests.cli.calls import call, command_line, environment
 from tests.patience import PATIENCE_S
@@ -70,7 +69,7 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
     return trace.read_bytes()
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
 def test_parts_merge_to_the_trace_of_their_reports(
@@ -112,16 +111,6 @@ def test_the_folder_that_tells_the_machine_is_kept(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / "machine3" / "a")
     nsys_pp.extract("x.sqlite", Path("x.nspart"))
     assert read_part(Path("x.nspart"), [], version="1").source == Path("machine3/a/x.sqlite")
-
-
-def test_a_full_disk_is_no_reason_to_skip_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: blocks_module.Spool, data: bytes) -> None:
-        raise OutputError("cannot write: the disk is full")
-
-    monkeypatch.setattr(blocks_module.Spool, "write", refuse)
-    with pytest.raises(OutputError, match="disk is full"):
-        nsys_pp.merge(REPORTS, tmp_path / "run.pftrace", keep_going=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -225,13 +214,13 @@ def test_damage_anywhere_skips_a_part_and_no_more(part: Path, tmp_path: Path) ->
         merged(parts, tmp_path / "run.expected", force=True) for parts in ([broken, other], [other])
     )
     skipped = 0
-    for at in range(len(whole) // 60, len(whole), len(whole) // 30):
+    for at in range(len(whole) // 24, len(whole), len(whole) // 12):
         broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         done = nsys_pp.merge([broken, other], trace, keep_going=True, force=True)
         assert trace.read_bytes() == (alone if done.skipped else both)
         assert [path for path, _ in done.skipped] in ([], [broken])
         skipped += len(done.skipped)
-    assert skipped > 20
+    assert skipped > 8
 
 
 def assert_damaged(part: Path, folder: Path) -> None:
@@ -535,11 +524,12 @@ def test_what_is_no_part_is_refused(data: bytes, report: Path, made_part: Path) 
 def test_what_was_interrupted_goes_on(tmp_path: Path) -> None:
     for processes in (None, 2):
         folder = tmp_path / str(processes is None)
-        nsys_pp.extract(REPORTS[:2], folder)
-        extracted = nsys_pp.extract([PIPELINE], folder, processes=processes).parts
-        assert [one.is_new for one in extracted] == [False, False, True, True]
-        assert [one.report for one in extracted] == REPORTS
-        assert sorted(path.name for path in folder.iterdir()) == [f"rank{n}.nspart" for n in range(4)]
+        folder.mkdir()
+        nsys_pp.extract(REPORTS[:1], folder)
+        extracted = nsys_pp.extract([PIPELINE / "node2"], folder, processes=processes).parts
+        assert [one.is_new for one in extracted] == [False, True]
+        assert [one.report for one in extracted] == REPORTS[:2]
+        assert sorted(path.name for path in folder.iterdir()) == ["rank0.nspart", "rank1.nspart"]
     for path in (tmp_path / "True").iterdir():
         assert (tmp_path / "False" / path.name).read_bytes() == path.read_bytes()
 
@@ -551,13 +541,14 @@ def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> Non
     broken = tmp_path / "in" / "rank1.sqlite"
     broken.write_bytes(broken.read_bytes()[:20_000])
     with pytest.raises(ReportError, match=r"rank1\.sqlite` is truncated"):
-        nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2)
+        nsys_pp.extract([tmp_path / "in"], tmp_path / "out")
     result = nsys_pp.extract([tmp_path / "in"], tmp_path / "out", processes=2, keep_going=True)
     assert [one.output.name for one in result.parts] == ["rank0.nspart", "rank2.nspart"]
     assert [path for path, _ in result.skipped] == [broken]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rank0.nspart", "rank2.nspart"]
 
 
+@pytest.mark.slow
 def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> None:
     line = command_line("extract", PIPELINE / "node2", "-o", tmp_path / "out", "--processes", "2")
     (tmp_path / "out").mkdir()

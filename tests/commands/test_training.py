@@ -343,6 +343,7 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
         assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
 def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) -> None:
     advice = nsys_pp.pipeline([unmarked]).training.notes[0].partition(": ")[2]

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.errors import OutputError
-from nsys_pp.output import blocks as blocks_module
 from nsys_pp.output.blocks import OpenBlocks, Spool
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
 
@@ -177,13 +176,23 @@ def read(open_blocks: OpenBlocks, size: int, piece: int) -> bytes:
     return data
 
 
-@given(reports=REPORTS, most=st.sampled_from([0, 3, 20, 1_000]), piece=st.integers(1, 12), data=st.data())
+@given(reports=REPORTS, piece=st.integers(1, 12), data=st.data())
 def test_reports_are_read_as_they_were_written(
-    reports: list[list[bytes]], most: int, piece: int, data: st.DataObject
+    reports: list[list[bytes]], piece: int, data: st.DataObject
 ) -> None:
     failing = data.draw(st.sets(st.integers(0, len(reports) - 1)))
-    with pytest.MonkeyPatch.context() as patch, Spool(Path("run.pftrace")) as store:
-        patch.setattr(blocks_module, "_MAX_IN_MEMORY", most)
+    check_spool(Path("run.pftrace"), reports, failing, piece)
+
+
+def test_large_reports_are_read_from_a_file(tmp_path: Path) -> None:
+    blocks = [bytes([number]) * (1 << 20) for number in range(40)]
+    check_spool(tmp_path / "run.pftrace", [blocks[:5], blocks, blocks[9:]], {1}, 3 << 20)
+    check_spool(tmp_path / "run.pftrace", [blocks, blocks[::-1]], set(), 3 << 20)
+
+
+def check_spool(output: Path, reports: list[list[bytes]], failing: set[int], piece: int) -> None:
+    """Write the blocks of reports, of which some fail, and read those of the others back."""
+    with Spool(output) as store:
         added = {}
         for number, blocks in enumerate(reports):
             try:

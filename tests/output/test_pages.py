@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from io import BytesIO
 
@@ -143,7 +144,7 @@ def test_charts_hold_one_step_each() -> None:
 
 
 def test_charts_need_bokeh_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nsys_pp.output.pages.report.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bokeh", None)
     page = write_page(make_source(expected_training()))
     sections = read_sections(page)
     assert "pip install 'nsys-pp[chart]'" in read_text(sections["charts"])

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
 from nsys_pp.output.colors import COLORS
-from nsys_pp.output.perfetto import encoding
 from nsys_pp.output.perfetto.trace import encode_drawing, write_perfetto
 from nsys_pp.output.trace.drawing import (
     Drawing,
@@ -69,15 +68,6 @@ def test_every_slice_comes_back(importer: Importer, seed: int) -> None:
     assert read_back(importer, drawn) == expected_slices(drawn)
 
 
-@pytest.mark.parametrize("block_rows", [1, 7])
-def test_blocks_may_be_cut_anywhere(
-    importer: Importer, monkeypatch: pytest.MonkeyPatch, block_rows: int
-) -> None:
-    monkeypatch.setattr(encoding, "BLOCK_ROWS", block_rows)
-    drawn = random_drawing(100 + block_rows)
-    assert read_back(importer, drawn) == expected_slices(drawn)
-
-
 @pytest.mark.parametrize(
     "rows",
     [
@@ -102,12 +92,17 @@ def test_an_empty_drawing_is_a_trace(importer: Importer) -> None:
 
 
 def test_long_subtracks_of_many_shapes(importer: Importer) -> None:
-    count = 70_000
+    """They are written in blocks, of which some end amid slices that are open."""
+    count, deep = 40_000, 7
+    rows = [
+        (100 * (i // deep) + i % deep, 100 * (i // deep) + 90 - i % deep, i % deep, TEXTS[i % len(TEXTS)])
+        for i in range(count)
+    ]
     drawn = drawing(
         slice_subtrack(
             "m/a",
             slices(
-                [(i * 10, i * 10 + i % 10, 0, TEXTS[i % len(TEXTS)]) for i in range(count)],
+                rows,
                 id=pl.Series(range(count)),
                 odd=pl.Series([i if i % 2 else None for i in range(count)]),
                 third=pl.Series(
@@ -118,23 +113,19 @@ def test_long_subtracks_of_many_shapes(importer: Importer) -> None:
     )
     importer.load(written(drawn))
     assert_no_errors(importer)
-    sums = importer.query(
+    found = importer.query(
         None,
         """
-        SELECT count(*) AS n, sum(ts) AS ts, sum(dur) AS dur, sum(extract_arg(arg_set_id, 'debug.id')) AS id,
-          count(extract_arg(arg_set_id, 'debug.odd')) AS odd,
-          count(extract_arg(arg_set_id, 'debug.third')) AS third
-        FROM (SELECT ts - 1700000000000000000 AS ts, dur, arg_set_id FROM slice)
+        SELECT ts - 1700000000000000000 AS ts, dur, depth, extract_arg(arg_set_id, 'debug.id') AS id,
+          extract_arg(arg_set_id, 'debug.odd') AS odd, extract_arg(arg_set_id, 'debug.third') AS third
+        FROM slice ORDER BY id
         """,
     )
-    assert sums.row(0) == (
-        count,
-        sum(i * 10 for i in range(count)),
-        sum(i % 10 for i in range(count)),
-        sum(range(count)),
-        count // 2,
-        sum(1 for i in range(count) if i % 3),
-    )
+    assert found.select("ts", "dur", "depth", "id").rows() == [
+        (start, end - start, depth, i) for i, (start, end, depth, _) in enumerate(rows)
+    ]
+    assert found["odd"].count() == count // 2
+    assert found["third"].count() == sum(1 for i in range(count) if i % 3)
 
 
 def test_tracks_stand_in_order(importer: Importer) -> None:

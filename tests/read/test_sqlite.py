@@ -16,14 +16,10 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import SCHEMAS, Group, RawReport
-from nsys_pp.read import plan as row_limits
 from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
-from tests.cli.calls import assert_refused
-from tests.cli.calls import call as call_command
 from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
-from tests.scrubbing.test_reports import export_tables
 
 _OPS: frozenset[Group] = frozenset({"ops"})
 _RANGES: frozenset[Group] = frozenset({"ranges"})
@@ -330,22 +326,6 @@ def test_both_connections_are_equal(
 
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
-
-
-@pytest.mark.parametrize("form", ["sqlite", "parquet", "arrow"])
-def test_a_table_with_more_rows_than_can_be_counted(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = RANK0 if form == "sqlite" else export_tables(RANK0, tmp_path / "rank0_pqtdir", form)
-    monkeypatch.setattr(row_limits, "MOST_ROWS", 1486)
-    done = call_command("merge", report, "-o", tmp_path / "run.pftrace")
-    assert_refused(done)
-    words = "has 1,487 rows in `CUPTI_ACTIVITY_KIND_RUNTIME`; expected at most 1,486"
-    assert f"`{report}` {words}" in done.stderr
-    with pytest.raises(ReportError, match="expected at most 1,486"):
-        read_report(report)
-    monkeypatch.setattr(row_limits, "MOST_ROWS", 1487)
-    assert read_report(report).recorded["calls"] == 1487
 
 
 def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def reports(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_recipe_runs(release: str, reports: Path, tmp_path: Path) -> None:
     words = ["--input", str(reports), "--output", "out", "--csv", "--keep-parts", "--preset", "megatron"]
@@ -97,6 +98,7 @@ def test_a_recipe_runs(release: str, reports: Path, tmp_path: Path) -> None:
     assert [word for word in own if f"--{word}" not in shown] == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_cannot_be_made_a_part_is_left_to_the_next_command(
     release: str, reports: Path, tmp_path: Path

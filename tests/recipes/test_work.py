@@ -165,6 +165,7 @@ def test_it_is_a_notebook() -> None:
     nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("has_chart", [True, False])
 def test_it_shows_what_is_beside_it(tmp_path: Path, has_chart: bool) -> None:
     pytest.importorskip("pandas", reason="no pandas")

@@ -160,6 +160,7 @@ def test_values_are_medians(a: list[int], b: list[int]) -> None:
     assert (row["is_change"] is None) == (min(len(a), len(b)) < 2)
 
 
+@pytest.mark.slow
 @pytest.mark.draws
 def test_equal_runs_are_equal_and_members_do_not_add_up() -> None:
     """With a rate of 0.2 % for each comparison, whatever the number of members and of steps."""

@@ -444,7 +444,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PIPELINE, folder)
     for name in ("rank0", "rank1"):
         add_network(
-            folder / "node2" / f"{name}.sqlite", until_ns=10_000_000_000, rates={5: 3000, 6: 500, 7: 9, 10: 1}
+            folder / "node2" / f"{name}.sqlite", until_ns=1_000_000_000, rates={5: 3000, 6: 500, 7: 9, 10: 1}
         )
     return folder
 

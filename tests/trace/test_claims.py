@@ -129,7 +129,7 @@ def check_claims(
             assert not expected & everything, (table, claim["use"])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("version", LAYOUTS)
 def test_claims_about_all_tables_are_true(version: str, importer: Importer, tmp_path: Path) -> None:
     layout = LAYOUTS[version]

@@ -46,6 +46,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", draw_small_seeds(COUNT))
 def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
     score = run_seed(seed)
@@ -135,7 +136,7 @@ def test_all_draws_are_options_of_the_simulator() -> None:
     assert schedules == set(SCHEDULES)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("seed", "fault"),
     [
@@ -189,6 +190,7 @@ def test_a_twin_differs_in_its_seed_and_fault_alone() -> None:
         assert different <= {"slow-rank", "slow-since", "stage-costs", "slow-link", "micro-batches"}
 
 
+@pytest.mark.slow
 def test_errors_of_clocks_are_no_change_of_steps() -> None:
     """The clocks of both runs are uncertain by more than a step, one by hundreds of ms."""
     score = score_comparison(31_000_004, "none")
