@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import median
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from nsys_pp.alignment.candidates import find_candidates, list_windows, vote
 from nsys_pp.alignment.events import COLLECTIVE, RECEIVE, SEND, SEND_RECEIVE, Events
 from nsys_pp.alignment.near import (
-    DRIFT_SIGMA,
     MAX_DRIFT,
     Comparison,
     Line,
@@ -214,40 +212,6 @@ def test_the_windows_with_most_votes_are_their_definition(seed: int) -> None:
     windows = list_windows(votes.halves)
     assert votes.weight[windows[0]].sum() == pytest.approx(most)
     assert (np.diff(votes.offset_ns) >= 0).all()
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_a_fitted_line_is_its_definition(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    count = int(random.choice([2, 5, 8, 9, 100]))
-    times = np.sort(random.uniform(0, 1e10, count))
-    values = 3e4 + 2e-5 * times + random.normal(0, float(random.choice([0.0, 500.0, 1e5])), count)
-    values[random.random(count) < 0.2] = float(random.choice([0.0, 1e7]))
-    noise = random.choice([1_500.0, 4_000.0], count) if random.random() < 0.5 else None
-    relative = [1.0] * count if noise is None else (noise / np.median(noise)).tolist()
-    center = float(times.mean())
-    offset, rate = 2e4 + 1e-6 * (center - 5e9), 1e-6
-    for _ in range(6):
-        residuals = [
-            (value - offset - rate * (time - center)) / own
-            for time, value, own in zip(times.tolist(), values.tolist(), relative, strict=True)
-        ]
-        scale = max(1.4826 * median(map(abs, residuals)), 2_000.0)
-        weights = [
-            1 / (1 + (residual / (2 * scale)) ** 2) / own**2
-            for residual, own in zip(residuals, relative, strict=True)
-        ]
-        x = times - center
-        w = np.array(weights)
-        total, sx, sxx = w.sum(), (w * x).sum(), (w * x * x).sum() + (scale / DRIFT_SIGMA) ** 2
-        sy, sxy = (w * values).sum(), (w * x * values).sum()
-        rate = float((total * sxy - sx * sy) / (total * sxx - sx * sx))
-        offset = float((sy - rate * sx) / total)
-    start = Line(offset_ns=2e4, rate=1e-6, center_ns=5e9)
-    fitted = fit_line(times, values, start, floor_ns=2_000.0, noise=noise)
-    assert fitted.center_ns == pytest.approx(center, rel=1e-12)
-    assert fitted.rate == pytest.approx(rate, rel=1e-6, abs=1e-12)
-    assert fitted.offset_ns == pytest.approx(offset, rel=1e-6, abs=1e-3)
 
 
 def test_points_that_are_not_finite_are_refused() -> None:

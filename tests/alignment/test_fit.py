@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_pp.alignment import fit as fits
 from nsys_pp.alignment.fit import Fit, Observations, fit_clocks, fit_unknowns
 from nsys_pp.alignment.near import DRIFT_SIGMA as RELATIVE_SIGMA
 from nsys_pp.alignment.near import Line, find_line, fit_line, mad_sigma
@@ -210,15 +209,3 @@ def test_parts_that_share_nothing_keep_their_distance() -> None:
     theta, variances = fit_unknowns(observed, offset[clock], np.arange(4), np.full(4, DRIFT_SIGMA))
     np.testing.assert_allclose(theta[:4], offset - offset.mean(), atol=1.0)
     assert variances.is_known
-
-
-def test_few_operations_of_a_clock_are_kept_among_many() -> None:
-    """Work is bounded by leaving operations out, but none of a clock that has few."""
-    many = 20_000_000 // (300 * 300) + 20_000
-    clock = np.concatenate([np.repeat(np.arange(298), 2 * many // 298), [298, 299, 298, 299]])
-    instance = np.concatenate([np.arange(len(clock) - 4) // 2, [10**6, 10**6, 10**6 + 1, 10**6 + 1]])
-    instance = np.unique(instance, return_inverse=True)[1]
-    kept = fits._thin(clock, instance, 300, 600)
-    assert len(kept) < len(clock)
-    assert set(clock[kept].tolist()) == set(range(300))
-    assert (np.bincount(clock[kept]) >= np.minimum(np.bincount(clock), 64)).all()

@@ -142,17 +142,6 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
 
 
-def test_a_result_repeats_no_note(tmp_path: Path) -> None:
-    """The inputs of the result are listed after the command has shown notes about them."""
-    shutil.copytree(PIPELINE / "node2", tmp_path / "run")
-    (tmp_path / "run" / "folder.sqlite").mkdir()
-    result = tmp_path / "result.json"
-    done = call("align", tmp_path / "run", "--result", result)
-    assert done.code == 0, done
-    assert done.stderr.count("is a folder without reports, named like a report: left out") == 1
-    assert len(json.loads(result.read_text())["inputs"]) == 2
-
-
 def test_a_result_is_written_of_what_fails(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     broken = tmp_path / "x.sqlite"
@@ -387,15 +376,3 @@ def test_ranges_that_launched_nothing_are_counted(tmp_path: Path) -> None:
     assert entries[1]["read"] - entries[0]["read"] == 7
     assert entries[1]["left_out"].get(reason, 0) - entries[0]["left_out"].get(reason, 0) == 7
     assert f"{entries[1]['left_out'][reason]} {reason}" in done.stderr
-
-
-def test_info_lists_what_is_left_out(tmp_path: Path) -> None:
-    path = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 0, end = 0 WHERE rowid < 6")
-    done = call("info", path)
-    assert "5 of CUPTI_ACTIVITY_KIND_KERNEL: without times" in done.stdout
-    assert "left out 5 of " in done.stderr
-    [report] = json.loads(call("info", path, "--format", "json").stdout)
-    kernels = next(entry for entry in report["rows"] if entry["table"] == "kernels")
-    assert kernels["left_out"] == {"without times: CUPTI did not measure them": 5}

@@ -129,6 +129,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_spread_of_good_runs_is_the_noise_of_another(good: Path) -> None:
     one = as_json(good / "good" / "1", good / "between")["tables"]["steps"][0]
     assert (one["verdict"], one["a_step_count"]) == ("slower", 4)

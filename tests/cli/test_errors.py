@@ -449,28 +449,6 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_report, "identify", identify_wrongly)
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_defect_is_one_sentence_with_a_traceback_on_request(reports: list[Path], tmp_path: Path) -> None:
-    output = tmp_path / "run.pftrace"
-    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
-    refused = call("merge", *reports, "-o", output, foresees=False)
-    assert refused.code == 1
-    assert refused.stderr.startswith(
-        f"Error: {sentence}\n\nhint: this is a defect of nsys-pp: please report it"
-    )
-    assert not output.exists()
-    kept = call("merge", *reports, "-o", output, "--keep-going", foresees=False)
-    assert kept.code == 3
-    assert f"skipped {reports[1]}: {sentence}\nhint: this is a defect" in kept.stderr
-    assert output.exists()
-    for result in (refused, kept):
-        assert "Traceback" not in result.stderr
-    for options in ([], ["--keep-going"]):
-        shown = call("merge", *reports, "-o", output, "--force", "--debug", *options, foresees=False)
-        assert "Traceback (most recent call last)" in shown.stderr
-        assert "in identify_wrongly" in shown.stderr
-
-
 def test_a_defect_of_no_report_is_one_sentence(
     reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,48 +467,6 @@ def test_a_defect_of_no_report_is_one_sentence(
         assert ("Traceback" in done.stderr) == ("--debug" in options)
         assert "skipped" not in done.stderr
     assert {*tmp_path.iterdir()} == {*reports}
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize(
-    ("command", "stage"),
-    [
-        (["merge", "-o", "FOLDER/run.pftrace"], "find_training"),
-        (["align"], "align_inputs"),
-    ],
-)
-def test_a_report_that_shows_a_defect_among_all_is_left_out(
-    command: list[str], stage: str, reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reports += [Path(shutil.copy(PIPELINE / "node10" / f"rank{rank}.sqlite", tmp_path)) for rank in (2, 3)]
-    real = getattr(running, stage)
-
-    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
-        if any(recorded.path == reports[1] for recorded in inputs):
-            raise IndexError("index 7 is out of bounds")
-        return real(inputs, *more, **options)
-
-    def run_on(*paths: Path) -> Result:
-        options = [option.replace("FOLDER", str(tmp_path)) for option in command]
-        return call(
-            *options, *paths, "--keep-going", *(["--force"] if "-o" in command else []), foresees=False
-        )
-
-    expected = run_on(reports[0], *reports[2:])
-    monkeypatch.setattr(running, stage, fail)
-    kept = run_on(*reports)
-    assert kept.code == 3, kept
-    sentence = f"`{reports[1]}` cannot be processed: unforeseen IndexError: index 7 is out of bounds"
-    assert kept.stderr.count(f"skipped {reports[1]}: {sentence}\nhint: this is a defect") == 1
-    assert kept.stdout == expected.stdout
-    # the notes are those of the others alone
-    assert [line for line in kept.stderr.splitlines() if line.startswith("note: ")] == [
-        line for line in expected.stderr.splitlines() if line.startswith("note: ")
-    ]
-    refused = call(
-        *[option.replace("FOLDER", str(tmp_path)) for option in command[:1]], *reports, foresees=False
-    )
-    assert refused.code in (1, 2)
 
 
 NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"

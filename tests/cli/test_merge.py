@@ -137,7 +137,7 @@ def test_the_trace_does_not_depend_on_how_reports_are_named(
 
 def test_devices_are_those_of_the_machine(tmp_path: Path, importer: Importer) -> None:
     every = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs")
-    for device, ranks in (("0", "02"), ("1", "13"), ("1,0", "0123"), ("1,7", "13")):
+    for device, ranks in (("0", "02"), ("1,7", "13")):
         slices = drawn(importer, tmp_path, PIPELINE, "--detail", "jobs", "--device", device)
         kept = every.filter(pl.col("path").str.contains(rf"/rank [{ranks}] "))
         of_gpus = slices.filter(~pl.col("path").str.starts_with("pipeline/"))

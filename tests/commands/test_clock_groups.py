@@ -222,17 +222,6 @@ def test_clocks_of_captures_are_those_of_one_capture(run: Path) -> None:
     assert set(several.select(facts).iter_rows()) == set(whole.select(facts).iter_rows())
 
 
-def test_summaries_count_captures_once(run: Path) -> None:
-    whole, several = (
-        nsys_pp.summarise(run / name, tables=["kernels", "device", "launches"], by="rank").tables
-        for name in ("whole", "captures")
-    )
-    count = ["rank", "name", "count", "total_ns"]
-    assert several["kernels"].select(count).equals(whole["kernels"].select(count))
-    assert several["device"]["label"].equals(whole["device"]["label"])
-    assert several["launches"]["count"].equals(whole["launches"]["count"])
-
-
 def test_a_trace_has_one_row_for_each_process(run: Path, tmp_path: Path, importer: Importer) -> None:
     drawn = []
     for name in ("whole", "captures"):

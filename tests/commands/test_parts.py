@@ -10,7 +10,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
@@ -279,21 +279,6 @@ def test_a_part_and_its_report_are_one_recording(part: Path, tmp_path: Path) -> 
         nsys_pp.merge([REPORTS[0], part], tmp_path / "run.pftrace")
     assert str(part) in refused.value.message
     assert str(REPORTS[0]) in refused.value.message
-
-
-def test_two_reports_that_cannot_be_told_apart(tmp_path: Path) -> None:
-    """Once in some thousand millions."""
-    parts = extract_into(tmp_path / "parts", REPORTS[:2])
-
-    def number(facts: dict[str, Any], bit: int) -> None:
-        facts["facts"]["fingerprint"] = facts["encoded"]["report_id"] = 1 << bit | 77
-
-    alike = [
-        rewritten(one, tmp_path / one.name, partial(number, bit=50 + place))
-        for place, one in enumerate(parts)
-    ]
-    with pytest.raises(ReportError, match="cannot stand in one trace"):
-        nsys_pp.merge(alike, tmp_path / "run.pftrace")
 
 
 def test_what_has_nothing_to_draw_makes_no_part(tmp_path: Path) -> None:

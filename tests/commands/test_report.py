@@ -165,6 +165,7 @@ def test_serving_has_its_iterations(tmp_path: Path) -> None:
     open_report(tmp_path / "report.html", [])
 
 
+@pytest.mark.slow
 def test_results_show_themselves_in_notebooks() -> None:
     shown = nsys_pp.pipeline(PIPELINE)._repr_html_()
     svg = shown[: shown.index("</svg>") + len("</svg>")]

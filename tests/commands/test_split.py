@@ -73,6 +73,7 @@ def unmarked(path: Path, *, host: str, rank: int, threads: int = 1) -> Path:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("split", "detail"), [("machine", "kernels"), ("rank", "cpu"), ("step", "kernels")])
 def test_the_pieces_hold_what_one_trace_holds(
     split: Any, detail: Any, tmp_path: Path, importer: Importer
@@ -109,6 +110,7 @@ def test_the_pieces_hold_what_one_trace_holds(
             assert {row[0].split("/")[0] for row in piece} == set(file.machines) == {file.title}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("split", ["machine", "rank"])
 def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     parts = [part.output for part in nsys_pp.extract(REPORTS, tmp_path / "parts").parts]
@@ -282,6 +284,7 @@ def merge(folder: Path, inputs: Path, detail: Detail) -> Verdict:
     return nsys_pp.merge(inputs, folder / "run.pftrace", detail=detail, force=True).verdict
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("detail", ["jobs", "kernels"])
 def test_slow_ranks_and_stages_are_those_of_a_pipeline(run: str, detail: Detail, tmp_path: Path) -> None:

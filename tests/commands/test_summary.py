@@ -50,7 +50,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return extract_into(tmp_path_factory.mktemp("summary") / "parts", REPORTS)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("by", GROUPS)
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)
@@ -138,6 +138,7 @@ def test_a_table_that_was_not_recorded_is_named() -> None:
         nsys_pp.sql("SELECT * FROM summary_os", PIPELINE)
 
 
+@pytest.mark.slow
 def test_every_listed_column_can_be_selected() -> None:
     columns = list_sql_columns()
     assert columns.schema == SQL_COLUMNS

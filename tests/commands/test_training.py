@@ -63,6 +63,7 @@ def _list_combinations() -> list[tuple[str, str]]:
     return [combination for combination in every if combination in few or count == len(every)]
 
 
+@pytest.mark.few(5)
 @pytest.mark.draws
 @pytest.mark.parametrize(("schedule", "names"), _list_combinations())
 def test_every_framework_and_schedule_is_understood(schedule: str, names: str, tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_every_framework_and_schedule_is_understood(schedule: str, names: str, t
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("options", TRAPS.values(), ids=TRAPS)
 def test_what_goes_wrong_in_a_run_is_told_as_it_was(options: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "run", f"{SMALL} {options}")
@@ -257,7 +258,7 @@ def compare(found: Training, true: Training) -> tuple[int, int, int]:
     return len(jobs[0]), len(jobs[1]), len(same.filter(is_same))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -479,7 +480,7 @@ def test_an_uncertain_order_is_not_used(options: str, layout: str, reason: str, 
 
 
 def test_processes_without_a_place_are_named(tmp_path: Path) -> None:
-    _, warned = run_with_layout(tmp_path, "--pp 2 --machines 1 --gpus 2", "pp=4")
+    _, warned = run_with_layout(tmp_path, "--pp 2 --machines 1 --gpus 2 --steps 2 --layers 1 --micro-batches 2", "pp=4")
     assert len(warned) == 1
     assert "`--layout` cannot place 2 GPU processes of" in warned[0]
     assert "one report has several processes" in warned[0]

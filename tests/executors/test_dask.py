@@ -14,7 +14,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import nsys_pp
-from nsys_pp.errors import NsysPPError, ReportError
+from nsys_pp.errors import NsysPPError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
 from nsys_pp.frames.part import PartOptions
@@ -70,14 +70,6 @@ def test_each_call_is_sent_its_own_argument_alone(cluster: Cluster, items: list[
         assert found == {number: f"text of {number}, {number}" for number in range(6)}
         assert {*Sent.sent} == {path.stem for path in items}
         assert len(Sent.sent) <= 2 * len(items)  # Dask may pickle an argument twice
-
-
-def test_errors_are_values(cluster: Cluster, items: list[Path]) -> None:
-    found = list(DaskExecutor(scheduler=cluster.address).map(jobs.fail, items))
-    assert sorted(str(done.error) for done in found) == [f"`{number}.txt` is broken" for number in range(6)]
-    assert {done.error.hint for done in found if isinstance(done.error, ReportError)} == {
-        f"mend {number}" for number in range(6)
-    }
 
 
 def test_one_odd_item_is_skipped_and_named(cluster: Cluster, items: list[Path]) -> None:
@@ -212,13 +204,6 @@ def test_an_item_beyond_the_memory_limit_is_skipped_and_named(cluster: Cluster, 
 
 
 @pytest.mark.slow
-def test_a_limit_below_the_worker_itself_is_an_error(cluster: Cluster, items: list[Path]) -> None:
-    executor = DaskExecutor(scheduler=cluster.address, memory_bytes=1_000_000)
-    found = list(executor.map(jobs.read_slowly, items[1:2]))
-    assert "more memory than `--memory` allows" in str(found[0].error)
-
-
-@pytest.mark.slow
 def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
     """A nanny starts its worker as a daemon, to which Python denies processes."""
     name = cluster.add_worker(nanny=True)
@@ -232,18 +217,6 @@ def test_limits_hold_below_a_nanny(cluster: Cluster, items: list[Path]) -> None:
             assert (done.value, done.error) == ("text of 0", None)
         else:
             assert "took longer than 5 s" in done.error.message
-
-
-@pytest.mark.slow
-def test_a_merge_with_limits_has_the_same_bytes(cluster: Cluster, tmp_path: Path) -> None:
-    outputs = [tmp_path / name / "run.pftrace" for name in ("a", "b")]
-    for output in outputs:
-        output.parent.mkdir()
-    nsys_pp.merge([PIPELINE], outputs[0])
-    line = ("merge", PIPELINE, "-o", outputs[1], "--dask-scheduler", cluster.file)
-    done = run(*line, "--memory", "8GB", "--timeout-per-report", "10m")
-    assert done.code == 0, done.stderr
-    assert outputs[0].read_bytes() == outputs[1].read_bytes()
 
 
 pytest.importorskip("distributed")
@@ -307,32 +280,6 @@ def test_broken_reports_are_skipped(cluster: Cluster, tmp_path: Path) -> None:
         assert [path for path, _ in result.skipped] == [broken]
         assert "is truncated" in result.skipped[0][1].message
         assert len(result.files) == 2
-
-
-@pytest.mark.slow
-def test_a_part_that_is_damaged_where_it_is_written_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    nsys_pp.extract(PIPELINE, tmp_path / "parts")
-    damaged = tmp_path / "parts" / "rank2.nspart"
-    data = bytearray(damaged.read_bytes())
-    data[1000] ^= 0xFF  # in its blocks, which come first
-    damaged.write_bytes(data)
-    errors = []
-    for name, scheduler in (("here", None), ("there", cluster.file)):
-        (tmp_path / name).mkdir()
-        output = tmp_path / name / "run.pftrace"
-        with pytest.raises(ReportError) as raised:
-            nsys_pp.merge(tmp_path / "parts", output, split="machine", dask_scheduler=scheduler)
-        errors.append((raised.value.message, raised.value.hint))
-        assert not list((tmp_path / name).iterdir())
-    assert errors[0] == errors[1]
-    assert f"`{damaged}` is damaged" in errors[0][0]
-
-
-@pytest.mark.slow
-def test_limits_of_reports_hold_for_them_alone(cluster: Cluster, tmp_path: Path) -> None:
-    """With limits, each call has a process of its own below the worker."""
-    merge_both(cluster, tmp_path, PIPELINE, split="machine", report_timeout_s=600.0, memory_bytes=1 << 33)
 
 
 def test_tables_are_the_same(cluster: Cluster) -> None:

@@ -83,20 +83,6 @@ def test_one_ordinal_of_two_processes_can_be_two_gpus(tmp_path: Path) -> None:
     assert _labels(unlisted) == [(PROCESS, 0, "GPU 1", None), (SECOND, 0, "GPU 0", None)]
 
 
-def test_ranks_do_not_share_what_only_an_ordinal_tells(tmp_path: Path) -> None:
-    ranks = [{"globalTid": SECOND | 1, "rank": 6}, {"globalTid": THREAD, "rank": 7}]
-    gpus = [_gpu(n, f"0000:0{n}:00.0", n, f"{n}{n}") for n in range(4)]
-    kernels = _on((PROCESS, 1), (SECOND, 1))
-    tables: dict[str, list[Row]] = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "TARGET_INFO_GPU": gpus}
-    shared = _report(tmp_path, tables).devices
-    assert shared.select("gpu", "uuid", "is_recorded").rows() == [("GPU 1", "11", False)] * 2
-    apart = _report(tmp_path, tables, name="ranks.sqlite", MPI_RANKS=ranks).devices
-    assert apart.select("gpu", "uuid", "is_recorded").rows() == [
-        ("GPU 1", None, False),
-        ("GPU 0", None, False),
-    ]
-
-
 def test_uuids_tell_gpus_apart_where_nothing_else_does(tmp_path: Path) -> None:
     devices: list[Row] = [
         {"pid": pid, "cudaId": 0, "gpuId": None, "uuid": uuid}

@@ -131,18 +131,6 @@ def test_every_job_is_there_to_the_nanosecond(tmp_path: Path) -> None:
     assert {*found} == expected
 
 
-def test_a_step_begins_after_the_one_before_it(tmp_path: Path) -> None:
-    chrome, _ = written(
-        tmp_path,
-        with_jobs(
-            {"kind": "forward", "step": 1, "start_ns": 0, "end_ns": 5_000},
-            {"kind": "forward", "step": 2, "lane": 1, "start_ns": 3_000, "end_ns": 9_000},
-        ),
-    )
-    found = [pair[1:2] + pair[3:] for pair in pairs(chrome["traceEvents"]) if pair[0] == "Step"]
-    assert [times for _, *times in found] == [[0, 5_000], [5_000, 9_000]]
-
-
 @pytest.mark.parametrize("name", ["pipeline_profile.json", "pipeline_profile_perfetto.json"])
 def test_perfetto_reads_every_slice(importer: Importer, tmp_path: Path, name: str) -> None:
     chrome, _ = written(tmp_path)
@@ -158,58 +146,6 @@ def test_perfetto_reads_every_slice(importer: Importer, tmp_path: Path, name: st
     assert {*found.with_columns(titles).select(columns).rows()} == {row[-len(columns) :] for row in expected}
     assert found["tid"].n_unique() == 5
     assert len(found) == len(expected) == 195
-
-
-GPU_OF_LANE = pl.format("GPU {}", "lane")
-ONE_GPU = {"gpu": pl.lit("GPU 0"), "machine": pl.lit("a")}
-SPARSE = {"gpu": pl.format("GPU {}", pl.col("lane") + 2), "machine": pl.lit("a")}
-
-
-@pytest.mark.parametrize(
-    ("columns", "devices", "lane_of_title"),
-    [
-        pytest.param(SPARSE, [3, 2], {"GPU:3": 1, "GPU:2": 0}, id="some GPUs in an order"),
-        pytest.param(SPARSE, [3], {"GPU:3": 1}, id="one GPU"),
-        pytest.param(
-            {"device_id": pl.lit(0, pl.Int32), "gpu": GPU_OF_LANE, "machine": pl.lit("a")},
-            None,
-            {f"GPU:{lane}": lane for lane in range(4)},
-            id="each process sees one GPU, its device 0",
-        ),
-        pytest.param(
-            {
-                "machine": pl.Series("machine", ["machine0", "machine1", "machine10", "machine2"]),
-                "gpu": pl.lit("GPU 0"),
-            },
-            None,
-            {f"GPU:0(machine:{machine})": lane for machine, lane in [(0, 0), (1, 1), (2, 3), (10, 2)]},
-            id="machines are numbered as they are called",
-        ),
-        pytest.param(
-            {"machine": pl.lit("machine0"), "gpu": GPU_OF_LANE},
-            None,
-            {f"GPU:{lane}": lane for lane in range(4)},
-            id="one machine of many",
-        ),
-        pytest.param(
-            ONE_GPU, None, {f"GPU:0(rank:{lane})": lane for lane in range(4)}, id="ranks that share a GPU"
-        ),
-        pytest.param(
-            {**ONE_GPU, "rank": pl.lit(None, pl.Int64)},
-            None,
-            {f"GPU:0(process:{lane})": lane for lane in range(4)},
-            id="processes that share a GPU",
-        ),
-    ],
-)
-def test_rows_are_named_by_machine_gpu_and_rank(
-    tmp_path: Path, columns: dict[str, Any], devices: list[int] | None, lane_of_title: dict[str, int]
-) -> None:
-    training = replace(TRAINING, lanes=TRAINING.lanes.with_columns(**columns))
-    chrome, perfetto = written(tmp_path, training, devices)
-    assert titles_of(perfetto) == dict(enumerate(["STEP", *lane_of_title], 2333))
-    for title, lane in lane_of_title.items():
-        assert len(names_on(chrome, title.replace("GPU:", "GPU"))) == TRAINING.jobs.filter(lane=lane).height
 
 
 KINDS: list[dict[str, Any]] = [
@@ -266,20 +202,6 @@ def test_types_are_the_words_of_paddle_and_all_have_colors(tmp_path: Path) -> No
     }
 
 
-def test_messages_and_jobs_without_compute_are_left_out(tmp_path: Path) -> None:
-    training = with_jobs(
-        *(
-            {"kind": kind, "start_ns": 0, "end_ns": 9}
-            for kind in ("send", "receive", "send_receive", "forward")
-        )
-    )
-    waits = training.jobs.with_columns(compute_start_ns=None, compute_end_ns=None, kind=pl.lit("forward"))
-    waits = waits.cast(RUN_JOBS)
-    training = replace(training, jobs=pl.concat([training.jobs, waits]))
-    chrome, _ = written(tmp_path, training)
-    assert names_on(chrome, "GPU0(machine:0)") == ["forward_0"]
-
-
 def test_steps_that_were_cut_or_lack_a_rank_say_so(tmp_path: Path) -> None:
     is_cut = (pl.col("step") == 12) & (pl.col("lane") == 3)
     is_absent = (pl.col("step") == 10) & (pl.col("lane") == 0)
@@ -300,24 +222,6 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     ]
     chrome, _ = written(tmp_path, with_jobs(KINDS[0]))
     assert chrome["otherData"]["notes"][0] == "`GPU1(machine:0)` has no jobs"
-
-
-def test_jobs_without_a_micro_batch_are_counted_and_that_is_told(tmp_path: Path) -> None:
-    jobs = (
-        {"kind": "forward", "step": step, "start_ns": at, "end_ns": at + 1}
-        for at, step in enumerate((1, 1, 2))
-    )
-    chrome, _ = written(tmp_path, with_jobs(*jobs, lanes=TRAINING.lanes.head(1)))
-    assert names_on(chrome, "GPU0") == ["forward_0", "forward_1", "forward_0"]
-    (note,) = chrome["otherData"]["notes"]
-    assert "no micro-batch is known of 3 jobs" in note
-
-
-def test_a_training_without_jobs_is_written(importer: Importer, tmp_path: Path) -> None:
-    chrome, perfetto = written(tmp_path, with_jobs())
-    assert chrome["traceEvents"] == []
-    assert len(titles_of(perfetto)) == 5
-    assert importer.query(tmp_path / "pipeline_profile_perfetto.json", SLICES).is_empty()
 
 
 def test_files_that_are_there_stay_without_force(tmp_path: Path) -> None:

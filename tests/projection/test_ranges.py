@@ -251,7 +251,7 @@ def test_a_report_of_millions_of_ranges_is_projected_as_its_halves(scope: Scope)
     halves = []
     first, second = slice(count // 2), slice(count // 2, None)
     for half, launches in ((first, slice(count // 4)), (second, slice(count // 4, None))):
-        ops = gpu_ops[launches].with_columns(op_id=pl.int_range(count // 4, dtype=GPU_OPS["op_id"]))
+        ops = gpu_ops[launches].with_columns(op_id=pl.int_range(count // 4).cast(GPU_OPS["op_id"]))
         halves.append(project_ranges(ranges[half], api_calls[launches], ops, scope=scope))
     keys = ["range_id", "device_id"]
     assert whole.sort(keys).equals(pl.concat(halves).sort(keys))

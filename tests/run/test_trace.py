@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 import nsys_pp
-from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.export import Session, write_report
 from nsys_pp.cli import main
 from nsys_pp.errors import MissingDataError, OutputError
@@ -187,23 +186,6 @@ def test_reports_without_gpus_have_no_titles() -> None:
     assert build_titles(roster((0, "a", None, None, None))) == {}
 
 
-def test_a_report_says_how_far_it_is(tmp_path: Path) -> None:
-    report = write_bulk_report(tmp_path / "big.sqlite", kernels=40_000, ranges=40_000)
-    calls: list[tuple[str, float]] = []
-    nsys_pp.merge(report, tmp_path / "x.pftrace", progress=lambda work, share: calls.append((work, share)))
-    drawing, writing = (
-        [float(share) for _, share in calls if isinstance(share, Share) and share.doing == phase]
-        for phase in ("drawing", "writing")
-    )
-    for shares in (drawing, writing):
-        assert shares == sorted(shares)
-        assert shares[-1] <= 1
-    assert len(set(drawing)) > 5
-    works = [work for work, share in calls if isinstance(share, Share) and share.doing == "drawing"]
-    for part in ("projecting", "finding jobs", "encoded 32,768 of"):
-        assert any(work.startswith(f"drawing big.sqlite: {part}") for work in works), part
-
-
 def test_shares_are_those_of_the_stage() -> None:
     calls: list[tuple[str, float]] = []
     report_stage("before", 0.5)
@@ -216,24 +198,6 @@ def test_shares_are_those_of_the_stage() -> None:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_writing_reports_each_report_with_the_rows_before_it(tmp_path: Path) -> None:
-    calls: list[tuple[str, float]] = []
-    silent = nsys_pp.merge(ROOT / "fixtures" / "pipeline", output=tmp_path / "silent.pftrace")
-    loud = nsys_pp.merge(
-        ROOT / "fixtures" / "pipeline",
-        output=tmp_path / "run.pftrace",
-        progress=lambda activity, share: calls.append((activity, share)),
-    )
-    writing = [share for activity, share in calls if activity == "writing run.pftrace"]
-    assert all(isinstance(share, Share) and share.doing == "writing" for share in writing)
-    assert [share.done for share in writing if isinstance(share, Share)] == list(range(len(writing)))
-    assert len(writing) >= loud.reports
-    assert writing[0] == 0.0
-    assert writing == sorted(writing)
-    assert 0.0 < writing[-1] < 1.0
-    assert silent.output.read_bytes() == loud.output.read_bytes()
 
 
 def test_a_divided_run_counts_the_reports_of_all_traces(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from nsys_pp.scrubbing import reports
 from nsys_pp.scrubbing import reports as database
 from nsys_pp.scrubbing.pseudonyms import Identities, choose_pseudonyms
 from tests.cli.calls import assert_refused, call
-from tests.recording import record
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
 
@@ -277,34 +276,6 @@ def test_a_folder_has_the_copy_of_its_report(tmp_path: Path, form: str) -> None:
     assert results[0].pseudonyms == results[1].pseudonyms
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_planted_secrets_are_not_in_the_bytes_of_other_forms(tmp_path: Path, form: str) -> None:
-    report = plant(tmp_path / "planted.sqlite", "3.7.2")
-    plant_into(report)
-    folder = export_tables(report, tmp_path / "run" / "planted_arwdir", form)
-    nsys_pp.scrub(tmp_path / "run", tmp_path / "clean")
-    (copy,) = (tmp_path / "clean").iterdir()
-    assert copy.name == "planted.sqlite"
-    with closing(sqlite3.connect(report)) as connection:  # an event of the operating system refers to it
-        ((text,),) = connection.execute("SELECT value FROM StringIds WHERE id = 900002")
-    assert find_words(copy.read_bytes().replace(text.encode(), b""), [MARK, *HIDDEN]) == set()
-    assert read_report(copy).recorded == read_report(folder).recorded
-
-
-def test_other_tables_of_a_folder_are_kept_on_request(tmp_path: Path) -> None:
-    folder = export_tables(RANK0, tmp_path / "rank0_pqtdir", "parquet")
-    notes = pl.DataFrame(
-        {"text": ["a note", None], "big": pl.Series([2**64 - 1, 1], dtype=pl.UInt64), "list": [[1], [2, 3]]}
-    )
-    notes.write_parquet(folder / "notes.parquet")
-    done = call("scrub", folder, "-o", tmp_path / "b.sqlite", "--keep-table", "notes")
-    assert done.code == 0
-    assert "`notes` copied as they are" in done.stderr
-    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
-        rows = connection.execute("SELECT text, big FROM notes").fetchall()
-    assert rows == [("a note", -1), (None, 1)]
-
-
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
     folder = export_tables(RANK0, tmp_path / "rank0_pqtdir", "parquet")
     (folder / "notes.parquet").write_bytes(b"PAR1 no PAR1")
@@ -342,16 +313,6 @@ def test_a_recording_without_nsys_is_refused_with_the_way_out(
     assert_refused(done, "nsys")
     assert "nsys export --type sqlite" in done.stderr
     assert not (tmp_path / "clean.sqlite").exists()
-
-
-def test_a_recording_is_exported_first(nsys: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NSYS_PP_CACHE", str(tmp_path / "cache"))
-    program = "import nvtx\nwith nvtx.annotate('a range'): pass\n"
-    record(nsys, tmp_path, ["-t", "nvtx", "--sample=none", "--cpuctxsw=none"], ["-c", program])
-    copies = nsys_pp.scrub(tmp_path / "run.nsys-rep", tmp_path / "clean.sqlite", nsys=nsys).copies
-    assert copies == {tmp_path / "run.nsys-rep": tmp_path / "clean.sqlite"}
-    raw = read_report(tmp_path / "clean.sqlite")
-    assert "a range" in [*raw["nvtx"]["text"], *raw["strings"]["text"]]
 
 
 NAMES = Identities(

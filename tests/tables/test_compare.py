@@ -94,14 +94,6 @@ def test_equal_runs_of_other_seeds_are_the_same() -> None:
     assert set(verdicts) <= {"same", *CHANGED}
 
 
-def test_a_run_is_the_same_as_itself() -> None:
-    training = with_kernels(simulate_training(), {"gemm": (8, 8_000)})
-    for frame in compare_trainings(training, training).values():
-        assert frame.schema == COMPARISON
-        assert set(frame["verdict"]) == {"same"}
-        assert set(frame["change_fraction"]) == {0.0}
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("steps", [3, 4, 8])
 def test_one_stalled_step_of_few_is_beyond_the_noise_of_the_others(steps: int) -> None:
@@ -548,14 +540,6 @@ def test_every_gate_that_fails_gets_its_sentence_in_order() -> None:
         "`stage 2 bubble>2%`: bubble of stage 2 went from 10.0% of the step to 13.0% of the step",
         "`bubble_b>25%`: bubble is 26.0% of the step",
     ]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "bubble", "bubble>5", "bubble=5%", "5%>bubble", "bubble>5%%", "stage bubble>5%"]
-)
-def test_an_invalid_gate_is_refused(text: str) -> None:
-    with pytest.raises(NsysPPError, match="invalid gate"):
-        parse_gate(text)
 
 
 def test_the_hint_of_an_unknown_metric_lists_the_metrics() -> None:

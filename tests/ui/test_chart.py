@@ -14,7 +14,7 @@ from nsys_pp.output.chart import write_html
 from tests.importer.importer import PartMissingError
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
-from tests.ui.browser import FRAMES, STATE, Step, Visit, visit
+from tests.ui.browser import STATE, Step, Visit, visit
 
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"'\\ 😀 \u202egnirts\nnext"
 SPAN_NOW, SPAN_BEFORE = "(now.end - now.start)", "(before.end - before.start)"
@@ -106,15 +106,6 @@ def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
     assert dragged["scroll"] == scrolled["scroll"] + 100
     for state in (fit, clicked):
         assert (state["start"], state["end"]) == pytest.approx((whole["start"], whole["end"]))
-
-
-def test_the_wheel_zooms_where_all_lanes_are_in_sight(tmp_path: Path) -> None:
-    found = open_page(
-        expected_training(), tmp_path, [["move", 900, 400], STATE, ["wheel", 0, -120, None], STATE]
-    )
-    before, after = (value for value in found.values if value)
-    assert before["maxScroll"] == 0
-    assert after["end"] - after["start"] < before["end"] - before["start"]
 
 
 def test_the_legend_hides_kinds_causes_and_arrows(tmp_path: Path) -> None:
@@ -281,16 +272,6 @@ def test_few_and_many_lanes(tmp_path: Path, lanes: int) -> None:
     assert (state["maxScroll"] > 0) == (lanes == 128)
 
 
-def test_many_jobs_move(tmp_path: Path) -> None:
-    """How fast 100,000 jobs load and move is a figure of `tests/bench/test_chart.py`."""
-    training = make_large_training(lanes=16)
-    before, times, after = open_page(training, tmp_path, [STATE, ["evaluate", FRAMES], STATE]).values
-    assert {len(frames) for frames in times.values()} == {40}
-    assert 0 < after["bars"] < before["bars"] == training.jobs.height
-    assert after["start"] > before["start"]
-    assert after["end"] < before["end"]
-
-
 def test_many_ranks_are_folded_by_stage_and_unfold(tmp_path: Path) -> None:
     training = make_large_training(lanes=128, steps=2, micro_batches=8, per_stage=16)
     picture = tmp_path / "folded.png"
@@ -327,16 +308,3 @@ def test_many_ranks_are_folded_by_stage_and_unfold(tmp_path: Path) -> None:
     assert again["shownLanes"] == 8
     assert revealed["folded"] == [0, 1, 2, 3, 5, 6, 7]
     assert revealed["matches"]["count"] == 32
-
-
-def test_few_ranks_are_not_folded_and_can_be(tmp_path: Path) -> None:
-    training = make_large_training(lanes=8, steps=1, micro_batches=2, per_stage=4)
-    before, after = (
-        value
-        for value in open_page(training, tmp_path, [STATE, click_on("all ranks"), STATE]).values
-        if value
-    )
-    assert (before["shownLanes"], after["shownLanes"]) == (8, 2)
-    single = make_large_training(lanes=40, steps=1, micro_batches=2, per_stage=1)
-    (state,) = open_page(single, tmp_path, [STATE]).values
-    assert state["shownLanes"] == 40
