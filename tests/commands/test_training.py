@@ -480,7 +480,9 @@ def test_an_uncertain_order_is_not_used(options: str, layout: str, reason: str, 
 
 
 def test_processes_without_a_place_are_named(tmp_path: Path) -> None:
-    _, warned = run_with_layout(tmp_path, "--pp 2 --machines 1 --gpus 2 --steps 2 --layers 1 --micro-batches 2", "pp=4")
+    _, warned = run_with_layout(
+        tmp_path, "--pp 2 --machines 1 --gpus 2 --steps 2 --layers 1 --micro-batches 2", "pp=4"
+    )
     assert len(warned) == 1
     assert "`--layout` cannot place 2 GPU processes of" in warned[0]
     assert "one report has several processes" in warned[0]
