@@ -115,30 +115,6 @@ def test_spreads_of_parts_make_the_spread_of_the_whole(
     assert_same(merged, build_distributions(frame, ["name", "device"], "value"))
 
 
-@pytest.mark.parametrize("part_count", [1, 2, 400])
-@pytest.mark.parametrize("most", [9_000, 10**7, 2**62 // 100_000])
-def test_spreads_of_parts_make_the_whole_where_values_are_rounded(part_count: int, most: int) -> None:
-    values = np.random.default_rng(0).integers(0, most, 60_000)
-    frame = pl.DataFrame({"value": values, "part": np.arange(60_000) % part_count, "name": "a"})
-
-    whole = build_distributions(frame, ["name"], "value")
-    merged = merge_distributions(build_distributions(frame, ["part", "name"], "value"), ["name"])
-
-    assert len(np.unique(values)) > MOST_VALUES
-    assert_same(merged, whole)
-
-
-def test_a_rounded_part_makes_the_whole_rounded_even_if_few_values_are_left() -> None:
-    many = pl.DataFrame({"value": np.arange(1_000_000, 1_000_000 + 2 * MOST_VALUES), "part": 0})
-    few = pl.DataFrame({"value": [5_000_001], "part": 1})
-    frame = pl.concat([many, few])
-
-    merged = merge_distributions(build_distributions(frame, ["part"], "value"), [])
-
-    assert len(merged["values"][0]) < MOST_VALUES
-    assert_same(merged, build_distributions(frame, [], "value"))
-
-
 def test_values_are_exact_up_to_the_limit_and_a_thousandth_off_beyond() -> None:
     exact = build_distributions(pl.DataFrame({"value": 10**6 + np.arange(MOST_VALUES)}), [], "value")
     assert exact["values"][0].to_list() == list(range(10**6, 10**6 + MOST_VALUES))
@@ -163,32 +139,6 @@ def test_small_deviations_of_large_values_survive() -> None:
         merge_distributions(halves, []),
     ):
         assert describe_distributions(whole)["std_ns"][0] == pytest.approx(1.0)
-
-
-def test_nothing_gives_nothing() -> None:
-    empty = build_distributions(frame_of([]), ["name"], "value")
-    assert empty.schema == pl.Schema({"name": pl.Categorical(), **DISTRIBUTION})
-    assert merge_distributions(empty, ["name"]).equals(empty)
-    assert merge_distributions(empty, []).is_empty()
-    assert describe_distributions(empty, unit="bytes").columns == [
-        *("name", "count", "total_bytes", "mean_bytes", "median_bytes", "min_bytes", "max_bytes", "std_bytes")
-    ]
-    assert quantile(empty, 0.5).is_empty()
-
-
-def test_rows_without_values_add_nothing_and_describe_as_unknown() -> None:
-    some = build_distributions(frame_of([("sum", 0, 3), ("sum", 0, 4)]), ["name"], "value")
-    with_null = pl.concat(
-        [some.clear().with_columns(pl.lit("none").cast(pl.Categorical()).alias("name"))[:0], some]
-    )
-    with_null = pl.concat(
-        [with_null, pl.DataFrame({"name": ["none"]}, schema={"name": pl.Categorical()})], how="diagonal"
-    )
-
-    assert merge_distributions(with_null, ["name"]).equals(some)
-    described = describe_distributions(with_null)
-    assert described["median_ns"].to_list() == [3.5, None]
-    assert described["std_ns"].to_list() == [pytest.approx(0.5**0.5), None]
 
 
 def test_fractions_outside_of_what_there_is_are_refused() -> None:

@@ -98,13 +98,3 @@ def test_an_offset_before_the_beginning_of_time_is_refused(tmp_path: Path) -> No
     assert done.code == 2
     assert "--offset" in done.stderr
     assert "less than 73 years" in done.stderr
-
-
-def test_two_runs_of_the_same_machines_are_doubted(tmp_path: Path) -> None:
-    for seed in "12":
-        options = f"--pp 2 --machines 2 --steps 2 --layers 1 --micro-batches 4 --no-truth --seed {seed}"
-        simulate([str(tmp_path / seed), *options.split()])
-    done = call("align", tmp_path)
-    assert done.code == 0
-    assert "captured one process at one time" in done.stderr
-    assert "are they of one run?" in done.stderr

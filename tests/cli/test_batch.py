@@ -347,32 +347,3 @@ def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.
     assert all(entry["read"] == _sum(entry) for entry in report["tables"])
     lines = [line for line in done.stderr.splitlines() if f"{RANK0}: " in line]
     assert len([line for line in lines if " read, " in line or "of these" in line]) == len(report["tables"])
-
-
-def test_parts_have_the_counts_of_their_reports(tmp_path: Path) -> None:
-    counts = []
-    call("extract", RANK0, "-o", tmp_path / "a.nspart")
-    for index, path in enumerate((RANK0, tmp_path / "a.nspart")):
-        call("summary", path, "--result", tmp_path / f"{index}.json")
-        [report] = json.loads((tmp_path / f"{index}.json").read_text())["rows"]
-        counts.append({entry["table"]: entry for entry in report["tables"]})
-    assert counts[0].keys() <= counts[1].keys()  # a part is made of more tables
-    assert all(counts[1][table] == entry for table, entry in counts[0].items())
-
-
-def test_ranges_that_launched_nothing_are_counted(tmp_path: Path) -> None:
-    path = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        [[most]] = connection.execute("SELECT max(end) FROM NVTX_EVENTS")
-        columns = "start, end, eventType, globalTid"
-        insert = f"INSERT INTO NVTX_EVENTS ({columns}) SELECT ?, ?, 59, globalTid FROM NVTX_EVENTS LIMIT 1"
-        connection.executemany(insert, [(most + 10 * i, most + 10 * i + 5) for i in range(1, 8)])
-    entries = []
-    for report in (RANK0, path):
-        done = call("project", report, "-o", tmp_path / "x.csv", "--force", "--result", tmp_path / "x.json")
-        [rows] = read(tmp_path / "x.json")["rows"]
-        entries += [entry for entry in rows["tables"] if entry["table"] == "ranges"]
-    reason = "launched no GPU operation that counts"
-    assert entries[1]["read"] - entries[0]["read"] == 7
-    assert entries[1]["left_out"].get(reason, 0) - entries[0]["left_out"].get(reason, 0) == 7
-    assert f"{entries[1]['left_out'][reason]} {reason}" in done.stderr

@@ -7,10 +7,8 @@ import os
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,6 @@ from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.roster.identity import identify
 from nsys_pp.run import report as one_report
-from nsys_pp.run import run as running
-from nsys_pp.run.inputs import Input
 from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
 
@@ -447,26 +443,6 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         return identify(report)
 
     monkeypatch.setattr(one_report, "identify", identify_wrongly)
-
-
-def test_a_defect_of_no_report_is_one_sentence(
-    reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of what all reports show together, none is left out."""
-    real = getattr(running, "align_inputs")  # noqa: B009 (it is imported there)
-
-    def fail(inputs: Sequence[Input], *more: Any, **options: Any) -> Any:
-        return real(inputs, *more, **options) if len(inputs) == 1 else os.environ["ABSENT"]
-
-    monkeypatch.setattr(running, "align_inputs", fail)
-    for options in ([], ["--debug"], ["--log-format", "json"], ["--keep-going"]):
-        done = call("merge", *reports, "-o", tmp_path / "run.pftrace", *options, foresees=False)
-        assert done.code == 1
-        assert "unforeseen KeyError: 'ABSENT'" in done.stderr
-        assert "please report it" in done.stderr
-        assert ("Traceback" in done.stderr) == ("--debug" in options)
-        assert "skipped" not in done.stderr
-    assert {*tmp_path.iterdir()} == {*reports}
 
 
 NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"

@@ -16,24 +16,6 @@ from tests.cli.calls import assert_refused, call
 from tests.output.report_pages import read_heat_map
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-NAMES = [
-    "verdict",
-    "steps",
-    "stages",
-    "lanes",
-    "kinds",
-    "families",
-    "step_families",
-    "stage_families",
-    "iterations",
-    "iteration_families",
-    "schedule",
-    "gaps",
-    "stragglers",
-    "links",
-    "critical",
-    "critical_path",
-]
 USAGE = 2
 
 
@@ -106,20 +88,6 @@ def test_csv_is_one_table() -> None:
     assert len(rows) == 3
     assert_usage("--format", "csv", says="choose it with `--table`")
     assert_usage("-o", "x.parquet", "--table", "steps,stages", says="choose it with `--table`")
-
-
-@pytest.mark.parametrize("format", ["parquet", "markdown"])
-def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
-    done = call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format)
-    assert done.code == 0, done
-    ending = {"markdown": "md"}.get(format, format)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        f"{n}.{ending}" for n in NAMES
-    )
-    assert done.stderr.count("Wrote ") == len(NAMES)
-    again = call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format)
-    assert_refused(again, "exists")
-    assert call("pipeline", PIPELINE, "-o", tmp_path / "out", "--format", format, "--force").code == 0
 
 
 def test_steps_can_be_chosen() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import warnings
 import zipfile
 import zlib
@@ -30,8 +29,7 @@ from nsys_pp.frames.part import (
     FRAMES_MEMBER,
 )
 from nsys_pp.read import find_reports, read_part
-from tests.cli.calls import call, command_line, environment
-from tests.patience import PATIENCE_S
+from tests.cli.calls import call
 from tests.read.tables import Row, op, push_pop
 from tests.read.tables import call as call_row
 from tests.trace.test_shown import write_without_gpus
@@ -531,19 +529,3 @@ def test_broken_reports_leave_the_others_and_nothing_else(tmp_path: Path) -> Non
     assert [one.output.name for one in result.parts] == ["rank0.nspart", "rank2.nspart"]
     assert [path for path, _ in result.skipped] == [broken]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["rank0.nspart", "rank2.nspart"]
-
-
-@pytest.mark.slow
-def test_several_processes_extract_the_same_reports_at_once(tmp_path: Path) -> None:
-    line = command_line("extract", PIPELINE / "node2", "-o", tmp_path / "out", "--processes", "2")
-    (tmp_path / "out").mkdir()
-    processes = [
-        subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    said = [process.communicate(timeout=PATIENCE_S)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
-    nsys_pp.extract([PIPELINE / "node2"], tmp_path / "alone")
-    found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    assert found == {path.name: path.read_bytes() for path in (tmp_path / "alone").iterdir()}
-    lines = "".join(said).splitlines()
-    assert [line for line in lines if not line.startswith(("Wrote ", "already there: "))] == []

@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 from statistics import mean
 from typing import Any
-from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -163,17 +162,3 @@ def test_serving_has_its_iterations(tmp_path: Path) -> None:
     assert 'data-table="iteration_families"' in read_sections(page)["kernels"]
     assert {"communication", "memory"} == {*result.empty}
     open_report(tmp_path / "report.html", [])
-
-
-@pytest.mark.slow
-def test_results_show_themselves_in_notebooks() -> None:
-    shown = nsys_pp.pipeline(PIPELINE)._repr_html_()
-    svg = shown[: shown.index("</svg>") + len("</svg>")]
-    assert ElementTree.fromstring(svg).tag.endswith("svg")
-    assert "jobs-forward" in svg
-    assert shown.count("<table>") >= 4
-    assert "ncclDevKernel_SendRecv" in nsys_pp.summarise(PIPELINE)._repr_html_()
-    assert "forward" in nsys_pp.sql("SELECT kind FROM jobs LIMIT 1", PIPELINE)._repr_html_()
-    compared = nsys_pp.compare(PIPELINE, PIPELINE)
-    assert compared.verdict.lines[0] in compared._repr_html_()
-    assert len(repr(compared)) < 700

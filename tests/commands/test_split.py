@@ -128,47 +128,6 @@ def test_parts_are_divided_as_their_reports(split: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "step.traces").exists()
 
 
-def test_auto_divides_beyond_the_limit(tmp_path: Path) -> None:
-    whole = nsys_pp.merge(PIPELINE, tmp_path / "whole.pftrace")
-    assert (whole.split, whole.files, whole.index) == ("none", [], None)
-    largest = max(
-        file.event_count for file in nsys_pp.merge(PIPELINE, tmp_path / "m.pftrace", split="machine").files
-    )
-    for limit, expected in [
-        (whole.events, "none"),
-        (whole.events - 1, "machine"),
-        (largest, "machine"),
-        (largest - 1, "rank"),
-    ]:
-        done = nsys_pp.merge(PIPELINE, tmp_path / f"{limit}.pftrace", max_events=limit)
-        assert done.split == expected
-        assert done.slices == whole.slices
-        assert done.gpus == whole.gpus
-        assert (tmp_path / f"{limit}.traces").exists() == (expected != "none")
-    alone = nsys_pp.merge(REPORTS[0], tmp_path / "alone.pftrace", max_events=1)
-    assert alone.split == "none"
-    never = nsys_pp.merge(PIPELINE, tmp_path / "never.pftrace", max_events=1, split="none")
-    assert never.split == "none"
-
-
-def test_reports_without_jobs_have_ranges_in_the_overview_or_their_load(
-    tmp_path: Path, importer: Importer
-) -> None:
-    reports = [unmarked(tmp_path / f"{rank}.sqlite", host=f"n{rank}", rank=rank) for rank in (0, 1)]
-    done = nsys_pp.merge(reports, tmp_path / "run.pftrace", split="machine", clock="utc")
-    assert not done.omits_ranges
-    assert {row[0].rsplit("/", 1)[1] for row in rows(importer, tmp_path / "run.pftrace")} == {"ranges"}
-    assert sum(rows(importer, tmp_path / "run.pftrace").values()) == 18
-    small = nsys_pp.merge(reports, tmp_path / "small.pftrace", split="machine", max_events=17, clock="utc")
-    assert small.omits_ranges
-    assert not rows(importer, tmp_path / "small.pftrace")
-    assert importer.query(None, "SELECT count(*) AS n FROM counter").item() > 0
-    said = call(
-        "merge", *reports, "-o", tmp_path / "c.pftrace", "--split", "machine", "--max-events", "17"
-    ).stderr
-    assert "the overview has no ranges of reports without jobs" in said
-
-
 def test_hostile_names_are_safe(tmp_path: Path, importer: Importer) -> None:
     hosts = [NASTY, "CON", "con", "a/b", "a\\b", "." * 5]
     reports = [unmarked(tmp_path / f"{n}.sqlite", host=host, rank=n) for n, host in enumerate(hosts)]

@@ -18,8 +18,6 @@ import pytest
 
 import nsys_pp
 from fixtures.simulate import main as simulate
-from nsys_pp.commands.pipeline import export_jobs
-from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import BUBBLE_CAUSES, Training
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
@@ -344,26 +342,6 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
         assert gaps[share].drop_nulls().is_between(0, 1.000001).all()
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:of 4 ranks")
-def test_parts_and_runs_without_ranges_say_so(unmarked: Path, tmp_path: Path) -> None:
-    advice = nsys_pp.pipeline([unmarked]).training.notes[0].partition(": ")[2]
-    part = tmp_path / "bare.nspart"
-    nsys_pp.extract([unmarked], part)
-    assert nsys_pp.pipeline([part]).training.notes[0] == f"`{part}` has no NVTX ranges: {advice}"
-    other = tmp_path / "other.sqlite"
-    copyfile(max(PIPELINE.rglob("*.sqlite")), other)
-    both = nsys_pp.pipeline([part, other])
-    assert not any("NVTX range" in note for note in both.training.notes)  # the other report has jobs
-    with closing(sqlite3.connect(other)) as report, report:
-        report.execute("DELETE FROM NVTX_EVENTS")
-    notes = nsys_pp.pipeline([part, other]).training.notes
-    assert notes[0] == f"none of the 2 reports has NVTX ranges: {advice}"
-    with pytest.raises(MissingDataError, match="has no NVTX ranges") as caught:
-        export_jobs([unmarked], tmp_path / "out", format="paddle")
-    assert "--trace cuda,nvtx" in str(caught.value.hint)
-
-
 def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
     with closing(sqlite3.connect(unmarked)) as report:
         spans = report.execute(
@@ -477,12 +455,3 @@ def test_an_uncertain_order_is_not_used(options: str, layout: str, reason: str, 
     places = ("machine", "gpu", "stage")
     true = expected_training(tmp_path).lanes
     assert found.lanes.select(places).sort(places).equals(true.select(places).sort(places))
-
-
-def test_processes_without_a_place_are_named(tmp_path: Path) -> None:
-    _, warned = run_with_layout(
-        tmp_path, "--pp 2 --machines 1 --gpus 2 --steps 2 --layers 1 --micro-batches 2", "pp=4"
-    )
-    assert len(warned) == 1
-    assert "`--layout` cannot place 2 GPU processes of" in warned[0]
-    assert "one report has several processes" in warned[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from nsys_pp.executors.limits import list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.options import BatchOptions
-from tests.cli.calls import environment, run
+from tests.cli.calls import environment
 from tests.executors import jobs
 from tests.patience import PATIENCE_S
 
@@ -194,9 +193,6 @@ def test_a_container_bounds_cores_and_memory(tmp_path: Path, monkeypatch: pytest
 _MB = 1_000_000
 
 
-PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
 
 
@@ -257,15 +253,6 @@ def test_programs_that_an_item_started_end_with_it(items: list[Path]) -> None:
     wait_until(lambda: not is_alive(pid))
 
 
-@needs_proc
-def test_a_limit_below_the_program_itself(tmp_path: Path) -> None:
-    done = run("merge", PIPELINE, "-o", tmp_path / "run.pftrace", "--memory", "20MB")
-    assert done.code == 1
-    assert "more memory than `--memory` allows: it was stopped at" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not any(tmp_path.iterdir())
-
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -297,18 +284,4 @@ def test_a_script_that_sigterm_ends_leaves_nothing(tmp_path: Path) -> None:
         script.send_signal(signal.SIGTERM)
         _, stderr = script.communicate(timeout=PATIENCE_S)
     assert script.returncode == 143, stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "script.py"]
-
-
-def test_a_script_that_its_processes_run_again(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "fixtures" / "pipeline" / "node2", tmp_path / "reports")
-    text = "import nsys_pp\nnsys_pp.merge('reports', 'run.pftrace', processes=2)\n"
-    with start_script(text, tmp_path) as script:
-        _, stderr = script.communicate(timeout=PATIENCE_S)
-    assert script.returncode == 1
-    assert "if __name__ == '__main__':" in stderr  # Python's words, of the processes
-    last = stderr.strip().splitlines()[-1]
-    assert last.endswith(
-        "was gone with status 1, and so was a second one that ran alone: see its error on stderr"
-    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports", "script.py"]

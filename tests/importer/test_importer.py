@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from tests.importer import Importer, ImporterError, slices_by_track
-from tests.importer.importer import decode_result
+from tests.importer import Importer, ImporterError
 
 JSON = b'[{"ph": "X", "pid": 1, "tid": 1, "ts": 1, "dur": 2, "name": "first"}]'
 
@@ -18,11 +16,6 @@ def test_values_of_every_kind(importer: Importer) -> None:
         b"", "SELECT 1 AS i, 0.5 AS r, 'a' AS s, NULL AS n UNION ALL SELECT -2, 1.5, '', NULL"
     )
     assert found.rows() == [(1, 0.5, "a", None), (-2, 1.5, "", None)]
-
-
-def test_no_rows(importer: Importer) -> None:
-    assert importer.query(b"", "SELECT 1 AS a WHERE 0").shape == (0, 1)
-    assert slices_by_track(importer, b"").is_empty()
 
 
 def test_more_rows_than_one_batch_holds(importer: Importer) -> None:
@@ -50,14 +43,3 @@ def test_errors_are_raised_and_do_not_stick(importer: Importer) -> None:
     with pytest.raises(ImporterError):
         importer.load(b"this is no trace at all")
     assert importer.query(b"", "SELECT 1 AS a").item() == 1
-
-
-def test_columns_of_mixed_kinds_become_floats() -> None:
-    class Batch:
-        cells = (2, 3, 1)
-        varint_cells = (1,)
-        float64_cells = (2.5,)
-        string_cells = ""
-        blob_cells = ()
-
-    assert decode_result(["a"], [Batch()]).equals(pl.DataFrame({"a": [1.0, 2.5, None]}))

@@ -12,7 +12,6 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator
-from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -205,20 +204,6 @@ def test_an_output_folder_that_vanishes(output: Path) -> None:
     with pytest.raises(NsysPPError, match="cannot write"):
         nsys_pp.merge(PIPELINE, output, keep_going=True, progress=vanish)
     assert not output.parent.exists()
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_clock_that_jumps(output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of the machine is set while nsys-pp runs: backwards and forwards, by years and to 1970."""
-    nsys_pp.merge(PIPELINE / "node2", output)
-    expected = output.read_bytes()
-    jumps, real = cycle([0.0, 3e8, -3e8, 9e9, -1.7e9]), time.time
-    monkeypatch.setattr(time, "time", lambda: max(0.0, real() + next(jumps)))
-    parts = tmp_path / "parts"
-    assert all(part.is_new for part in nsys_pp.extract(PIPELINE / "node2", parts).parts)
-    nsys_pp.merge(parts, output, force=True, wait_for=2, wait_timeout_s=60)
-    assert output.read_bytes() == expected
-    assert not any(path.name.startswith(".") for path in output.parent.iterdir())
 
 
 @pytest.mark.few(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import random
 
 import polars as pl
@@ -20,9 +18,8 @@ from nsys_pp.frames.clock import (
     number_comparable,
     relative_bound,
 )
-from nsys_pp.frames.conform import build_schema, conform, extend_schema
+from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.ids import build_process_key, build_thread_key, pid, process_key, tid
-from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.frames.training import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 
 STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
@@ -58,19 +55,6 @@ def test_all_offending_columns_are_named(columns: dict[str, list[object]], messa
     with pytest.raises(ValueError, match="STEPS") as refused:
         conform(pl.DataFrame(columns), STEPS)
     assert str(refused.value) == message
-
-
-def test_schemas_know_their_names() -> None:
-    assert PROJECTIONS.name == "PROJECTIONS"
-    for schema in (pickle.loads(pickle.dumps(STEPS)), copy.deepcopy(STEPS)):
-        assert schema == STEPS
-        assert schema.name == "STEPS"
-
-
-def test_an_extended_schema_has_its_own_columns() -> None:
-    extended = extend_schema(STEPS, {"lane": pl.UInt32}, name="LANE_STEPS", without=("name",))
-    assert (extended.name, extended.names()) == ("LANE_STEPS", ["step", "lane"])
-    assert STEPS.names() == ["step", "name"]
 
 
 def test_frames_by_lane_have_a_lane_instead_of_a_device() -> None:

@@ -205,25 +205,6 @@ def test_a_png_is_as_large_as_asked(known: Training, tmp_path: Path) -> None:
     assert struct.unpack(">II", path.read_bytes()[16:24]) == (1800, 1000)
 
 
-@pytest.mark.parametrize("format", ["svg", "png"])
-def test_pictures_survive_any_name(known: Training, format: str) -> None:
-    jobs = known.jobs.with_columns(label=pl.lit(NASTY))
-    lanes = known.lanes.with_columns(label=pl.lit(NASTY), machine=pl.lit("x" * 900), stage=None)
-    content = as_bytes(CHARTS[format], replace(known, jobs=jobs, lanes=lanes), title=NASTY)
-    if format == "svg":
-        assert not [one for one in ElementTree.fromstring(content).iter() if one.tag.endswith("script")]
-
-
-def test_labels_fit(known: Training) -> None:
-    label = "a label that is wider than any of the bars of this run"
-    assert label.encode() not in as_bytes(
-        write_svg, replace(known, jobs=known.jobs.with_columns(label=pl.lit(label)))
-    )
-    picture = as_bytes(write_svg, known, title="x" * 900)
-    assert f">{'x' * 80}".encode() in picture
-    assert b"x" * 200 + "…".encode() not in picture
-
-
 @pytest.mark.parametrize("lanes", [1, 48])
 def test_few_and_many_lanes_are_drawn(lanes: int) -> None:
     training = make_large_training(lanes=lanes, steps=1, micro_batches=1, per_stage=1)

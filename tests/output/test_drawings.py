@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -126,15 +125,6 @@ def test_each_detail_has_its_rows(tmp_path: Path) -> None:
     assert names(drawing, "GPU 0/ranges") == ["of 1000"]
     assert names(drawing, "GPU 0/communication") == ["ncclDevKernel_SendRecv"]
     assert names(drawing, "CPU: python 1000/marks thread 1000") == ["here"]
-
-
-def test_what_is_not_there_has_no_row(tmp_path: Path) -> None:
-    recorded = launched(1000)
-    report = read(write_report(tmp_path / "x.sqlite", kernels=recorded["kernels"]))
-    assert rows(draw(report), "GPU 0") == ["GPU busy", "stream 7 (default)"]
-    report = read(write_report(tmp_path / "y.sqlite", ranges=recorded["ranges"]))
-    assert rows(draw(report)) == ["CPU: python 1000"]
-    assert rows(draw(report, detail="kernels")) == []
 
 
 def test_jobs_are_the_outer_levels_of_ranges(tmp_path: Path) -> None:
@@ -400,13 +390,6 @@ def test_the_bubble_of_a_stage_counts_its_gpus(importer: Importer) -> None:
     ]
 
 
-def test_lanes_that_share_a_gpu_have_rows_of_their_own(importer: Importer) -> None:
-    places = dict.fromkeys(PLACES, GpuRow(machine="node", row="GPU 0"))
-    paths = {track.path for drawing in draw_training(TRAINING, places).values() for track in drawing.tracks}
-    assert {("GPU 0", f"jobs of rank {rank}") for rank in range(4)} <= paths
-    assert ("GPU 0", "jobs") not in paths
-
-
 def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
     nothing = replace(TRAINING, jobs=TRAINING.jobs.clear(), transfers=TRANSFERS.to_frame())
     whole = TRAINING.steps.with_columns(source=pl.lit("capture", RUN_STEPS["source"]))
@@ -414,11 +397,6 @@ def test_nothing_is_drawn_of_reports_without_jobs_steps_and_messages() -> None:
     names = {track.name for drawing in draw_training(nothing, PLACES).values() for track in drawing.tracks}
     assert names >= {"steps"}
     assert "jobs" not in names
-
-
-@pytest.mark.parametrize("cut", ["jobs", "transfers", "lane_states", "steps"])
-def test_any_frame_may_be_empty(importer: Importer, cut: str) -> None:
-    read_drawn(importer, replace(TRAINING, **{cut: getattr(TRAINING, cut).clear()}))
 
 
 Interval = tuple[int, int]

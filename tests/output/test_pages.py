@@ -171,9 +171,6 @@ def test_steps_that_last_years_are_drawn() -> None:
     assert "its events are 1,825 days apart" in read_text(read_sections(page)["charts"])
 
 
-HOSTILE = '<script>alert(1)</script>"\x1b[2J'
-
-
 def write_comparison_page(a: str, b: str, *, name: str = "x", rank: str | None = None) -> str:
     trainings = [simulate_training(options) for options in (a, b)]
     samples = [sample_training(training) for training in trainings]
@@ -222,21 +219,6 @@ def test_findings_link_to_their_evidence(page: str) -> None:
     assert re.search(r"Rank 5 \(stage 2\) computes 2\d % longer.*?evidence: <a href=\"#ranks\">", page)
 
 
-def test_plots_are_named_for_those_who_do_not_see_them(page: str) -> None:
-    plots = re.findall(r"<svg [^>]*>", page)
-    assert len(plots) > 10
-    assert all('role="img" aria-label="' in plot or 'aria-hidden="true"' in plot for plot in plots)
-    assert page.count("<circle") == 8, "a point for each step of both runs"
-    assert "7 of 8 ranks within noise" in page
-
-
 def test_gates_say_which_failed(page: str) -> None:
     assert '<span class="failed">failed</span> <code>step&gt;3%</code>' in page
     assert '<span class="passed">passed</span> <code>bubble&gt;5%</code>' in page
-
-
-def test_names_in_a_comparison_are_text() -> None:
-    page = write_comparison_page("--seed 1", "--slow-rank 5=1.25 --seed 2", name=HOSTILE, rank=HOSTILE)
-    assert "<script" not in page
-    assert "\x1b" not in page
-    assert "&lt;script&gt;" in page

@@ -21,7 +21,6 @@ from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.output.other.step_tasks import (
     ENDING,
     STEP_TASKS,
-    TYPES,
     describe_step_tasks,
     write_rank_databases,
     write_step_tasks,
@@ -142,13 +141,6 @@ def test_a_copy_holds_all_else_of_the_report(tmp_path: Path) -> None:
     assert [line for line in dump(copy) if "StepTaskInfo" not in line] == dump(REPORTS[0])
 
 
-def test_each_kind_has_a_name_and_a_number_of_its_own() -> None:
-    found = describe_step_tasks(TRAINING, few_jobs(*({"kind": kind} for kind in TYPES)))
-    assert found.select("kind", "name", "type").rows() == [(kind, *TYPES[kind]) for kind in TYPES]
-    assert found["type"].n_unique() == len(TYPES)
-    assert found["type"][2:].min() > 6, "is no phase of DualPipeV"  # type: ignore[operator]
-
-
 def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
     training = replace(TRAINING, schedule=structs.replace(TRAINING.schedule, name="dualpipev"))
     jobs = few_jobs(
@@ -161,27 +153,6 @@ def test_jobs_of_dualpipev_have_its_labels_and_phases() -> None:
     found = describe_step_tasks(training, jobs).select("name", "type").rows()
     assert found == [("0", 0), ("3b", 2), ("3w", 2), ("logits", 5), ("Optimizer", 10)]
     assert describe_step_tasks(TRAINING, jobs)["type"][1] == 1, "phases mean nothing in other schedules"
-
-
-def test_bars_do_not_lie_on_each_other() -> None:
-    jobs = few_jobs(
-        {"kind": "forward_backward", "label": "1F+0B"},
-        {"kind": "forward", "outer": 0},
-        {"kind": "backward", "outer": 0},
-        {"kind": "other"},
-        {"kind": "forward", "outer": 3},
-        *({"kind": kind} for kind in ("send", "receive", "send_receive")),
-    )
-    found = describe_step_tasks(TRAINING, jobs)
-    assert found["kind"].to_list() == ["forward_backward", "other", "forward"]
-
-
-def test_ranks_of_one_report_are_told_apart() -> None:
-    training = replace(TRAINING, lanes=TRAINING.lanes.with_columns(report=pl.lit(0, pl.UInt32)))
-    found = describe_step_tasks(training, jobs_of(training, 0))
-    assert found["startNs"].is_sorted()
-    expected = [(rank, rank % 2, 48) for rank in range(4)]
-    assert found.group_by("rank", "device").len().sort("rank").rows() == expected
 
 
 def test_reports_of_one_name_keep_their_folders(tmp_path: Path) -> None:
@@ -330,12 +301,3 @@ def test_each_rank_has_a_database_on_one_clock_where_msprof_analyze_looks(tmp_pa
             (*span, lane["rank"]) for span in spans
         }
         assert len(rows) == count > 0
-
-
-def test_databases_that_exist_are_replaced_only_by_force(tmp_path: Path) -> None:
-    ((path, count), *_) = write_rank_databases(TRAINING, tmp_path, force=False)
-    with pytest.raises(OutputError, match=re.escape(str(path))):
-        write_rank_databases(TRAINING, tmp_path, force=False)
-    assert len(read_table(path)) == count
-    write_rank_databases(replace(TRAINING, jobs=TRAINING.jobs.clear()), tmp_path, force=True)
-    assert read_table(path) == []

@@ -17,21 +17,18 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from nsys_pp.errors import OutputError
-from nsys_pp.frames.table import AnyTable, Column, FilledTable, Table, View, build_table_schema
+from nsys_pp.frames.table import AnyTable, Column, FilledTable, Table, View
 from nsys_pp.output.tables import FORMATS
 from nsys_pp.output.tables.formats import format_html, format_table, format_tables, write_table, write_tables
 from nsys_pp.output.tables.text import (
     TextColumn,
     arrange_rows,
-    arrange_table,
     convert_times,
-    find_sort_column,
     format_columns,
     limit_rows,
     shorten_symbol,
     sort_rows,
 )
-from tests.unpacking import find_words
 
 
 def make_table(
@@ -104,26 +101,6 @@ def test_every_format_gives_the_frame_back(tmp_path: Path) -> None:
     assert read_sqlite(written(tmp_path, "sqlite"), schema).equals(PLAIN)
 
 
-def test_parquet_has_no_category_without_a_row(tmp_path: Path) -> None:
-    names = pl.Series("name", ["used", "password", "used"], dtype=pl.Categorical())
-    rows = names.to_frame().filter(pl.Series([True, False, True]))
-    path = written(tmp_path, "parquet", rows)
-    assert not find_words(path.read_bytes(), ["password"])
-    assert pl.read_parquet(path)["name"].to_list() == ["used", "used"]
-
-
-@pytest.mark.parametrize(
-    "texts", [["node7"] * 3, ["node7", "node8", "node7"], ["a", None, "a"], [None] * 3, ["", "", ""], ["a"]]
-)
-def test_a_string_of_all_rows_is_read_as_the_others(tmp_path: Path, texts: list[str | None]) -> None:
-    frame = pl.DataFrame({"count": range(len(texts)), "label": pl.Series(texts, dtype=pl.String)})
-    path = written(tmp_path, "parquet", frame)
-    assert pl.read_parquet(path).equals(frame)
-    assert pl.read_parquet(path).schema == pl.read_parquet_schema(path) == frame.schema
-    parquet = pytest.importorskip("pyarrow.parquet", reason="no pyarrow")
-    assert parquet.read_table(path)["label"].to_pylist() == texts
-
-
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_an_empty_frame_is_written(tmp_path: Path, format: str) -> None:
     assert written(tmp_path, format, FRAME.clear()).stat().st_size > 0
@@ -172,22 +149,6 @@ def test_markdown_has_headings_of_people_and_numbers_on_the_right() -> None:
     assert empty == "## Things\n\nno such events were recorded\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("a|b", "a\\|b"),
-        ("void k<float*>(int&)", "void k\\<float\\*\\>(int\\&)"),
-        ("two\nlines", "two lines"),
-        ("`code` [link](x) ~~no~~", "\\`code\\` \\[link\\](x) \\~\\~no\\~\\~"),
-        ("rail_idle __init__", "rail_idle \\_\\_init\\_\\_"),
-        ("C:\\dir", "C:\\\\dir"),
-    ],
-)
-def test_names_are_themselves_in_markdown(name: str, written: str) -> None:
-    table = make_table(pl.DataFrame({"name": [name]}), title=name)
-    assert format_table(table, format="markdown") == f"## {written}\n\n| Name |\n| --- |\n| {written} |\n"
-
-
 SEVERAL = [
     make_table(FRAME, name="first", title="The first"),
     make_table(FRAME.clear(), name="second", title="The second"),
@@ -225,27 +186,6 @@ def test_a_binary_format_is_not_printed(format: str) -> None:
         format_tables(SEVERAL, format=format)
 
 
-def test_data_is_sorted_limited_and_converted_where_that_is_asked_for() -> None:
-    frame = pl.DataFrame({"total_ns": [1_000, 3_000, 2_000], "name": ["a", "b", "c"]})
-    rows = json.loads(format_tables([make_table(frame)], format="json", sort="total", limit=2, unit="us"))
-    assert rows == {"things": [{"total_us": 3.0, "name": "b"}, {"total_us": 2.0, "name": "c"}]}
-
-
-@pytest.mark.parametrize("format", sorted(FORMATS))
-def test_a_folder_has_a_file_for_each_table(tmp_path: Path, format: str) -> None:
-    folder = tmp_path / "out"
-    paths = write_tables(SEVERAL, folder, format=format, force=False)
-    assert sorted(folder.iterdir()) == sorted(paths)
-    ((path, content),) = {path: path.read_bytes() for path in paths[1:]}.items()
-    path.write_text("mine")
-    paths[0].unlink()
-    with pytest.raises(OutputError, match="exists"):
-        write_tables(SEVERAL, folder, format=format, force=False)
-    assert [*folder.iterdir()] == [path], "what is there is found before any is written"
-    write_tables(SEVERAL, folder, format=format, force=True)
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize("format", ["json", "markdown", "sqlite"])
 def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
     path = tmp_path / {"json": "x.json", "markdown": "x.md", "sqlite": "x.sqlite"}[format]
@@ -256,15 +196,6 @@ def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
         with closing(sqlite3.connect(path)) as database:
             counts = [database.execute(f"SELECT count(*) FROM {name}").fetchone() for name in NAMES]
         assert counts == [(3,), (0,)]
-
-
-@pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_a_file_of_one_table_holds_one(tmp_path: Path, format: str) -> None:
-    path = tmp_path / f"x.{format}"
-    with pytest.raises(ValueError, match="holds one table, not 2"):
-        write_tables(SEVERAL, path, format=format, force=False)
-    assert write_tables(SEVERAL[:1], path, format=format, force=False) == [path]
-    assert len(pl.read_csv(path) if format == "csv" else pl.read_parquet(path)) == len(FRAME)
 
 
 def shown(unit: str | None = None, **columns: Sequence[object]) -> dict[str, TextColumn]:
@@ -422,40 +353,6 @@ def table_of(
 TREE = table_of(is_nested=True)
 
 
-TIMES = ("count", "total_ns", "fraction", "mean_ns", "min_ns", "name")
-
-
-SIDES = ("host_total_ns", "gpu_total_ns", "host_mean_ns", "gpu_min_ns", "call_count", "phase")
-
-
-@pytest.mark.parametrize(
-    ("word", "of_times", "of_sides"),
-    [
-        ("total", "total_ns", "gpu_total_ns"),
-        ("total_ns", "total_ns", "gpu_total_ns"),
-        ("CPUTotal", "total_ns", "host_total_ns"),
-        ("host_total", "total_ns", "host_total_ns"),
-        ("GPUTotal", "total_ns", "gpu_total_ns"),
-        ("CPUAvg", "mean_ns", "host_mean_ns"),
-        ("avg", "mean_ns", "host_mean_ns"),
-        ("GPUMin", "min_ns", "gpu_min_ns"),
-        ("Min", "min_ns", "gpu_min_ns"),
-        ("count", "count", "call_count"),
-        ("calls", "count", "call_count"),
-        ("name", "name", "phase"),
-        ("bytes", None, None),
-        ("fraction", "fraction", None),
-        ("GPUMax", None, None),
-        ("", None, None),
-    ],
-)
-def test_words_of_people_and_of_paddle_find_columns(
-    word: str, of_times: str | None, of_sides: str | None
-) -> None:
-    assert find_sort_column(TIMES, word) == of_times
-    assert find_sort_column(SIDES, word) == of_sides
-
-
 LIST = table_of()
 
 
@@ -472,15 +369,6 @@ def test_rows_fall_and_names_and_minima_rise() -> None:
     assert names_by("max_ns", columns) == ["d", "c", "b", "a"]
     assert names_by("min_ns", columns) == ["a", "c", "b", "d"]
     assert names_by("name", columns) == ["a", "b", "c", "d"]
-
-
-def test_groups_keep_their_order() -> None:
-    columns: dict[str, list[Any]] = {
-        "rank": ["rank 2", "rank 2", "rank 10", "rank 10"],
-        "count": [1, 2, 3, 4],
-        "name": list("abcd"),
-    }
-    assert names_by("count", columns, table_of(groups=("rank",))) == ["b", "a", "d", "c"]
 
 
 TREES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([None, 1, 2, 3])), min_size=1, max_size=12).map(
@@ -681,57 +569,7 @@ def test_html_has_the_rows_of_a_view_and_no_text_is_a_tag() -> None:
     assert "script" not in {element.tag for element in root.iter()}
 
 
-def test_html_says_what_it_does_not_show() -> None:
-    text = format_html([filled(pl.DataFrame({"name": [str(at) for at in range(9)]}), sort="")], limit=3)
-    assert "6 more rows" in text
-    assert text.count("<tr") == 5
-    text = format_html(
-        [filled(pl.DataFrame({"name": []}, schema={"name": pl.String}), empty="nothing <here>")]
-    )
-    assert "nothing &lt;here&gt;" in text
-    assert "<table>" not in text
-
-
 COLUMNS = (Column("report", pl.String, "label", is_file=True), Column("name", pl.String, "other"))
-
-
-def arrange(*labels: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    shown = arrange_table(fill(*labels))
-    return shown.columns[0].texts, shown.notes
-
-
-def fill(*labels: str) -> FilledTable:
-    frame = pl.DataFrame(
-        [(label, label) for label in labels], schema=build_table_schema(COLUMNS), orient="row"
-    )
-    table = Table(name="x", title="X", columns=COLUMNS, caption="", build=lambda: frame)
-    return FilledTable(table=table, frame=frame)
-
-
-def test_a_long_beginning_is_cut_at_a_word_and_noted() -> None:
-    texts, notes = arrange("profile_of_training_rank10", "profile_of_training_rank11")
-    assert texts == ("…rank10", "…rank11")
-    assert notes == ("…: `profile_of_training_`, with which the name of each report begins",)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        ("node1/rank0", "node1/rank1"),
-        ("profile_of_training_rank0",),
-        ("profile_of_training_rank0", "profile_of_training_rank0"),
-        ("profileoftrainingrank0", "profileoftrainingrank1"),
-        ("a_long_name_of_a_report", "b_long_name_of_a_report"),
-    ],
-)
-def test_other_labels_stay(labels: tuple[str, ...]) -> None:
-    assert arrange(*labels) == (labels, ())
-
-
-def test_other_columns_and_data_formats_are_whole() -> None:
-    filled = fill("profile_of_training_rank10", "profile_of_training_rank11")
-    assert arrange_table(filled).columns[1].texts[0] == "profile_of_training_rank10"
-    assert "…" not in format_tables([filled], format="json")
 
 
 NAME = "void at::native::elementwise_kernel<(int)128, (int)2, at::Impl<float>::lambda(int)>(int, T3)"
@@ -752,11 +590,3 @@ def test_a_function_keeps_its_name_and_the_start_of_its_template_arguments(cells
     assert found.startswith("void at::" if cells > 100 else "at::native::elementwise_kernel<(int)12")
     assert cell_len(found) <= max(cells, 45)
     assert found == short
-
-
-@given(st.text(alphabet="ab<>(), 前", max_size=40), st.integers(1, 40))
-def test_a_short_name_ends_and_is_never_longer(name: str, cells: int) -> None:
-    short = shorten_symbol(name, cells)
-    assert cell_len(short) <= cell_len(name) or name.endswith("()")
-    if cell_len(name) <= cells:
-        assert short == name

@@ -165,13 +165,6 @@ def test_where_there_is_no_room_measures_of_one_call_go_before_totals_and_are_na
     assert "also shows" not in "".join(printed(phases, width=200))
 
 
-def test_names_of_functions_lose_parameters_and_template_arguments_on_a_terminal_and_are_never_cut() -> None:
-    shown = "".join(line[line.rindex("  ") :].strip() for line in printed(TABLE, width=80) if "  " in line)
-    assert "at::native::vectorized_elementwise_kernel<(int)4,at::native::Fil…>(…)" in shown.replace(" ", "")
-    assert "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)" in shown
-    assert "漢字カーネル" * 9 in shown
-
-
 def test_a_long_name_of_a_range_loses_its_end_on_a_terminal_and_is_whole_in_a_log() -> None:
     frame = pl.DataFrame({"count": [1], "name": ["  " + "abcdefghij" * 20]})
     columns = (Column("count", pl.Int64, ""), Column("name", pl.String, "", is_name=True))
@@ -193,43 +186,12 @@ def test_the_line_of_what_is_left_out_is_counted_in_the_total() -> None:
     assert lines[rest + 2] == "`--limit 0` shows all rows"
 
 
-def test_a_group_is_told_once_and_set_apart() -> None:
-    frame = pl.DataFrame(
-        {
-            "machine": ["node1", "node1", "node1", "node2"],
-            "gpu": ["GPU 0", "GPU 0", "GPU 1", "GPU 0"],
-            "count": [3, 1, 2, 4],
-            "name": list("abcd"),
-        }
-    )
-    lines = printed(
-        make_table(title="t", frame=frame, groups=("machine", "gpu"), totals=("count",), caption="s")
-    )
-    assert lines[1:-1] == [
-        "Machine  GPU    Count  Name",
-        "node1    GPU 0      3  a",
-        "                    1  b",
-        "                    4  total",
-        "───────  ─────  ─────  ─────",
-        "         GPU 1      2  c",
-        "───────  ─────  ─────  ─────",
-        "node2    GPU 0      4  d",
-    ]
-
-
 def test_columns_of_which_nothing_is_known_are_left_out() -> None:
     frame = pl.DataFrame(
         {"total_ns": [1], "peak_bytes": [None], "name": ["a"]}, schema_overrides={"peak_bytes": pl.Int64}
     )
     table = make_table(title="t", frame=frame, totals=("total_ns", "peak_bytes"))
     assert printed(table)[1] == "Total (ns)  Name"
-
-
-def test_only_large_shares_are_coloured() -> None:
-    text = "\n".join(printed(TABLE, width=120, colour=True))
-    assert "\x1b[1;33m 83.95\x1b[0m" in text or "\x1b[1;33m83.95\x1b[0m" in text
-    assert "\x1b[33m10.18\x1b[0m" in text
-    assert "\x1b[33m5.74" not in text
 
 
 def test_markdown_has_the_same_cells_and_escapes_names() -> None:
@@ -245,50 +207,6 @@ def test_markdown_has_the_same_cells_and_escapes_names() -> None:
     assert lines[7].startswith("| **309** | **1,566.98** | **99.93** |  |")
     assert [line.count("|") for line in lines[2:8]] == [14] * 6
     assert "| &nbsp;&nbsp;forward |" in text
-
-
-VIEW = View(
-    columns=("is_slow", "share_fraction", Column("text", pl.String, "the cause", heading="Cause")),
-    derive=lambda frame: frame.with_columns(text=pl.col("cause") + " wait"),
-    only=pl.col("is_slow"),
-    hidden="{} within noise",
-    notes=lambda frame: [f"{len(frame)} rows in all"],
-)
-
-
-def viewed(*, slow: list[bool], view: View = VIEW) -> FilledTable:
-    columns = (
-        Column("is_slow", pl.Boolean, "", is_optional=True),
-        Column("share_fraction", pl.Float64, "", decimals=1, note="share: of the step"),
-        Column("cause", pl.Enum(["late_launch", "host"]), ""),
-    )
-    frame = pl.DataFrame(
-        {"is_slow": slow, "share_fraction": [0.5] * len(slow), "cause": ["host"] * len(slow)},
-        schema={column.name: column.dtype for column in columns},
-    )
-    table = Table(name="t", title="T", columns=columns, caption="how", build=lambda: frame, view=view)
-    return FilledTable(table=table, frame=frame)
-
-
-def test_a_view_derives_columns_hides_rows_and_explains_what_it_shows() -> None:
-    assert printed(viewed(slow=[True, False, False])) == [
-        "T",
-        "Share (%)  Cause",
-        "     50.0  host wait",
-        "2 of 3 within noise",
-        "3 rows in all",
-        "how; share: of the step",
-    ]
-    assert printed(viewed(slow=[False, False]))[1:3] == ["all 2 within noise", "2 rows in all"]
-
-
-def test_words_of_enumerations_are_spelled_out_and_hidden_rows_without_a_name_are_counted_below() -> None:
-    view = View(columns=("cause", "share_fraction"))
-    assert printed(viewed(slow=[True] * 3, view=view), limit=2)[2:5] == [
-        "host        50.0",
-        "host        50.0",
-        "1 more row",
-    ]
 
 
 @pytest.mark.parametrize(

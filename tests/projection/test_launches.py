@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fixtures.recording.export import Session, write_report
+from fixtures.recording.export import write_report
 from nsys_pp.arrays.search import expand_windows
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, LAUNCHES, REQUESTS
 from nsys_pp.model import build_report
@@ -54,25 +54,6 @@ def test_launches_are_all_pairs_of_one_process_and_id(
         if op == call
     ]
     assert launches.rows() == expected
-
-
-@settings(max_examples=50, deadline=None)
-@given(rows, rows_with_null, st.randoms(use_true_random=False))
-def test_operations_may_come_in_any_order(
-    given_calls: list[tuple[int, int]], given_ops: list[tuple[int, int | None]], random: object
-) -> None:
-    frame = ops(given_ops)
-    shuffled = frame[np.array(random.sample(range(len(frame)), len(frame)), dtype=np.int64)]  # type: ignore[attr-defined]
-    assert (
-        match_launches(calls(given_calls), shuffled)
-        .sort("op_id", "call_row")
-        .equals(match_launches(calls(given_calls), frame))
-    )
-
-
-def test_a_graph_is_one_call_of_many_operations() -> None:
-    launches = match_launches(calls([(1, 7), (1, 8), (1, 9)]), ops([(1, 9), *[(1, 8)] * 40, (1, 7)]))
-    assert launches["call_row"].to_list() == [2, *[1] * 40, 0]
 
 
 def test_one_id_of_two_processes_is_two_calls() -> None:
@@ -142,8 +123,3 @@ def test_computation_inside_a_request_is_no_part_of_it(tmp_path: Path) -> None:
         tmp_path / "r.sqlite", ranges=[nccl(0, 40, "ncclRecv")], api_calls=calls, kernels=kernels
     )
     assert requests_of(path).select("op_id", "call").rows() == [(1, "Recv")]
-
-
-def test_a_report_without_communication_has_none(tmp_path: Path) -> None:
-    path = write_report(tmp_path / "r.sqlite", session=Session())
-    assert requests_of(path).equals(REQUESTS.to_frame())

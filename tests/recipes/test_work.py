@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import click
 import polars as pl
@@ -80,22 +79,6 @@ def test_what_a_recipe_is_told_each_command_is_told(main_command: str) -> None:
         ]
         assert options.forward_options(parsed, name) == told
     assert options.forward_options(parser.parse_args([]), "extract") == []
-
-
-def test_a_flag_that_nsys_has_stays_with_nsys() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device")
-    options.add_options(parser.add_argument, "merge")
-    assert options.forward_options(parser.parse_args(["--device", "tesla"]), "merge") == []
-
-
-def test_files_of_rules_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rules.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    for preset, handed in (("rules.toml", tmp_path / "rules.toml"), ("megatron", "megatron")):
-        assert options.forward_options(SimpleNamespace(nsys_pp_preset=preset), "extract") == [
-            f"--preset={handed}"
-        ]
 
 
 def test_reports_are_in_natural_order_and_fresh_exports_stand_for_them(

@@ -467,37 +467,6 @@ def test_device_0_of_two_reports_without_a_list_of_gpus(
     assert _column("gpu", *reports) == [f"GPU {number}" for number in expected]
 
 
-def test_ranks_do_not_share_what_only_an_ordinal_tells() -> None:
-    def hidden(rank: int | None, pid: int, local: int | None = None) -> Identity:
-        return identity(
-            f"{pid}.sqlite",
-            pids=[pid],
-            gpus=[(A, BUS[0]), (B, BUS[1]), (C, BUS[2])],
-            devices=[(pid, 0, A, BUS[0])],
-            is_recorded=False,
-            launcher={} if local is None else {"LOCAL_RANK": str(local)},
-            ranks=[] if rank is None else [(pid, None, rank, "RANK", None)],
-        )
-
-    known = identity("0.sqlite", gpus=[(A, BUS[0])], devices=[(90, 0, A, BUS[0])])
-    assert _column("gpu", hidden(5, 1), hidden(4, 2)) == ["GPU 1", "GPU 0"]
-    assert _column("gpu", hidden(5, 1, 1), hidden(4, 2, 2)) == ["GPU 1", "GPU 2"]
-    assert _column("uuid", hidden(5, 1, 1), hidden(4, 2, 2)) == [None, None]
-    assert _column("gpu", known, hidden(5, 1), hidden(4, 2)) == ["GPU 0", "GPU 2", "GPU 1"]
-    # nothing speaks against it
-    for reports in ([hidden(5, 1), hidden(5, 2)], [hidden(5, 1), hidden(None, 2)], [hidden(None, 1), known]):
-        assert _column("uuid", *reports) == [A, A]
-        assert _column("gpu", *reports) == ["GPU 0", "GPU 0"]
-    # processes of one report
-    two = identity(
-        "two.sqlite",
-        devices=[(1, 0, A, BUS[0]), (2, 0, A, BUS[0])],
-        is_recorded=False,
-        ranks=[(1, None, 1, "MPI", 2), (2, None, 0, "MPI", 2)],
-    )
-    assert _column("gpu", two) == ["GPU 1", "GPU 0"]
-
-
 def test_ordinals_that_nobody_else_claims_are_kept() -> None:
     reports = [identity(f"{n}.sqlite", devices=[(n, n, None, None)]) for n in (3, 1)]
     assert _column("gpu", *reports) == ["GPU 3", "GPU 1"]
@@ -678,16 +647,6 @@ def test_reports_of_different_runs() -> None:
     )
     [doubt] = _inconsistencies(*old, new, _rank(4, start_ns=400_000 * NS))
     assert doubt.startswith("captures are of 3 times, up to 4 days apart, from `r0-1.sqlite`, ")
-
-
-def test_numbers_of_ranks_that_differ() -> None:
-    [doubt] = _inconsistencies(_rank(0, 8), _rank(1, 8), _rank(2, 16))
-    assert doubt == (
-        "the number of ranks differs: 8 in `r0-1.sqlite` and `r1-2.sqlite`; 16 in `r2-3.sqlite`:"
-        " are they of one run?"
-    )
-    [doubt] = _inconsistencies(_rank(0, 2), _rank(1, 2), layout="pp=3")[:1]
-    assert doubt == "the layout has 3 ranks, but `r0-1.sqlite` and `r1-2.sqlite` record 2"
 
 
 def test_a_rank_that_two_claim() -> None:

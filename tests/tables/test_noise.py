@@ -7,13 +7,24 @@ import statistics
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsys_pp.frames.aggregates import SAMPLE
 from nsys_pp.frames.conform import conform
-from nsys_pp.tables.noise import CHANGES, compare_members, find_changes
+from nsys_pp.tables.noise import CHANGES, compare_members, find_changes, median_of_others
 from tests.draws import count_draws
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=30))
+@settings(deadline=None, max_examples=100)
+def test_the_median_of_others_leaves_the_row_itself_out(rows: list[tuple[int, int]]) -> None:
+    frame = pl.DataFrame(rows, schema={"group": pl.Int64, "value": pl.Int64}, orient="row")
+    expected = []
+    for at, (group, _) in enumerate(rows):
+        others = [value for other, (of, value) in enumerate(rows) if of == group and other != at]
+        expected.append(statistics.median(others) if others else None)
+    assert median_of_others(frame, by=["group"], value="value").to_list() == expected
 
 
 def draw(

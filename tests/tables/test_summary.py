@@ -192,26 +192,6 @@ def test_the_parts_of_the_distribution_add_up_to_the_span() -> None:
     assert table["rank_max_ns"].to_list() == [value // 2 for value in time_ns.values()]
 
 
-def test_the_model_leaves_out_what_is_outside_of_steps() -> None:
-    summary = make_summary(
-        item_aggregates=[
-            _item("phase", "step", "host", [100, 100], step=1),
-            _item("phase", "forward", "host", [30], step=1),
-            _item("phase", "recompute", "host", [10], step=1),
-            _item("phase", "backward", "host", [50], step=1),
-            _item("phase", "jobs", "host", [30, 50], step=1),
-            _item("phase", "forward", "host", [1000]),
-        ]
-    )
-    assert rows_of(build("model", summary), "phase", "host_total_ns", "host_fraction", "gpu_total_ns") == [
-        ("step", 200, 1.0, None),
-        ("  forward", 30, 0.15, None),
-        ("  backward", 50, 0.25, None),
-        ("  recompute", 10, 0.05, None),
-        ("  outside phases", 120, 0.6, None),
-    ]
-
-
 def test_the_model_leaves_out_phases_of_processes_whose_steps_have_no_time_on_the_cpu() -> None:
     """Else the phases of two ranks are subtracted from the steps of one: a negative time outside of phases."""
     summary = make_summary(
@@ -237,18 +217,6 @@ def test_the_model_leaves_out_phases_of_processes_whose_steps_have_no_time_on_th
         assert rows_of(build("model", summary, by=by), *columns) == expected
     of_rank = build("model", summary, by="rank").filter(pl.col("rank") == "rank 1")
     assert rows_of(of_rank, *columns)[1] == ("  forward", 1000, None, 40)
-
-
-def test_the_model_without_steps_has_no_others() -> None:
-    table = build("model", make_summary(item_aggregates=[_item("phase", "forward", "host", [30, 10])]))
-    assert rows_of(table, "phase", "count", "host_mean_ns", "host_fraction") == [("  forward", 2, 20.0, None)]
-
-
-def test_the_model_of_steps_without_phases_is_their_time_on_the_cpu_alone() -> None:
-    steps = _item("phase", "step", "host", [30, 10], step=1)
-    assert build("model", make_summary(item_aggregates=[steps]))["phase"].to_list() == ["step"]
-    capture = _item("phase", "step", "gpu", [30], step=0)
-    assert build("model", make_summary(item_aggregates=[capture])).is_empty()
 
 
 def test_operators_stand_above_their_kernels_and_these_above_inner_operators() -> None:
@@ -282,27 +250,6 @@ def test_operators_stand_above_their_kernels_and_these_above_inner_operators() -
         ("small", 1 / 21, 5 / 40),
     ]
     assert table["count"].to_list() == [1] * 7
-
-
-def test_ranges_have_their_domain_and_what_they_launched() -> None:
-    style = "push_pop"
-    summary = make_summary(
-        item_aggregates=[
-            _item("range", "a", "host", [10, 30], style=style),
-            _item("range", "a", "host", [60], domain="lib", style=style),
-            _item("range", None, "host", [1], style=style),
-            _item("range", "a", "gpu", [5], style=style),
-            _item("range", "a", "span", [9], style=style),
-            _item("phase", "a", "host", [1000], style=style),
-        ]
-    )
-    table = build("ranges", summary)
-    assert rows_of(table, "name", "count", "total_ns", "median_ns", "gpu_total_ns", "gpu_span_ns") == [
-        ("lib:a", 1, 60, 60.0, None, None),
-        ("a", 2, 40, 20.0, 5, 9),
-        ("(no name)", 1, 1, 1.0, None, None),
-    ]
-    assert table["fraction"].sum() == pytest.approx(1)
 
 
 def test_copies_have_bytes_and_bandwidth_where_sizes_are_recorded() -> None:

@@ -232,15 +232,6 @@ def test_a_stall_in_a_flush_is_not_blamed_on_the_program(tmp_path: Path, seed: i
     assert table["time_ns"].to_list() == [overhead.end - overhead.start]
 
 
-def test_a_flush_of_another_thread_is_no_excuse_for_the_program(tmp_path: Path) -> None:
-    folder = run_host(tmp_path, "--host-stall 2,12=30", 19_111)
-    assert turn(folder, thread_offset=77)
-    result = nsys_pp.pipeline(folder)
-    assert result.verdict.findings[0].kind == "host"
-    assert result.verdict.findings[0].confidence == "certain"
-    assert not list_bubbles(result, "profiler")
-
-
 def test_a_flush_beside_a_cuda_call_of_the_late_thread_is_a_guess(tmp_path: Path) -> None:
     folder = run_host(tmp_path, "--host-stall 2,12=30", 19_112)
     [overhead] = turn(folder, thread_offset=77)
@@ -509,22 +500,6 @@ def test_communication_with_missing_ranks_is_not_certain() -> None:
     is_one = pl.col("lane") == 0  # the peers of the others are known, and their communication is short
     one = training.lane_states.with_columns(cause=pl.when(is_one).then(states["cause"]).otherwise("cause"))
     assert not find_exposed_communication(Evidence(replace(training, lane_states=one, lanes=lanes)), [])
-
-
-@pytest.mark.parametrize(
-    ("slow", "words"),
-    [
-        pytest.param({}, "", id="equal"),
-        pytest.param(
-            {"gemm": 130, "flash_fwd": 130, "layer_norm": 130}, "in all kernel families alike", id="all"
-        ),
-        pytest.param({"flash_fwd": 140}, "mostly in attention (+40 %)", id="one"),
-        pytest.param({"flash_fwd": 120, "layer_norm": 120}, "", id="two"),
-    ],
-)
-def test_families_of_the_excess(slow: dict[str, int], words: str) -> None:
-    assert words in describe_families(_with_kernels(slow), [0], [1, 2], [0])
-    assert bool(words) == bool(describe_families(_with_kernels(slow), [0], [1, 2], [0]))
 
 
 def test_other_numbers_of_kernels_are_named_instead_of_families() -> None:

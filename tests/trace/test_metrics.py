@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from fixtures.recording.export import write_report
-from fixtures.recording.metrics import METRICS, add_metrics
+from fixtures.recording.metrics import add_metrics
 from fixtures.recording.session import Session
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import METRIC_VALUES
@@ -72,20 +72,6 @@ def test_every_mean_comes_back(detail: Detail, recorded: Path, importer: Importe
     assert_overview_is_drawn(importer, recorded)
 
 
-def test_jobs_have_no_overview_and_metrics_on_request(
-    recorded: Path, importer: Importer, tmp_path: Path
-) -> None:
-    trace = tmp_path / "run.pftrace"
-    nsys_pp.merge([recorded], trace, detail="jobs")
-    assert importer.query(trace, COUNTERS).is_empty()
-    nsys_pp.merge([recorded], trace, detail="jobs", show="metrics", force=True)
-    names = {name for name, *_ in importer.query(trace, COUNTERS).iter_rows()}
-    assert names == {*METRICS, *(f"GPU 1: {metric}" for metric in METRICS)}
-    clocks = importer.query(trace, COUNTERS)
-    clock = clocks.filter(clocks["name"] == "GPC Clock Frequency [MHz]")["value"]
-    assert 1880 <= clock.min() <= clock.max() <= 1980  # type: ignore[operator]  # stored in Hz
-
-
 def test_a_window_has_means_of_its_own(recorded: Path, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
     end_ns = 10_000_000
@@ -97,22 +83,6 @@ def test_a_window_has_means_of_its_own(recorded: Path, importer: Importer, tmp_p
     assert (
         counters.filter(counters["name"] == "Tensor Active (mean)")["value"].to_list() == expected.to_list()
     )
-
-
-def test_reports_without_metrics_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "report.sqlite"
-    bare.write_bytes(recorded.read_bytes())
-    with closing(sqlite3.connect(bare)) as connection, connection:
-        connection.execute("DELETE FROM GPU_METRICS")
-        connection.execute("DELETE FROM TARGET_INFO_GPU_METRICS")
-    emptied = nsys_pp.merge([bare], tmp_path / "a.pftrace").output.read_bytes()
-    with closing(sqlite3.connect(bare)) as connection, connection:
-        connection.execute("DROP TABLE GPU_METRICS")
-        connection.execute("DROP TABLE TARGET_INFO_GPU_METRICS")
-    assert nsys_pp.merge([bare], tmp_path / "b.pftrace").output.read_bytes() == emptied
-    with_metrics = nsys_pp.merge([recorded], tmp_path / "c.pftrace").output.read_bytes()
-    most = len(OF_OVERVIEW) * 2 * (MOST_WINDOWS + 2)
-    assert len(emptied) < len(with_metrics) < len(emptied) + 20 * most
 
 
 VALUES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 100)), min_size=1, max_size=40)
@@ -147,18 +117,6 @@ def test_means_are_those_of_the_definition(drawn: list[tuple[int, int]], repeats
             for (since, value), (until, _) in pairwise(values)
         )
         assert mean == pytest.approx(total / (end - begin), abs=0.051)
-
-
-def test_a_scrubbed_copy_has_the_same_metrics(recorded: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "scrubbed.sqlite"
-    nsys_pp.scrub([recorded], copy)
-    of_report = nsys_pp.merge([recorded], tmp_path / "a.pftrace", show="metrics").output
-    of_copy = nsys_pp.merge([copy], tmp_path / "b.pftrace", show="metrics").output
-    with_metrics = len(of_report.read_bytes())
-    assert abs(len(of_copy.read_bytes()) - with_metrics) < with_metrics / 1000  # paths are attributes
-    tables = [nsys_pp.pipeline(path).tables(["metrics"])["metrics"] for path in (recorded, copy)]
-    assert len(tables[0]) > len(METRICS)
-    assert tables[0].equals(tables[1])
 
 
 def test_metrics_of_a_gpu_are_on_its_row_if_another_report_has_them(

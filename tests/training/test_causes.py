@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import simulate
-from nsys_pp.frames.clock import CLOCK
+from nsys_pp.frames.clock import CLOCK, SKEW_NS
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.training import (
     COVER,
@@ -309,3 +309,67 @@ def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
     assert len(found) == 4 * COUNT
     partners = {0: 1, 1: 0, 2: 3, 3: 2}
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
+
+
+def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
+    """Return the start of the collective of another lane that ends with one, else of the shifted ordinal."""
+    mine, its = ([event[1:] for event in events if event[0] == lane] for lane in (own, other))
+
+    def shift_of(at: int) -> int | None:
+        end = mine[at][1]
+        nearest = max(range(len(its)), key=lambda to: (-abs(its[to][1] - end), to))
+        return nearest - at if abs(its[nearest][1] - end) <= SKEW_NS else None
+
+    exact = shift_of(ordinal)
+    if exact is not None:
+        return its[ordinal + exact][0]
+    around = [
+        next((shift for at in side if (shift := shift_of(at)) is not None), None)
+        for side in (range(ordinal - 1, -1, -1), range(ordinal + 1, len(mine)))
+    ]
+    known = {shift for shift in around if shift is not None}
+    if len(known) != 1 or not 0 <= (to := ordinal + known.pop()) < len(its):
+        return None
+    (start, end), (begin, until) = its[to], mine[ordinal]
+    return start if start - SKEW_NS <= until and end + SKEW_NS >= begin else None
+
+
+def test_the_last_member_is_that_of_plain_loops() -> None:
+    """Members of a communicator on one clock; some end much later, and some lanes lack collectives."""
+    chance = random.Random(11)
+    for _ in range(20):
+        events = []
+        for number in range(12):
+            end = number * 400_000
+            for lane in range(4):
+                if chance.random() < 0.1:
+                    continue
+                late = chance.choice([0, 0, 0, 60_000, 150_000])
+                start = end - chance.randrange(10_000, 250_000)
+                events.append((lane, start, end + late + chance.randrange(3_000)))
+        events.sort(key=lambda event: event[1])
+        rows = [{"lane": lane, "start_ns": start, "end_ns": end} for lane, start, end in events]
+        anchors = _fill(
+            pl.DataFrame(rows).with_columns(
+                kind=pl.lit("collective"), name=pl.lit("AllReduce"), communicator=pl.lit(7)
+            ),
+            LANE_ANCHORS,
+        )
+        lanes = build_lanes([0, 0]).with_columns(clock=pl.lit(0, pl.UInt32))
+        needed = anchors.select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
+        found = find_last_members(needed, lanes=lanes, anchors=anchors)
+        expected = []
+        for lane in range(4):
+            own = [event for event in events if event[0] == lane]
+            for ordinal, (_, start, end) in enumerate(own):
+                matched = {
+                    other: began
+                    for other in range(4)
+                    if other != lane
+                    if (began := _match_in_loops(events, lane, ordinal, other)) is not None
+                }
+                if matched:
+                    last = max(matched, key=lambda other: (matched[other], -other))
+                    expected.append((lane, start, end, matched[last], last, len(matched) == 3))
+        columns = ["lane", "need_start_ns", "need_end_ns", "peer_start_ns", "waits_for", "is_complete"]
+        assert sorted(found.select(columns).rows()) == sorted(expected)

@@ -272,12 +272,6 @@ def test_wait_is_what_lies_before_the_other_side(
     assert (*row, notes) == (*expected, 700, [])
 
 
-def test_kernels_that_do_not_tell_what_they_do_are_counted() -> None:
-    found, notes = pair(message(0, None, 0, 10), message(1, None, 0, 10))
-    assert found.is_empty()
-    assert notes == ["2 point-to-point kernels have no known verb (send or receive), and are not paired"]
-
-
 def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:
     """Three stages are said to follow each other, of which one is missing between the first two."""
     simulate.main([str(tmp_path), *SMALL.split(), "--missing-ranks", "1"])

@@ -35,11 +35,6 @@ def open_page(
     return found
 
 
-def with_ideal(training: Training) -> Training:
-    ideal = training.jobs.select("lane", "step", "job", pl.col("start_ns", "end_ns") - 100_000)
-    return replace(training, ideal=ideal)
-
-
 def click_on(words: str) -> Step:
     find = "[...document.querySelectorAll('.switch')].find((one) => one.textContent === %r).click()"
     return ["evaluate", find % words]
@@ -106,46 +101,6 @@ def test_keys_wheel_and_drag_move_the_view(tmp_path: Path) -> None:
     assert dragged["scroll"] == scrolled["scroll"] + 100
     for state in (fit, clicked):
         assert (state["start"], state["end"]) == pytest.approx((whole["start"], whole["end"]))
-
-
-def test_the_legend_hides_kinds_causes_and_arrows(tmp_path: Path) -> None:
-    known = with_ideal(expected_training())
-    steps = [click_on("forward"), STATE, click_on("message wait"), STATE, click_on("arrows"), STATE]
-    steps += [click_on("ideal schedule"), STATE, click_on("forward"), STATE]
-    forward, bubbles, arrows, ideal, again = (
-        value for value in open_page(known, tmp_path, steps).values if value
-    )
-    count = known.jobs.filter(pl.col("kind") == "forward").height
-    assert forward["bars"] == known.jobs.height - count
-    assert 0 < bubbles["bubbles"] < forward["bubbles"]
-    assert bubbles["arrows"] > arrows["arrows"] == 0
-    assert arrows["ideal"] == 0 < ideal["ideal"]
-    assert again["bars"] == known.jobs.height
-
-
-def test_search_finds_and_enter_goes_to_the_next(tmp_path: Path) -> None:
-    known = expected_training()
-    steps: list[Step] = []
-    for words in ["3", "rank 2", "stage 1", "BACKWARD_7", "nothing at all", ""]:
-        steps += [["type", "#search", words], STATE]
-    steps += [["type", "#search", "3"], ["press", "Enter"], STATE, ["press", "Enter"], STATE]
-    states = [value for value in open_page(known, tmp_path, steps).values if value]
-    jobs = known.jobs
-    counts = [
-        jobs.filter(pl.col("micro_batch") == 3).height,
-        jobs.filter(pl.col("lane") == 2).height,
-        jobs.filter(pl.col("lane") == 1).height,
-        jobs.filter(pl.col("name").cast(pl.String) == "backward_7").height,
-        0,
-    ]
-    assert [state["matches"]["count"] for state in states[:5]] == counts
-    assert states[5]["matches"] is None
-    assert [state["matches"]["at"] for state in states[6:]] == [0, 1]
-    first, second = (
-        jobs.filter(pl.col("micro_batch") == 3).sort("start_ns").head(2)["start_ns"] - known.zero_ns
-    )
-    assert states[6]["start"] < first < states[6]["end"]
-    assert states[7]["start"] < second < states[7]["end"]
 
 
 def test_tooltips_say_what_lies_under_the_mouse(tmp_path: Path) -> None:
@@ -216,36 +171,9 @@ def test_names_neither_break_nor_run(tmp_path: Path) -> None:
     assert found.values[4] == [0, 3]
 
 
-def test_light_and_dark(tmp_path: Path) -> None:
-    color = ["evaluate", "getComputedStyle(document.body).backgroundColor"]
-    steps: list[Step] = [
-        STATE,
-        color,
-        ["click", "#theme"],
-        STATE,
-        color,
-        ["click", "#theme"],
-        ["scheme", "light"],
-        STATE,
-    ]
-    found = open_page(expected_training(), tmp_path, steps, scheme="dark").values
-    assert [found[0]["theme"], found[3]["theme"], found[7]["theme"]] == ["dark", "light", "dark"]
-    assert found[1] != found[4] == "rgb(255, 255, 255)"
-
-
 def test_the_scheme_of_the_system_is_followed(tmp_path: Path) -> None:
     found = open_page(expected_training(), tmp_path, [STATE, ["scheme", "dark"], STATE]).values
     assert [found[0]["theme"], found[2]["theme"]] == ["light", "dark"]
-
-
-def test_the_page_prints(tmp_path: Path) -> None:
-    paper = tmp_path / "chart.pdf"
-    found = open_page(expected_training(), tmp_path, [["pdf", str(paper)], STATE], scheme="dark")
-    content = paper.read_bytes()
-    assert content.startswith(b"%PDF")
-    assert content.count(b"/Type /Page\n") == 1
-    assert b"/Subtype /Image" in content
-    assert found.values[1]["theme"] == "dark"
 
 
 @pytest.mark.parametrize("with_lanes", [False, True])

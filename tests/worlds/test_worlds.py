@@ -46,7 +46,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", draw_small_seeds(COUNT))
 def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
     score = run_seed(seed)
@@ -56,7 +56,7 @@ def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
         assert jobs.largest_error_ns <= LARGEST_ERROR_NS, score.command
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "seed",
     [
@@ -136,7 +136,7 @@ def test_all_draws_are_options_of_the_simulator() -> None:
     assert schedules == set(SCHEDULES)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("seed", "fault"),
     [
