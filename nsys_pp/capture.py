@@ -25,6 +25,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
@@ -49,18 +50,6 @@ KINDS = (
     *("allreduce_gradients", "reduce_scatter_gradients", "all_gather_parameters"),
 )
 """Kinds of jobs; the kinds in `_NUMBERED` have micro-batches."""
-
-
-class _InactiveRange:
-    """Range without a profiler; does nothing."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
 
 @dataclass(slots=True)
@@ -133,7 +122,7 @@ class _Plan:
             sys.exit(0)
 
 
-def step(number: int) -> _Step | _InactiveRange:
+def step(number: int) -> _Step | nullcontext[None]:
     """Return a range around a step, for a `with` statement.
 
     Restarts the counts of micro-batches (`forward_step`, `backward_step`) at 0.
@@ -143,7 +132,7 @@ def step(number: int) -> _Step | _InactiveRange:
 
 def job(
     kind: str, microbatch: int | None = None, chunk: int | None = None, *, backward: tuple[int, ...] = ()
-) -> _Range | _InactiveRange:
+) -> _Range | nullcontext[None]:
     """Return a range around a job, for a `with` statement.
 
     Args:
@@ -318,5 +307,5 @@ def _find_loaded(pattern: str) -> str | None:
     return next(matches, None)
 
 
-_INACTIVE = _InactiveRange()
+_INACTIVE = nullcontext()  # range without a profiler
 _state = _State()

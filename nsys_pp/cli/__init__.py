@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from nsys_pp.cli.command import OrderedGroup
-from nsys_pp.cli.interrupts import end_on_interrupt, is_interrupt
 from nsys_pp.cli.log import escape_line, print_error
-from nsys_pp.cli.result import FULL, explain_ending
+from nsys_pp.cli.result import FULL, end_on_interrupt, explain_ending, is_interrupt
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from nsys_pp.commands.check import CheckResult
+    from nsys_pp.commands.extract import ExtractedPart
     from nsys_pp.commands.info import ReportInfo
     from nsys_pp.commands.open import Opening
     from nsys_pp.frames.table import FilledTable
-    from nsys_pp.run.parts import ExtractedPart
 
 _TABLE_FORMATS: dict[str, Any] = {
     "choices": ("table", "markdown", "csv", "json", "parquet", "sqlite"),

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import polars as pl
 
-from nsys_pp.frames.conform import ShortRepr
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, label_reports, survey_any_input
+from nsys_pp.frames.part import PartOptions
+from nsys_pp.read import is_part
+from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import label_reports, read_part_input
 from nsys_pp.run.options import ClockOptions, Inputs, RunOptions, check_keywords
+from nsys_pp.run.report import Input, survey_report
 from nsys_pp.run.run import Run
 from nsys_pp.tables.listings import CLOCK_TABLE as CLOCK_TABLE
 
@@ -21,14 +23,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class AlignResult(ShortRepr):
+class AlignResult(Result):
     """Aligned clocks."""
 
     clocks: pl.DataFrame  # `CLOCKS` of `nsys_pp.frames.clock`
     labels: list[str]  # of the reports that its column `reports` counts
     paths: list[Path]  # likewise
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
@@ -43,7 +43,13 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
         ClockError: An offset is of an unknown machine.
     """
     check_keywords(options, ClockOptions)
-    run = Run(Batch(inputs, options), cast(RunOptions, options), read=_read_inputs, last_stage="clocks")
+    batch = Batch(inputs, options)
+
+    def read(run: Run) -> list[Input]:
+        work = partial(_read_input, nsys=batch.nsys, checks_frames=batch.keeps_going)
+        return [*batch.map("reading", batch.paths, work).values()]
+
+    run = Run(batch, cast(RunOptions, options), read=read, last_stage="clocks")
     paths = [recorded.path for recorded in run.inputs]
     return AlignResult(
         clocks=run.clocks.table,
@@ -54,6 +60,8 @@ def align(inputs: Inputs, **options: Unpack[ClockOptions]) -> AlignResult:
     )
 
 
-def _read_inputs(run: Run) -> list[Input]:
-    read = partial(survey_any_input, nsys=run.batch.nsys, checks_frames=run.batch.keeps_going)
-    return list(run.batch.map("reading", run.batch.paths, read).values())
+def _read_input(path: Path, *, nsys: str | None, checks_frames: bool) -> Input:
+    """Read the identity and anchors of a part or a report."""
+    if is_part(path):
+        return read_part_input(path, checks_frames=checks_frames)
+    return survey_report(path, PartOptions(), nsys=nsys)

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from nsys_pp.commands.pipeline import build_pipeline
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.output.chart import CHARTS
 from nsys_pp.output.chart.content import bring_near
 from nsys_pp.output.files import check_output
 from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
-from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.batch import Batch, Result
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 
 if TYPE_CHECKING:
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ChartResult(ShortRepr):
+class ChartResult(Result):
     """Counts of a chart."""
 
     output: Path
@@ -32,8 +29,6 @@ class ChartResult(ShortRepr):
     steps: int
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     verdict: Verdict
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def chart(

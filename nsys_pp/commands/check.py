@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.raw import ROW_COUNTS
 from nsys_pp.frames.report import FINDINGS, Finding, Severity, build_findings
@@ -22,7 +21,7 @@ from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.files import Integrity, check_integrity
-from nsys_pp.run.batch import Batch, Skipped, unforeseen_error
+from nsys_pp.run.batch import Batch, Result, unforeseen_error
 from nsys_pp.run.inputs import collect_row_counts
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
@@ -36,13 +35,11 @@ _Checked = tuple[list[Finding], pl.DataFrame]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CheckResult(ShortRepr):
+class CheckResult(Result):
     """Findings about reports."""
 
     reports: list[Path]  # in order
     findings: pl.DataFrame  # `FINDINGS` of `nsys_pp.frames.report`
-    skipped: Skipped  # inputs that do not exist
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
     @property
     def severity(self) -> Severity:

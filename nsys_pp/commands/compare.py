@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.aggregates import RunSums
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.roster import share_session
 from nsys_pp.frames.table import AnyTable, FilledTable, fill_tables
@@ -30,8 +29,8 @@ from nsys_pp.options import ASPECTS
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.progress import split_progress
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import read_inputs
 from nsys_pp.run.options import (
     Inputs,
     RunOptions,
@@ -41,6 +40,7 @@ from nsys_pp.run.options import (
     parse_job_options,
     parse_steps,
 )
+from nsys_pp.run.report import Input
 from nsys_pp.tables.compare import TABLES, check_gates, describe_training, parse_gate, sample_training
 from nsys_pp.tables.compare_verdict import (
     COMPARABILITY_TABLE,
@@ -67,7 +67,7 @@ _STAGED = ("stages", "ranks", "links")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CompareResult(ShortRepr):
+class CompareResult(Result):
     """Differences from run A to run B."""
 
     names: tuple[str, str]  # of A and B, with their steps
@@ -78,8 +78,6 @@ class CompareResult(ShortRepr):
     notes: list[str]  # doubtful facts of either run, in sentences
     sums: tuple[RunSums, RunSums]
     output: Path | None  # the page; None: none was asked for
-    skipped: Skipped  # inputs of both runs
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS` of both runs
 
     def fill_tables(self) -> list[FilledTable]:
         """Pair the tables with their definitions, in order."""
@@ -172,6 +170,9 @@ def compare(
         )
         with replace_file(target, force=force) as path, open_output(path) as stream:
             write_comparison(source, stream)
+    # two windows of one run have its rows and skipped inputs once
+    read = {tuple(recorded.path for recorded in result.run.inputs): result for _, result in results}
+    skipped = [entry for _, result in results for entry in result.skipped]
     return CompareResult(
         names=names,
         verdict=verdict,
@@ -181,8 +182,8 @@ def compare(
         notes=notes,
         sums=sums,
         output=target,
-        skipped=_list_skipped(results),
-        row_counts=_count_rows(results),
+        skipped=list({str(path): (path, error) for path, error in skipped}.values()),
+        row_counts=pl.concat([RUN_ROW_COUNTS.to_frame(), *(result.row_counts for result in read.values())]),
     )
 
 
@@ -209,7 +210,10 @@ def _read(
         results += [(letter, result) for result in read]
         run_sums = join_runs([sum_run(result, window=result.run.steps) for result in read])
         sums.append(run_sums)
-        names.append(_name(run, run_sums.facts.window))
+        named = run.inputs if isinstance(run.inputs, tuple) else (run.inputs,)
+        more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+        steps = f", steps {run_sums.facts.window}" if run_sums.facts.window else ""
+        names.append(f"{named[0] if named else ''}{more}{steps}")
     return (names[0], names[1]), (sums[0], sums[1]), results
 
 
@@ -293,13 +297,6 @@ def join_runs(runs: Sequence[RunSums]) -> RunSums:
     return RunSums(facts=facts, samples=samples)
 
 
-def _name(run: RunName, window: str) -> str:
-    """Return the name of a run with its steps, for people."""
-    inputs = run.inputs if isinstance(run.inputs, tuple) else (run.inputs,)
-    more = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
-    return f"{inputs[0] if inputs else ''}{more}{f', steps {window}' if window else ''}"
-
-
 def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return the samples that can be compared.
 
@@ -320,19 +317,6 @@ def _select(run: RunSums, comparability: pl.DataFrame) -> dict[str, pl.DataFrame
     return samples
 
 
-def _count_rows(results: Sequence[tuple[str, PipelineResult]]) -> pl.DataFrame:
-    """Return `RUN_ROW_COUNTS` of the runs that were read; two windows of one run have them once."""
-    read = {tuple(recorded.path for recorded in result.run.inputs): result for _, result in results}
-    return pl.concat([RUN_ROW_COUNTS.to_frame(), *(result.row_counts for result in read.values())])
-
-
-def _list_skipped(results: Sequence[tuple[str, PipelineResult]]) -> Skipped:
-    """List the skipped inputs of both runs, each once."""
-    return list(
-        {str(path): (path, error) for _, result in results for path, error in result.skipped}.values()
-    )
-
-
 def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
     """Sum an analysis for comparisons.
 
@@ -346,16 +330,25 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
     sessions = [recorded.identity.session for recorded in inputs]
     recorded_kinds = {kind for recorded in inputs for kind in recorded.part.facts.recorded or ()}
     options = [recorded.part.options for recorded in inputs]
+    keys = ["report", "process_key", "device_id"]
+    gpus = result.run.roster.select(*keys, "gpu_name")
+    gpu_names = result.training.lanes.select(keys).join(gpus, on=keys, how="left")["gpu_name"]
+    sizes = result.run.roster["run_size"].drop_nulls().to_list()
     facts = replace(
         facts,
         made_by=version("nsys-pp"),
-        recordings=tuple(sorted(_mark(recorded.identity.fingerprint) for recorded in inputs)),
+        recordings=tuple(
+            sorted(  # marks, from which nothing else can be computed
+                hashlib.sha256(recorded.identity.fingerprint.to_bytes(8, "big")).hexdigest()[:16]
+                for recorded in inputs
+            )
+        ),
         window=format_window(window),
-        gpus=_count_gpus(result),
+        gpus=dict(Counter(gpu_names.fill_null("unknown GPU").to_list())),
         drivers=_distinct(session.driver_version for session in sessions),
         cuda=_distinct(session.cuda_version for session in sessions),
         nsys=_distinct(session.nsys_version for session in sessions),
-        run_size=_most(result.run.roster["run_size"]),
+        run_size=max(sizes, default=0),
         recorded=tuple(name_titles(recorded_kinds)),
         graph_modes=_distinct(session.graph_mode for session in sessions),
         options="; ".join(
@@ -377,27 +370,8 @@ def format_window(window: StepWindow | None) -> str:
     return f"{first}:{last}"
 
 
-def _count_gpus(result: PipelineResult) -> dict[str, int]:
-    """Count lanes by the name of their GPU."""
-    keys = ["report", "process_key", "device_id"]
-    names = result.training.lanes.select(keys).join(
-        result.run.roster.select(*keys, "gpu_name"), on=keys, how="left"
-    )["gpu_name"]
-    return dict(Counter(names.fill_null("unknown GPU").to_list()))
-
-
-def _mark(fingerprint: int) -> str:
-    """Return a mark of a recording, from which nothing else can be computed."""
-    return hashlib.sha256(fingerprint.to_bytes(8, "big")).hexdigest()[:16]
-
-
 def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if value}))
-
-
-def _most(values: pl.Series) -> int:
-    most = values.max()
-    return most if isinstance(most, int) else 0
 
 
 _WITH_STEPS = re.compile(r"(?P<path>.+):(?P<steps>\d{1,30}:\d{0,30}|:\d{1,30})", re.DOTALL)

@@ -19,9 +19,10 @@ from nsys_pp.model.contents import Contents, describe_contents
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
+from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import collect_row_counts, label_reports, skip_repeated
 from nsys_pp.run.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
+from nsys_pp.run.report import count_report_rows
 from nsys_pp.run.run import build_run_roster
 from nsys_pp.tables.listings import ROSTER_TABLE as ROSTER_TABLE
 
@@ -43,12 +44,10 @@ class ReportInfo(ShortRepr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class InfoResult(ShortRepr):
+class InfoResult(Result):
     """Identity and contents of reports."""
 
     reports: list[ReportInfo]  # in natural order
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:

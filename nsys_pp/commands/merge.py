@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import MAX_EVENTS, Detail, Split
@@ -19,7 +16,7 @@ from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_forma
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
-from nsys_pp.run.batch import Batch, Skipped
+from nsys_pp.run.batch import Batch, Result
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
     Inputs,
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MergeResult(ShortRepr):
+class MergeResult(Result):
     """Counts of a trace, or of the traces of a divided run."""
 
     output: Path  # the trace; of a divided run its overview; the folder of traces of machines
@@ -61,8 +58,6 @@ class MergeResult(ShortRepr):
     omits_ranges: bool  # the overview shows the load of GPUs in place of ranges
     notes: list[str]  # inferred, refused and doubtful facts of the training, in sentences
     verdict: Verdict  # of the training; no findings without jobs
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def merge(

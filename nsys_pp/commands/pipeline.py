@@ -21,9 +21,9 @@ from nsys_pp.model import build_report
 from nsys_pp.options import DATA_TYPES
 from nsys_pp.output.formats import EXPORTERS, ExportedFile, ExportOptions, ExportSource
 from nsys_pp.projection.launches import match_launches
-from nsys_pp.read import is_part, read_report
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, collect_row_counts, count_report_rows, read_inputs
+from nsys_pp.read import read_report
+from nsys_pp.run.batch import Batch, Result, Skipped
+from nsys_pp.run.inputs import collect_row_counts, read_inputs
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,
@@ -32,23 +32,21 @@ from nsys_pp.run.options import (
     check_keywords,
     parse_job_options,
 )
-from nsys_pp.run.report_training import PresetHint, find_preset_hint, project_report
+from nsys_pp.run.report import Input, count_report_rows, project_report
 from nsys_pp.run.requested import REQUESTED, explain, explain_no_rows, read_metric_sums
 from nsys_pp.run.run import Run
 from nsys_pp.tables.listings import NAME_TABLE as NAME_TABLE
 from nsys_pp.tables.registry import REQUESTED_TABLES, TABLES
 from nsys_pp.tables.training import UTILISATION_TABLE, Work, describe_clocks, describe_work
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict, build_verdict_table
-from nsys_pp.training.names import choose_rules, find_preset_readings, read_names
-from nsys_pp.units import format_count, format_duration
+from nsys_pp.training.names import choose_rules, read_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _NAME_THEM = (
-    "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern"
-    " forward=REGEX` and"
-    " the like (docs/presets.md)"
+    "take the preset of your framework with `--preset`, or name the ranges with `--job-pattern forward=REGEX`"
+    " and the like (docs/presets.md)"
 )
 _RECORD_THEM = (
     "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
@@ -116,55 +114,44 @@ class PipelineResult(ShortRepr):
         """Return sentences on the work of a step and the peaks of GPUs; empty without the work of a step."""
         return [] if self.work is None else describe_work(self.work)
 
-    def _read(self, reader: _Reader) -> pl.DataFrame:
-        """Read the data of a table on request; tables of one reader share them."""
-        if reader not in self._requested:
-            self._requested[reader] = reader(self.run, self.training)
-        return self._requested[reader]
-
     def _build(self, name: str) -> pl.DataFrame:
         if name == UTILISATION_TABLE.name and self.work is not None:
             return UTILISATION_TABLE.build(self.training, self.work)
         if name == VERDICT_TABLE.name:
             return build_verdict_table(self.verdict)
         if name in REQUESTED_TABLES:
-            return REQUESTED_TABLES[name].build(self.training, self._read(REQUESTED[name].read))
+            reader = REQUESTED[name].read  # tables of one reader share its data
+            if reader not in self._requested:
+                self._requested[reader] = reader(self.run, self.training)
+            return REQUESTED_TABLES[name].build(self.training, self._requested[reader])
         return TABLES[name].build(self.training)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExplainResult(ShortRepr):
+class ExplainResult(Result):
     """Names of ranges of all reports.
 
     Attributes:
         names: One row per name (with `#` for numbers) and rule: kind, preset and pattern of the rule, number
             of ranges, and time of the GPU operations in them; names without a rule last.
-        skipped: Skipped inputs, each with its error.
-        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     names: pl.DataFrame
-    skipped: Skipped
-    row_counts: pl.DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExportJobsResult(ShortRepr):
+class ExportJobsResult(Result):
     """Files that hold the jobs of a run.
 
     Attributes:
         files: In the order of writing.
         notes: Missing or inferred facts, in sentences.
         hint: How to open the files, in a sentence.
-        skipped: Inputs that could not be read, each with its error.
-        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     files: tuple[ExportedFile, ...]
     notes: tuple[str, ...]
     hint: str
-    skipped: Skipped
-    row_counts: pl.DataFrame
 
 
 def pipeline(
@@ -221,12 +208,19 @@ def build_pipeline(
     Raises:
         NsysPPError: As in `pipeline`, or raised by `check`.
     """
-    read = partial(_read_inputs, with_aggregates=with_aggregates)
-    run = Run(batch, options, read=read if inputs is None else lambda run: inputs)
+
+    def read(run: Run) -> Sequence[Input]:
+        if inputs is not None:
+            return inputs
+        return read_inputs(batch, run.job_options, doing="analysing", with_aggregates=with_aggregates)
+
+    run = Run(batch, options, read=read)
     if check is not None:
         check(batch.paths)
     if run.training.lanes.is_empty():
-        raise _no_operations_error(run)
+        raise MissingDataError(
+            f"{_format_none(run)} GPU operations", "record them with `nsys profile --trace cuda,nvtx`"
+        )
     training = run.training
     has_passes = bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
     if needs_jobs and training.jobs.is_empty():
@@ -281,10 +275,6 @@ def _find_work(result: PipelineResult, flops: float, formula: str, *, data_type:
     )
 
 
-def _read_inputs(run: Run, *, with_aggregates: bool) -> list[Input]:
-    return read_inputs(run.batch, run.job_options, doing="analysing", with_aggregates=with_aggregates)
-
-
 def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     """Return the reason that a run has no forwards and backwards, and the option that helps."""
     inputs, is_single, none = run.inputs, len(run.inputs) == 1, _format_none(run)
@@ -301,38 +291,10 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     kinds = [recorded.part.facts.recorded for recorded in inputs]
     if all(kind is not None and "ranges" not in kind for kind in kinds):
         return f"{none} NVTX ranges", _RECORD_THEM
-    hint = _NAME_THEM
-    reports = [recorded.path for recorded in inputs if not is_part(recorded.path)]
-    if options.get("preset") is None and reports:
-        read = partial(read_report, reports[0], nsys=run.batch.nsys)
-        readings = find_preset_readings(build_report(read(need=frozenset({"ranges"}))).ranges)
-        found = find_preset_hint(build_report(read(need=SURVEY_GROUPS)), readings) if readings else None
-        hint = _describe_hint(found)
+    hint = f"{_NAME_THEM}; `--explain-jobs` lists all names"
     if any(recorded.part.frames["jobs"]["range_id"].has_nulls() for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
     return no_range, hint
-
-
-def _describe_hint(hint: PresetHint | None) -> str:
-    if hint is None:
-        return (
-            "no preset would read one with GPU work; name the ranges with `--job-pattern forward=REGEX` and"
-            " the like"
-            " (docs/presets.md); `--explain-jobs` lists all names"
-        )
-    return (
-        f"`--preset {hint.preset}` would read the most GPU time ({format_duration(hint.gpu_ns)} in"
-        f" {format_count(hint.range_count, 'range')}), but too few of its names are sure to be detected;"
-        " `--explain-jobs` lists"
-        " all names"
-    )
-
-
-def _no_operations_error(run: Run) -> MissingDataError:
-    """Return the error of a run without GPU operations, with the option that records them."""
-    return MissingDataError(
-        f"{_format_none(run)} GPU operations", "record them with `nsys profile --trace cuda,nvtx`"
-    )
 
 
 def _format_none(run: Run) -> str:

@@ -15,7 +15,6 @@ import polars as pl
 from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
 from nsys_pp.arrays.search import number_keys
 from nsys_pp.errors import MissingDataError
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
@@ -25,10 +24,10 @@ from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import collect_row_counts, count_report_rows, label_reports, skip_repeated
+from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import collect_row_counts, label_reports, skip_repeated
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
-from nsys_pp.run.report_training import project_report
+from nsys_pp.run.report import count_report_rows, project_report
 from nsys_pp.tables.listings import define_projection_table as define_projection_table
 
 if TYPE_CHECKING:
@@ -44,20 +43,16 @@ SCOPES = ("thread", "process", "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ProjectResult(ShortRepr):
+class ProjectResult(Result):
     """Projected ranges of all reports.
 
     Attributes:
         ranges: One row per range and device (and stream) with `PROJECT_COLUMNS`, reports in natural order,
             then by range_id. Times are on the clock of each report; adding `utc_offset_ns` makes them UTC
             (null where the report has no UTC).
-        skipped: Skipped inputs, each with its error.
-        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
     """
 
     ranges: pl.DataFrame
-    skipped: Skipped
-    row_counts: pl.DataFrame
 
 
 def project(

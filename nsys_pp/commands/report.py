@@ -13,7 +13,6 @@ import polars as pl
 
 from nsys_pp.commands.pipeline import PipelineResult, build_pipeline
 from nsys_pp.commands.summarise import SUMMARY_TABLES, build_tables, join_aggregates
-from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.part import REPORT
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.verdict import Verdict
@@ -21,9 +20,10 @@ from nsys_pp.model.contents import list_missing_of
 from nsys_pp.output.chart.content import describe_run
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, label_reports
+from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
+from nsys_pp.run.report import Input
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
@@ -37,7 +37,7 @@ _ADDRESSES = ("http://", "https://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReportResult(ShortRepr):
+class ReportResult(Result):
     """A page about a run."""
 
     output: Path
@@ -46,8 +46,6 @@ class ReportResult(ShortRepr):
     empty: dict[str, str]  # sections without contents, by name, with the reason
     notes: list[str]  # inferred, refused and doubtful facts, in sentences
     verdict: Verdict
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
 
 def report(
@@ -110,7 +108,12 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     labels = label_reports([recorded.path for recorded in run.inputs])
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(run.clocks.table, labels))
     lengths = measure_steps(training)
-    notes = [*training.notes, *summary_notes, *_list_warnings(run.inputs, labels)]
+    doubts = (
+        text.replace(REPORT, f"`{label}`")
+        for recorded, label in zip(run.inputs, labels, strict=True)
+        for text in recorded.part.facts.data_warnings
+    )
+    notes = [*training.notes, *summary_notes, *doubts]
     return PageSource(
         title=title,
         facts=_describe_facts(result),
@@ -162,15 +165,6 @@ def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
     return [
         LackingData(titles=tuple(row["titles"]), option=row["option"], report_count=row["report_count"])
         for row in by_option.to_dicts()
-    ]
-
-
-def _list_warnings(inputs: Sequence[Input], labels: Sequence[str]) -> list[str]:
-    """List the reasons to doubt the events of reports."""
-    return [
-        text.replace(REPORT, f"`{label}`")
-        for recorded, label in zip(inputs, labels, strict=True)
-        for text in recorded.part.facts.data_warnings
     ]
 
 

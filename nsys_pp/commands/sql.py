@@ -9,17 +9,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
 from nsys_pp.commands.project import define_projection_table, project
 from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
-from nsys_pp.frames.conform import ShortRepr, build_schema
+from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.table import AnyTable, describe_columns
 from nsys_pp.frames.training import LANE_STATES, RUN_JOBS, TRANSFERS
-from nsys_pp.run.batch import Skipped
+from nsys_pp.run.batch import Result, Skipped
 from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
 
 if TYPE_CHECKING:
@@ -42,28 +41,20 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLASHES = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-class _RunFrame(Struct, frozen=True, kw_only=True):
-    """A frame of a pipeline's result that is a table of queries."""
-
-    schema: pl.Schema
-    build: Callable[[PipelineResult], pl.DataFrame]
-
-
-_RUN_FRAMES = {
-    "jobs": _RunFrame(schema=RUN_JOBS, build=lambda result: result.training.jobs),
-    "messages": _RunFrame(schema=TRANSFERS, build=lambda result: result.training.transfers),
-    "lane_states": _RunFrame(schema=LANE_STATES, build=lambda result: result.training.lane_states),
-    "clocks": _RunFrame(schema=CLOCKS, build=lambda result: result.run.clocks.table),
+_RUN_FRAMES: Mapping[str, tuple[pl.Schema, Callable[[PipelineResult], pl.DataFrame]]] = {
+    "jobs": (RUN_JOBS, lambda result: result.training.jobs),
+    "messages": (TRANSFERS, lambda result: result.training.transfers),
+    "lane_states": (LANE_STATES, lambda result: result.training.lane_states),
+    "clocks": (CLOCKS, lambda result: result.run.clocks.table),
 }
+"""Frames of a pipeline's result that are tables of queries, with their schemas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SqlResult(ShortRepr):
+class SqlResult(Result):
     """Answer of a query."""
 
     table: pl.DataFrame
-    skipped: Skipped
-    row_counts: pl.DataFrame  # `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason
 
     def _repr_html_(self) -> str:
         """Return the table, for notebooks."""
@@ -114,8 +105,8 @@ def list_sql_columns() -> pl.DataFrame:
 @cache
 def _list_tables() -> Mapping[str, list[tuple[str, Any, str]]]:
     tables: dict[str, list[tuple[str, Any, str]]] = {}
-    for name, frame in _RUN_FRAMES.items():
-        tables[name] = [(column, dtype, "") for column, dtype in frame.schema.items()]
+    for name, (schema, _) in _RUN_FRAMES.items():
+        tables[name] = [(column, dtype, "") for column, dtype in schema.items()]
     tables["projections"] = [*_describe(define_projection_table(("kernel",), "auto"))]
     for name, table in PIPELINE_TABLES.items():
         tables[name] = [*_describe(table)]
@@ -145,7 +136,7 @@ def _build_frames(
         counts.append(result.row_counts)
         for name in of_run:
             frames[name] = (
-                _RUN_FRAMES[name].build(result) if name in _RUN_FRAMES else result.tables([name])[name]
+                _RUN_FRAMES[name][1](result) if name in _RUN_FRAMES else result.tables([name])[name]
             )
     of_summary = [name.removeprefix(SUMMARY_PREFIX) for name in names if name.startswith(SUMMARY_PREFIX)]
     if of_summary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
@@ -19,11 +18,11 @@ from nsys_pp.model.contents import explain_absence
 from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import Input, read_inputs
+from nsys_pp.run.inputs import read_inputs
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
+from nsys_pp.run.report import Input
 from nsys_pp.run.requested import explain
-from nsys_pp.run.run import Run
-from nsys_pp.run.run_training import select_steps
+from nsys_pp.run.run import Run, select_steps
 from nsys_pp.tables import registry
 from nsys_pp.tables.summary import TableOptions
 from nsys_pp.tables.verdict import build_verdict, build_verdict_table
@@ -111,7 +110,11 @@ def summarise(
     names = tuple(SUMMARY_TABLES) if tables is None else tuple(tables)
     for name in names:
         check_choice("tables", name, SUMMARY_TABLES)
-    read = partial(_read_inputs, ops=None if ops is None else parse_counted_ops(ops), scope=scope)
+    counted = {"ops": None if ops is None else parse_counted_ops(ops), "scope": scope}
+
+    def read(run: Run) -> list[Input]:
+        return read_inputs(run.batch, run.job_options | counted, doing="summing up", with_aggregates=True)
+
     run = Run(Batch(inputs, options), options, read=read, last_stage="numbered_steps")
     summary, notes = join_aggregates(run)
     chosen = registry.PADDLE_TABLES if paddle_compat else SUMMARY_TABLES
@@ -142,11 +145,6 @@ def build_tables(
     }
     options = TableOptions(by=by)
     return {name: tables[name].build(summary, options) for name in names if name not in absent}, absent
-
-
-def _read_inputs(run: Run, ops: tuple[str, ...] | None, scope: Scope | None) -> list[Input]:
-    asked = {**run.job_options, "ops": ops, "scope": scope}
-    return read_inputs(run.batch, asked, doing="summing up", with_aggregates=True)
 
 
 def join_aggregates(run: Run) -> tuple[Summary, list[str]]:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.executor import Outcome, run_item, select_own
+from nsys_pp.executors.executor import Outcome, run_item
 from nsys_pp.frames.part import FORMAT
 
 _CONNECT_S = 30
@@ -49,7 +49,6 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
     is_local = False
-    is_remote = True
 
     def map(
         self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None
@@ -66,7 +65,9 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
                 _run_remotely, folder=os.getcwd(), memory_bytes=self.memory_bytes, timeout_s=self.timeout_s
             )
             waiting = {
-                client.submit(remote, work, item, index, select_own(own, item), pure=False): index
+                client.submit(
+                    remote, work, item, index, None if own is None else {item: own[item]}, pure=False
+                ): index
                 for index, item in enumerate(items)
             }
             for future in _as_finished(client, waiting, self.scheduler):
@@ -88,37 +89,26 @@ def _run_remotely(
     memory_bytes: int | None,
     timeout_s: float | None,
 ) -> Outcome:
-    """Run one item at a time, in the client's working directory: memory is planned for the largest report."""
+    """Run one item at a time, in the client's working directory: memory is planned for the largest report.
+
+    With a limit, in a process below the worker, which ends beyond it.
+    """
+    from nsys_pp.executors.pool import ProcessExecutor
+
     with _ONE_AT_A_TIME:
         before = os.getcwd()
         os.chdir(folder)
         try:
             if memory_bytes is None and timeout_s is None:
                 return run_item(work, item, index, own)
-            return _run_limited(work, item, index, own, memory_bytes=memory_bytes, timeout_s=timeout_s)
+            executor = ProcessExecutor(processes=1, memory_bytes=memory_bytes, timeout_s=timeout_s)
+            with _with_children():
+                (outcome,) = executor.map(work, [item], own)
+            return replace(outcome, index=index)
+        except NsysPPError as error:  # the worker itself has more memory
+            return Outcome(index=index, error=error)
         finally:
             os.chdir(before)
-
-
-def _run_limited(
-    work: Callable[..., Any],
-    item: Path,
-    index: int,
-    own: Mapping[Path, Any] | None,
-    *,
-    memory_bytes: int | None,
-    timeout_s: float | None,
-) -> Outcome:
-    """Run an item in a process below the worker, which ends beyond a limit."""
-    from nsys_pp.executors.pool import ProcessExecutor
-
-    executor = ProcessExecutor(processes=1, memory_bytes=memory_bytes, timeout_s=timeout_s)
-    try:
-        with _with_children():
-            (outcome,) = executor.map(work, [item], own)
-    except NsysPPError as error:  # the worker itself has more memory
-        return Outcome(index=index, error=error)
-    return replace(outcome, index=index)
 
 
 @contextmanager
@@ -222,7 +212,7 @@ def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterato
                 yield finished.get(timeout=_POLL_S)
                 break
             with suppress(Exception):  # the scheduler is gone, in one of many ways
-                if client.run_on_scheduler(_count_workers):
+                if client.ncores():
                     seen = time.monotonic()
             if time.monotonic() - seen > _ABANDONED_S:
                 raise NsysPPError(
@@ -230,10 +220,6 @@ def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterato
                     "see in their logs why they ended; they may need more memory",
                 )
         seen = time.monotonic()
-
-
-def _count_workers(dask_scheduler: Any) -> int:
-    return len(dask_scheduler.workers)
 
 
 def _lost_error(item: Path, future: Any) -> NsysPPError:

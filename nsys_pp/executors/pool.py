@@ -25,8 +25,14 @@ from typing import Any
 from msgspec import Struct, field
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.executors.executor import Outcome, run_item
-from nsys_pp.executors.limits import count_cores, list_tree, measure_process, measure_tree
+from nsys_pp.executors.executor import (
+    Outcome,
+    count_cores,
+    list_tree,
+    measure_process,
+    measure_tree,
+    run_item,
+)
 from nsys_pp.leftovers import remove_own
 
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
@@ -50,7 +56,6 @@ class ProcessExecutor(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
     is_local = False
-    is_remote = False
 
     def map(
         self, work: Callable[..., Any], items: Sequence[Path], own: Mapping[Path, Any] | None = None

@@ -8,11 +8,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct
+import polars as pl
 
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import (
@@ -32,6 +33,7 @@ from nsys_pp.executors.executor import (
     as_exception,
     choose_executor,
 )
+from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.progress import Progress, Share, follow_stages, report_progress
 from nsys_pp.read import find_reports
 from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
@@ -48,6 +50,19 @@ _HINT = "wait longer with `--wait-timeout`"
 T = TypeVar("T")
 Skipped: TypeAlias = list[tuple[Path, NsysPPError]]
 """Skipped inputs, each with its error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Result(ShortRepr):
+    """What each command returns.
+
+    Attributes:
+        skipped: Skipped inputs, each with its error.
+        row_counts: `RUN_ROW_COUNTS`: rows of all reports, used, and left out by reason.
+    """
+
+    skipped: Skipped
+    row_counts: pl.DataFrame
 
 
 class Batch:
@@ -86,7 +101,7 @@ class Batch:
         keep_going = self._options.get("keep_going", False)
         count = self._options.get("wait_for")
         if count is not None:
-            arrivals = wait_for_reports(
+            paths, self._missing = wait_for_reports(
                 self.inputs,
                 count=count,
                 timeout_s=self._options.get("wait_timeout_s", 3600.0),
@@ -94,8 +109,7 @@ class Batch:
                 keep_going=keep_going,
                 progress=self.progress,
             )
-            self._missing = arrivals.missing
-            return arrivals.paths
+            return paths
         absent: dict[str, ReportError] = {}
         paths = find_reports(self.inputs, with_parts=self._with_parts, absent=absent if keep_going else None)
         if not paths:
@@ -311,13 +325,6 @@ def _try(
     return None
 
 
-class Arrivals(Struct, frozen=True, kw_only=True):
-    """Result of waiting."""
-
-    paths: list[Path]  # complete inputs
-    missing: list[tuple[Path, NsysPPError]]  # incomplete inputs, and those that never came
-
-
 def wait_for_reports(
     inputs: Sequence[str | Path],
     *,
@@ -326,7 +333,7 @@ def wait_for_reports(
     with_parts: bool = True,
     keep_going: bool = False,
     progress: Progress | None = None,
-) -> Arrivals:
+) -> tuple[list[Path], Skipped]:
     """Search inputs repeatedly until they match the expected number of files, all complete.
 
     Args:
@@ -336,6 +343,9 @@ def wait_for_reports(
         with_parts: Include parts.
         keep_going: After the time limit, return the complete files and the missing ones.
         progress: Receives the number of complete files.
+
+    Returns:
+        Complete inputs; and incomplete ones and those that never came, each with its error.
 
     Raises:
         ReportError: The time limit is over; with `keep_going`, no file is complete.
@@ -358,7 +368,7 @@ def wait_for_reports(
             else:
                 incomplete[path] = lack
         if not incomplete and not absent and len(complete) >= count:
-            return Arrivals(paths=complete, missing=[])
+            return complete, []
         left_s = timeout_s - (time.monotonic() - began)
         if left_s <= 0:
             break
@@ -384,7 +394,7 @@ def wait_for_reports(
     if len(complete) + len(incomplete) < count and not absent:  # these do not explain the number of files
         names = [str(name if len(inputs) == 1 else Path(name).absolute()) for name in inputs]
         missing.append((Path(os.path.commonpath(names)), ReportError(summary, _HINT)))
-    return Arrivals(paths=complete, missing=missing)
+    return complete, missing
 
 
 def format_wait(seconds: float) -> str:

@@ -1,100 +1,39 @@
-"""Inputs of a run.
-
-Reports and parts, their labels and identities, and the options that hold for all of them.
-"""
+"""Inputs of a run: reports and parts as they are read, their labels, and the options that hold for all."""
 
 from __future__ import annotations
 
-import pickle
-import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from msgspec import Struct
-from msgspec.structs import replace
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.ids import describe_path
-from nsys_pp.frames.part import Part, PartOptions
+from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.raw import RUN_ROW_COUNTS
-from nsys_pp.frames.report import Report
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
-from nsys_pp.output.blocks import OpenBlocks
 from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.output.trace.drawing import sequence_id
-from nsys_pp.projection.ranges import count_projected
 from nsys_pp.read import is_part, open_part_blocks, read_part
-from nsys_pp.read.parts import PackedFrames, concat_frames, damaged_error
-from nsys_pp.registry import import_on_call
+from nsys_pp.read.parts import damaged_error
 from nsys_pp.roster.identity import find_repeated
 from nsys_pp.roster.roster import repeated_error
 from nsys_pp.run.batch import Batch
-from nsys_pp.run.view import FRAME
-
-
-class SentFrames(Mapping[str, pl.DataFrame]):
-    """Compressed frames, each unpacked when it is used and not kept: a run of many reports needs them once.
-
-    The frames of a part file (`nsys_pp.read.parts.PackedFrames`) are smaller still, and take twenty times as
-    long to make.
-
-    Args:
-        frames: The frames by name.
-    """
-
-    def __init__(self, frames: Mapping[str, pl.DataFrame]) -> None:
-        self._packed = {name: zlib.compress(pickle.dumps(frames[name]), 1) for name in frames}
-
-    def __getitem__(self, name: str) -> pl.DataFrame:
-        """Unpack a frame.
-
-        Raises:
-            KeyError: There is no such frame.
-        """
-        frame: pl.DataFrame = pickle.loads(zlib.decompress(self._packed[name]))
-        return frame
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
-        return iter(self._packed)
-
-    def __len__(self) -> int:
-        """Return the number of frames."""
-        return len(self._packed)
-
-
-IDENTITY_FRAMES = tuple(name for name, kind in Identity.__annotations__.items() if "DataFrame" in str(kind))
-"""Frames of a part that its identity has."""
-
-
-def build_identity(part: Part) -> Identity:
-    """Build the identity of a part's report; the inverse of its storage.
-
-    Raises:
-        KeyError: A frame is missing.
-    """
-    frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
-    facts = part.facts
-    return Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
+from nsys_pp.run.report import FRAME, IDENTITY_FRAMES, Input, build_input, survey_report
 
 
 def label_reports(paths: Sequence[Path]) -> list[str]:
-    """Label reports as in `label_files`; bytes of names that are no UTF-8 are escaped."""
-    return [describe_path(label) for label in label_files(paths)]
-
-
-def label_files(paths: Sequence[Path]) -> list[str]:
     """Label reports by file name without suffix, and by as many folders as distinguish them.
 
-    >>> label_files([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
+    Bytes of names that are no UTF-8 are escaped.
+
+    >>> label_reports([Path("a/rank0.sqlite"), Path("b/rank0.sqlite"), Path("b/rank1.sqlite")])
     ['a/rank0', 'b/rank0', 'rank1']
     """
     parts = [(*path.parent.parts, path.stem) for path in paths]
@@ -105,7 +44,7 @@ def label_files(paths: Sequence[Path]) -> list[str]:
             "/".join(part[-length:]) if label in shared else label
             for label, part in zip(labels, parts, strict=True)
         ]
-    return labels
+    return [describe_path(label) for label in labels]
 
 
 def skip_repeated(identities: Sequence[Identity], paths: Sequence[Path], batch: Batch) -> list[int]:
@@ -129,37 +68,6 @@ OPTION_NAMES = PartOptions.__struct_fields__
 # Options of a part that tables depend on; the others change its trace alone.
 TABLE_OPTION_NAMES = ("ops", "scope", "preset", "job_patterns", "step_patterns")
 
-_survey_report = import_on_call("nsys_pp.run.report:survey_report")  # all stages, which parts need not
-_own_version = cache(partial(version, "nsys-pp"))
-
-
-class Input(Struct, frozen=True, kw_only=True):
-    """One input of a run: a part, read from a file or made of a report.
-
-    Its frames are compressed where it is sent to another process, which keeps them so and builds the identity
-    again.
-    """
-
-    path: Path  # as named by the user
-    part: Part
-    identity: Identity
-    open_blocks: OpenBlocks
-
-    def __repr__(self) -> str:
-        """Return the path; frames are many."""
-        return f"Input({str(self.path)!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return a call that builds the input again, for `pickle`."""
-        part = self.part
-        if not isinstance(part.frames, PackedFrames | SentFrames):
-            part = replace(part, frames=SentFrames(part.frames))
-        return _build_received, (self.path, part, self.open_blocks)
-
-
-def _build_received(path: Path, part: Part, open_blocks: OpenBlocks) -> Input:
-    return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
-
 
 def read_part_input(
     path: Path, *, with_aggregates: bool = False, checks_frames: bool = False, checks_blocks: bool = False
@@ -177,7 +85,7 @@ def read_part_input(
     """
     names = [*IDENTITY_FRAMES, "anchors", "row_counts", *REPORT_FRAMES]
     names += AGGREGATE_FRAMES if with_aggregates else ()
-    part = read_part(path, names, version=_own_version(), optional=[FRAME])
+    part = read_part(path, names, version=version("nsys-pp"), optional=[FRAME])
     if checks_frames:
         for name in part.frames:
             part.frames[name]  # raises an error where it is damaged
@@ -186,46 +94,9 @@ def read_part_input(
             check_blocks(part.encoded, blocks)
             blocks.read(1)  # the end of the stream, where its checksum is compared
     try:
-        identity = build_identity(part)
+        return build_input(path, part, partial(open_part_blocks, path))
     except (KeyError, TypeError):
         raise damaged_error(path) from None
-    return Input(path=path, part=part, identity=identity, open_blocks=partial(open_part_blocks, path))
-
-
-def survey_input(
-    path: Path,
-    options: PartOptions,
-    *,
-    nsys: str | None,
-    with_training: bool = False,
-    with_aggregates: bool = False,
-    with_density: bool = False,
-) -> Input:
-    """Read a report's identity and anchors, optionally its jobs and aggregates; its trace is empty.
-
-    Raises:
-        ReportError: It cannot be read.
-    """
-    part = _survey_report(
-        path,
-        options,
-        nsys=nsys,
-        with_training=with_training,
-        with_aggregates=with_aggregates,
-        with_density=with_density,
-    )
-    return Input(path=path, part=part, identity=build_identity(part), open_blocks=BytesIO)
-
-
-def survey_any_input(path: Path, *, nsys: str | None, checks_frames: bool = False) -> Input:
-    """Read the identity and anchors of a part or a report; `checks_frames` as in `read_part_input`.
-
-    Raises:
-        ReportError: It cannot be read.
-    """
-    if is_part(path):
-        return read_part_input(path, checks_frames=checks_frames)
-    return survey_input(path, PartOptions(), nsys=nsys)
 
 
 def read_inputs(
@@ -248,7 +119,7 @@ def read_inputs(
     parts = read_parts(batch, with_aggregates=with_aggregates)
     options, parts = settle_part_options(batch, parts, asked, relevant=TABLE_OPTION_NAMES)
     survey = partial(
-        survey_input, options=options, nsys=batch.nsys, with_training=True, with_aggregates=with_aggregates
+        survey_report, options=options, nsys=batch.nsys, with_training=True, with_aggregates=with_aggregates
     )
     reports = batch.map(doing, [path for path in batch.paths if not is_part(path)], survey)
     return order_inputs(batch, parts, reports)
@@ -359,63 +230,15 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
     return kept
 
 
-def refuse_parts(parts: Iterable[Path], needs: Sequence[str]) -> None:
-    """Refuse parts where events are needed.
-
-    Args:
-        parts: The parts among the inputs.
-        needs: Features that need events, in words; any part is accepted without them.
-
-    Raises:
-        ReportError: There are a part and a feature.
-    """
-    for path in parts if needs else ():
-        raise ReportError(
-            f"`{path}` is a part: its trace is made already, and {needs[0]} cannot be had from it",
-            "name the report that it was extracted from",
-        )
-
-
 ATTRIBUTE = "rows."
 """Prefix of the metadata of a trace about the rows of a report."""
 _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompressions", "ranges", "gpu_ops")
-
-
-def count_report_rows(
-    report: Report, launches: pl.DataFrame, projections: pl.DataFrame | None, scope: str
-) -> pl.DataFrame:
-    """Count the rows of a report up to its projections (`ROW_COUNTS`).
-
-    Args:
-        report: Read with ranges and operations.
-        launches: `LAUNCHES` of all its operations.
-        projections: Its `PROJECTIONS`; None: not computed.
-        scope: Launches that counted.
-    """
-    counted = report.ranges, report.gpu_ops, launches, projections, scope
-    projected = count_projected(*counted)  # type: ignore[arg-type]
-    return report.row_counts.vstack(projected)
 
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
     """Concatenate the `ROW_COUNTS` of reports to `RUN_ROW_COUNTS`."""
     frames = [frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items()]
     return pl.concat(frames) if frames else RUN_ROW_COUNTS.to_frame()
-
-
-def collect_parts(parts: Sequence[Part], paths: Sequence[Path]) -> pl.DataFrame:
-    """Concatenate the counts of parts to `RUN_ROW_COUNTS`.
-
-    Args:
-        parts: Read with the frame "row_counts".
-        paths: Path of each, as named or found.
-    """
-    if not parts:
-        return RUN_ROW_COUNTS.to_frame()
-    frame, lengths = concat_frames([part.frames for part in parts], "row_counts")
-    names = pl.Series("report", [describe_path(path) for path in paths], dtype=pl.String)
-    numbers = pl.Series([n for n, length in enumerate(lengths) for _ in range(length)], dtype=pl.UInt32)
-    return frame.with_columns(names.gather(numbers))
 
 
 def describe_rows(counts: pl.DataFrame) -> dict[str, str]:

@@ -19,16 +19,16 @@ from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import Encoded, Track
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import RUN_MPI_MESSAGES
+from nsys_pp.model import build_report
 from nsys_pp.output.blocks import OpenBlocks
 from nsys_pp.output.perfetto.trace import PlacedReport
 from nsys_pp.output.trace.drawing import Drawing, Placement, Row, SliceSubtrack, count_rows
 from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_mpi_messages, draw_training
 from nsys_pp.output.trace.tracks import GPU_AT, SYSTEM
 from nsys_pp.read import read_report
-from nsys_pp.registry import import_on_call
-from nsys_pp.run.inputs import ATTRIBUTE, Input, describe_rows, label_reports
+from nsys_pp.run.inputs import ATTRIBUTE, describe_rows, label_reports
+from nsys_pp.run.report import FRAME, Input, Window, list_mpi_messages
 from nsys_pp.run.run import Run
-from nsys_pp.run.view import FRAME, Window, list_mpi_messages
 from nsys_pp.training.messages import pair_mpi_messages
 from nsys_pp.units import format_count
 
@@ -359,12 +359,9 @@ def list_run_gpus(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[
     return listed
 
 
-_build_report = import_on_call("nsys_pp.model:build_report")  # parts have their messages
-
-
 def read_mpi_messages(path: Path, nsys: str | None) -> pl.DataFrame:
     """Read the messages of a report (`PART_MPI_MESSAGES`)."""
-    return list_mpi_messages(_build_report(read_report(path, need=frozenset({"show_mpi"}), nsys=nsys)))
+    return list_mpi_messages(build_report(read_report(path, need=frozenset({"show_mpi"}), nsys=nsys)))
 
 
 def place_mpi_messages(

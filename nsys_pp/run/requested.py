@@ -1,47 +1,18 @@
-"""Data of tables on request: sums of sampled metrics by step, and activities of hosts in bubbles.
-
-Parts keep frames of bounded size; reports are read once more, with the tables that only these need. nsys does
-not record for whom a call waits: that other threads hold the launching one is a guess.
-"""
+"""Tables on request: their data, read from all reports and parts of a run, and why a table has no rows."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.arrays.columns import (
-    as_numbers,
-    has_value,
-    index_rows,
-    keep_rows,
-    list_distinct,
-    numbers,
-)
-from nsys_pp.arrays.intervals import Intervals, average_windows, find_peaks, intersect
-from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
-from nsys_pp.arrays.names import as_texts
-from nsys_pp.families.classify import classify_operations
-from nsys_pp.frames.conform import NAME, NO_NAME, build_schema, conform
-from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.part import (
-    BUBBLE_HOSTS,
-    HOST_FRAMES,
-    METRIC_FAMILIES,
-    METRIC_FRAMES,
-    METRIC_WINDOWS,
-    NETWORK_COLLECTIVES,
-    NETWORK_WINDOWS,
-)
+from nsys_pp.frames.conform import conform
 from nsys_pp.frames.raw import Group
-from nsys_pp.frames.report import KERNEL_KINDS, Report, SampledMetric, is_clock, parse_unit
+from nsys_pp.frames.report import is_clock
 from nsys_pp.frames.training import (
     FAMILY_TIMES,
     HOST_CAUSES,
@@ -52,152 +23,29 @@ from nsys_pp.frames.training import (
     Explanations,
     Training,
 )
-from nsys_pp.model import add_activities, build_report
 from nsys_pp.model.contents import name_option
-from nsys_pp.projection.launches import match_launches
-from nsys_pp.read import is_part, read_part, read_report
-from nsys_pp.run.report_training import Links, find_links
+from nsys_pp.read import is_part
+from nsys_pp.run.report_sums import (
+    CARDS,
+    CLOCKS_ALONE,
+    COLLECTIVE_BYTES,
+    DEVICE_BYTES,
+    METRICS,
+    LaneTimes,
+    list_kernels,
+    read_bubble_hosts,
+    sum_lanes,
+    sum_network,
+)
 from nsys_pp.run.run import Run
-from nsys_pp.training.causes import cut_loading
-from nsys_pp.training.gaps import find_activities
 from nsys_pp.training.numbering import renumber_steps
 from nsys_pp.training.sums import (
-    NETWORK_RATES,
     list_machine_steps,
     list_measured,
-    measure_families,
-    sum_bytes,
-    sum_metrics,
 )
-from nsys_pp.units import NS_PER_MS, NS_PER_S
+from nsys_pp.units import NS_PER_S
 
-
-class LaneTimes(Struct, frozen=True, kw_only=True):
-    """A lane, and the intervals in which its metrics are measured.
-
-    Attributes:
-        lane: The lane.
-        report: Number of the report with its kernels.
-        process_key: Its process.
-        device_id: Its CUDA ordinal there.
-        gpu: "GPU 0", numbered among the GPUs of the machine.
-        bus: Bus location of its GPU, in lower case; None: unknown.
-        measured: `MEASURED_TIMES`, on the clock of the trace, or of the report with the metrics.
-        families: `FAMILY_TIMES` on that clock; None: those of the kernels of that report.
-    """
-
-    lane: int
-    report: int
-    process_key: int
-    device_id: int
-    gpu: str
-    bus: str | None
-    measured: pl.DataFrame
-    families: pl.DataFrame | None = None
-
-    def has(self, metric: SampledMetric) -> bool:
-        """Return whether a metric of the machine is of the lane's GPU.
-
-        By bus location, where both are known.
-        """
-        if metric.bus is not None and self.bus is not None:
-            return metric.bus == self.bus
-        return metric.gpu == self.gpu
-
-
-class ReportSums(Struct, frozen=True):
-    """Sums of the metrics of one report, and its GPUs with metrics, each by one of them, without samples."""
-
-    sums: pl.DataFrame
-    gpus: list[SampledMetric]
-
-
-def list_family_times(report: Report, process_key: int, device_id: int) -> pl.DataFrame:
-    """List the kernels of a device of a report with their families (`FAMILY_TIMES`).
-
-    Args:
-        report: Read with operations and names of kernels.
-        process_key: The process.
-        device_id: The CUDA ordinal in it.
-    """
-    is_own = (pl.col("process_key") == process_key) & (pl.col("device_id") == device_id)
-    ops = report.gpu_ops.filter(is_own, pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS))
-    if len(report.op_details.row):
-        full_name = report.op_details.gather("full_name", ops["op_id"])
-        ops = ops.with_columns(name=pl.coalesce(full_name, "name"))
-    families = classify_operations(ops.select("kind", "name", "is_communication", "start_ns", "end_ns"))
-    return families.with_columns(pl.col("family").cast(pl.String)).pipe(conform, FAMILY_TIMES)
-
-
-MOST_WINDOWS = 200_000  # of all metrics of a part; they take some MB
-_FEWEST_WINDOWS = 100  # of a metric
-_OWNER = ("process_key", "device_id", "gpu", "bus", "metric")
 _DEVICE = ["process_key", "device_id"]
-
-_VALUES = build_schema(
-    {"time_ns": pl.Int64, "value": pl.Float64, "peak": pl.Float64}, name="WINDOWS_OF_A_METRIC"
-)
-
-
-def summarise_for_part(report: Report, steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Build the frames of a part with the GPU metrics of a report (`METRIC_FRAMES`); none without metrics.
-
-    Args:
-        report: Read with group "metric_sums".
-        steps: Its `STEPS`.
-    """
-    metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None and len(metric.samples)]
-    if not metrics:
-        return {}
-    most = max(MOST_WINDOWS // len(metrics), _FEWEST_WINDOWS)
-    windows = [
-        _shorten(metric.samples, most).with_columns(
-            pl.lit(getattr(metric, name), METRIC_WINDOWS[name]).alias(name) for name in _OWNER
-        )
-        for metric in metrics
-    ]
-    families = [METRIC_FAMILIES.to_frame()]
-    for process, device in report.devices.select(_DEVICE).rows():
-        owner = (process, device)
-        own = {one.metric: one.samples for one in metrics if (one.process_key, one.device_id) == owner}
-        if own:
-            of_device = steps.filter(process_key=process, device_id=device)
-            of_device = of_device.select("start_ns", "end_ns", step="start_ns")
-            kernels = list_family_times(report, process, device)
-            sums = sum_metrics(measure_families(kernels, of_device, lane=0), own, lane=0)
-            families.append(
-                sums.rename({"item": "family", "step": "step_start_ns"})
-                .with_columns(process_key=pl.lit(process, pl.Int64), device_id=pl.lit(device, pl.Int32))
-                .pipe(conform, METRIC_FAMILIES)
-            )
-    return {
-        "metric_windows": pl.concat([conform(part, METRIC_WINDOWS) for part in windows]),
-        "metric_families": pl.concat(families),
-    }
-
-
-def _shorten(samples: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the samples, or the means and peaks of as many windows as are allowed, and the last sample."""
-    times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
-    if len(times) <= most or times[0] == times[-1]:
-        return samples.with_columns(peak="value").pipe(conform, _VALUES)
-    first, last = int(times[0]), int(times[-1])
-    width = -(-(last - first) // (most - 1))
-    edges = np.append(np.arange(first, last, width), last)
-    means = average_windows(times, values, edges)
-    peaks = find_peaks(times, values, edges[:-1], edges[1:])
-    columns = {"time_ns": edges, "value": np.append(means, values[-1]), "peak": np.append(peaks, values[-1])}
-    return pl.DataFrame(columns, schema=_VALUES)
-
-
-_KERNELS: frozenset[Group] = frozenset({"ops", "kernel_names"})
-_METRICS: frozenset[Group] = _KERNELS | {"show_metrics"}
-
-_CLOCKS: frozenset[Group] = frozenset(
-    {"overview"}
-)  # rows of all metrics, of which clocks and few others are built
-
-_KIND = "gpu_metrics"
 _SPAN = ("start_ns", "end_ns")
 
 
@@ -207,7 +55,7 @@ def read_metric_sums(run: Run, training: Training) -> pl.DataFrame:
     A GPU's metrics may be in the report of another process of its machine; those of its own report come
     first.
     """
-    return _read_sums(run, _list_lanes(run, training), [recorded.path for recorded in run.inputs], _METRICS)
+    return _read_sums(run, _list_lanes(run, training), [recorded.path for recorded in run.inputs], METRICS)
 
 
 def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
@@ -219,7 +67,7 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
     paths = [
         recorded.path
         for recorded in run.inputs
-        if is_part(recorded.path) or _KIND in (recorded.part.facts.recorded or ())
+        if is_part(recorded.path) or "gpu_metrics" in (recorded.part.facts.recorded or ())
     ]
     if not paths:
         return METRIC_SUMS.to_frame()
@@ -228,7 +76,7 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
         replace(lane, measured=lane.measured.filter(group="compute"), families=none)
         for lane in _list_lanes(run, training)
     ]
-    sums = _read_sums(run, lanes, paths, _CLOCKS)
+    sums = _read_sums(run, lanes, paths, CLOCKS_ALONE)
     clocks = [name for name in sums["metric"].unique() if is_clock(name)]
     return sums.filter(pl.col("metric").is_in(clocks), group="compute")
 
@@ -241,18 +89,18 @@ def _read_sums(
     Of their own reports, else of others of their machines.
     """
     machines = dict(run.roster.select("report", "machine").unique("report").iter_rows())
-    work = partial(_sum_lanes, nsys=run.batch.nsys, need=need)
+    work = partial(sum_lanes, nsys=run.batch.nsys, need=need)
     own = {
         recorded.path: [_move(run, lane, at) for lane in lanes if lane.report == at]
         for at, recorded in enumerate(run.inputs)
     }
     read = run.batch.map("reading metrics", paths, work, own)
-    done = {lane for one in read.values() for lane in one.sums["lane"].unique()}
+    done = {lane for sums, _ in read.values() for lane in sums["lane"].unique()}
     elsewhere: dict[int, list[LaneTimes]] = {}
     for lane in (lane for lane in lanes if lane.lane not in done):
         for at, recorded in enumerate(run.inputs):
             is_near = at != lane.report and machines.get(at) == machines.get(lane.report)
-            if is_near and recorded.path in read and any(map(lane.has, read[recorded.path].gpus)):
+            if is_near and recorded.path in read and any(map(lane.has, read[recorded.path][1])):
                 elsewhere.setdefault(at, []).append(lane)
                 break
     kernels = _read_kernels(run, [lane for own_lanes in elsewhere.values() for lane in own_lanes])
@@ -264,7 +112,7 @@ def _read_sums(
         for at, own_lanes in elsewhere.items()
     }
     found = run.batch.map("reading metrics", list(others), work, others)
-    return pl.concat([METRIC_SUMS.to_frame(), *(one.sums for one in (*read.values(), *found.values()))])
+    return pl.concat([METRIC_SUMS.to_frame(), *(sums for sums, _ in (*read.values(), *found.values()))])
 
 
 def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
@@ -285,15 +133,16 @@ def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
     """Map the intervals of a lane from the trace's clock to the clock of a report."""
+    families = None if lane.families is None else _to_report(run, lane.families, at)
+    return replace(lane, measured=_to_report(run, lane.measured, at), families=families)
+
+
+def _to_report(run: Run, frame: pl.DataFrame, at: int) -> pl.DataFrame:
+    """Map intervals from the trace's clock to the clock of a report."""
     clock = run.clocks.clocks[at]
-
-    def move(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(
-            pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in _SPAN
-        )
-
-    families = None if lane.families is None else move(lane.families)
-    return replace(lane, measured=move(lane.measured), families=families)
+    return frame.with_columns(
+        pl.Series(name, clock.to_report_times(frame[name].to_numpy())) for name in _SPAN
+    )
 
 
 def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int], pl.DataFrame]:
@@ -306,7 +155,7 @@ def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int],
         if lane.families is None:
             own.setdefault(run.inputs[lane.report].path, []).append(lane)
     reports = [path for path in own if not is_part(path)]
-    read = run.batch.map("reading kernels", reports, partial(_list_kernels, nsys=run.batch.nsys), own)
+    read = run.batch.map("reading kernels", reports, partial(list_kernels, nsys=run.batch.nsys), own)
     kernels = {}
     for path, of_path in own.items():
         for number, lane in enumerate(of_path):
@@ -315,174 +164,6 @@ def _read_kernels(run: Run, lanes: Sequence[LaneTimes]) -> dict[tuple[int, int],
             moved = [pl.Series(name, clock.to_trace(frame[name].to_numpy())) for name in _SPAN]
             kernels[lane.report, lane.lane] = frame.with_columns(moved)
     return kernels
-
-
-def _list_kernels(path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None) -> list[pl.DataFrame]:
-    report = build_report(read_report(path, need=_KERNELS, nsys=nsys), is_last_use=True)
-    return [list_family_times(report, lane.process_key, lane.device_id) for lane in lanes]
-
-
-def _sum_lanes(
-    path: Path, lanes: Sequence[LaneTimes], *, nsys: str | None, need: frozenset[Group]
-) -> ReportSums:
-    """Sum the metrics of a report or part over the intervals of lanes.
-
-    Sums by family are of the kernels of the report, unless lanes have families; a part has sums of its own
-    kernels.
-    """
-    report, families = None, METRIC_FAMILIES.to_frame()
-    if is_part(path):
-        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
-        families = frames.get("metric_families", families)
-        metrics = _restore(frames.get("metric_windows", METRIC_WINDOWS.to_frame()))
-    else:
-        report = build_report(read_report(path, need=need, nsys=nsys), is_last_use=True)
-        metrics = [metric for metric in report.sampled_metrics if metric.gpu is not None]
-    if need == _CLOCKS:
-        metrics = [metric for metric in metrics if is_clock(metric.metric)]
-    sums = [METRIC_SUMS.to_frame()]
-    for lane in lanes:
-        own = {metric.metric: metric.samples for metric in metrics if lane.has(metric)}
-        if not own:
-            continue
-        measured, steps = lane.measured, lane.measured.filter(group="steps")
-        if report is None:
-            sums.append(_number_families(families, lane, steps))
-        else:
-            kernels = lane.families
-            if kernels is None:
-                kernels = list_family_times(report, lane.process_key, lane.device_id)
-            measured = pl.concat([measured, measure_families(kernels, steps, lane=lane.lane)])
-        sums.append(sum_metrics(measured, own, lane=lane.lane))
-    gpus = {metric.gpu: replace(metric, samples=metric.samples.clear()) for metric in metrics}
-    return ReportSums(pl.concat(sums), list(gpus.values()))
-
-
-def _restore(windows: pl.DataFrame) -> list[SampledMetric]:
-    """Restore the metrics of a part from `METRIC_WINDOWS`."""
-    return [
-        SampledMetric(
-            **dict(zip(_OWNER, key, strict=True)),
-            name=str(key[-1]),
-            unit=parse_unit(str(key[-1])),
-            samples=conform(of_metric, _VALUES),
-        )
-        for key, of_metric in windows.partition_by(_OWNER, as_dict=True, maintain_order=True).items()
-    ]
-
-
-def _number_families(families: pl.DataFrame, lane: LaneTimes, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums of a lane by family in the steps of the run (`METRIC_SUMS`)."""
-    steps = steps.sort("start_ns").select("step", "start_ns", "end_ns")
-    return (
-        families.filter(process_key=lane.process_key, device_id=lane.device_id)
-        .sort("step_start_ns")
-        .join_asof(steps, left_on="step_start_ns", right_on="start_ns")
-        .filter(pl.col("step_start_ns") < pl.col("end_ns"))
-        .with_columns(lane=pl.lit(lane.lane, pl.UInt32), group=pl.lit("families"), item="family")
-        .pipe(conform, METRIC_SUMS)
-    )
-
-
-MOST_NETWORK_WINDOWS = 100_000  # of all cards and switches of a part
-_FEWEST_NETWORK_WINDOWS = 1_000  # of one port
-# "IB: Bytes sent", "Eth: Bytes received"; the bytes of "IPoIB: ..." are also in those of its card
-_BYTES = re.compile(r"(?!IPoIB)(?:\w+: )?Bytes (sent|received)$")
-_MESSAGES = ("Send", "Recv")
-
-
-def summarise_network(report: Report, links: Links) -> dict[str, pl.DataFrame]:
-    """Build the frames of a part with the network metrics of a report (of `METRIC_FRAMES`).
-
-    None without bytes.
-
-    Args:
-        report: Read with group "network_sums".
-        links: Its requests of communication.
-    """
-    windows = list_windows(report.sampled_metrics, most=MOST_NETWORK_WINDOWS)
-    if windows.is_empty():
-        return {}
-    return {"network_windows": windows, "network_collectives": list_collectives(report, links)}
-
-
-def list_windows(metrics: Iterable[SampledMetric], *, most: int | None) -> pl.DataFrame:
-    """List the bytes that cards and switches sent and received (`NETWORK_WINDOWS`).
-
-    Args:
-        metrics: Of a report; others than bytes of the network are left out.
-        most: Largest number of rows, about: more samples are joined into windows, with the same bytes. None:
-            no limit.
-    """
-    of_bytes = [metric for metric in metrics if metric.ends_ns is not None and _BYTES.match(metric.metric)]
-    parts = [NETWORK_WINDOWS.to_frame()]
-    own = None if most is None else max(most // max(len(of_bytes), 1), _FEWEST_NETWORK_WINDOWS)
-    for metric in of_bytes:
-        rate = pl.col("value") / NS_PER_MS
-        rates = (
-            metric.samples.select(
-                start_ns="time_ns", end_ns=metric.ends_ns, bytes_per_ns=rate, peak_bytes_per_ns=rate
-            )
-            .drop_nulls()
-            .filter(pl.col("end_ns") > pl.col("start_ns"))
-            .sort("start_ns")
-        )
-        if own is not None and len(rates) > own:
-            rates = _join_samples(rates, own)
-        parts.append(
-            rates.with_columns(
-                source=pl.lit(metric.source),
-                owner=pl.lit(metric.owner),
-                port=pl.lit(metric.port),
-                direction=pl.lit(metric.metric.rpartition(" ")[2]),
-            ).pipe(conform, NETWORK_WINDOWS)
-        )
-    return pl.concat(parts)
-
-
-def _join_samples(rates: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Join successive samples into as many windows as are allowed; their bytes are kept."""
-    window = np.arange(len(rates)) * most // len(rates)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    joined = rates.group_by(pl.Series("window", window), maintain_order=True).agg(
-        pl.col("start_ns").min(),
-        pl.col("end_ns").max(),
-        total=(pl.col("bytes_per_ns") * length).sum(),
-        peak_bytes_per_ns=pl.col("peak_bytes_per_ns").max(),
-    )
-    return joined.with_columns(bytes_per_ns=pl.col("total") / length)
-
-
-def list_collectives(report: Report, links: Links) -> pl.DataFrame:
-    """List the collectives of a report whose size is known (`NETWORK_COLLECTIVES`)."""
-    requests = links.requests.filter(~pl.col("call").is_in(_MESSAGES)).drop_nulls("size_bytes")
-    starts = report.gpu_ops.select("op_id", "start_ns")
-    found = requests.select("op_id", "size_bytes").join(starts, on="op_id", how="inner")
-    return found.sort("start_ns").pipe(conform, NETWORK_COLLECTIVES)
-
-
-_NETWORK_GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
-_CARDS = "network cards"
-_CARD = "network card"
-
-_DEVICE_BYTES = build_schema(
-    {
-        "source": pl.String,  # of `NETWORK_SUMS`
-        "owner": pl.String,  # the card or switch
-        "direction": pl.String,  # "sent" or "received"
-        "step": pl.Int64,
-        "bytes": pl.Float64,
-        "peak_bytes_per_ns": pl.Float64,
-    },
-    name="DEVICE_BYTES",
-)
-
-_COLLECTIVES = build_schema({"step": pl.Int64, "collective_bytes": pl.Int64}, name="COLLECTIVE_BYTES")
-
-
-class _Sums(Struct, frozen=True):
-    devices: pl.DataFrame  # _DEVICE_BYTES
-    collectives: pl.DataFrame  # _COLLECTIVES
 
 
 def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
@@ -495,417 +176,49 @@ def read_network_sums(run: Run, training: Training) -> pl.DataFrame:
     of_machine = {
         machine: list_machine_steps(steps.filter(machine=machine)) for machine in set(machines.values())
     }
-    wanted: dict[Path, pl.DataFrame] = {}
-    for at, recorded in enumerate(run.inputs):
-        if machines.get(at) is not None:
-            clock, frame = run.clocks.clocks[at], of_machine[machines[at]]
-            wanted[recorded.path] = frame.with_columns(
-                pl.Series(name, clock.to_report_times(frame[name].to_numpy()))
-                for name in ("start_ns", "end_ns")
-            )
-    work = partial(_sum_path, nsys=run.batch.nsys)
+    wanted = {
+        recorded.path: _to_report(run, of_machine[machines[at]], at)
+        for at, recorded in enumerate(run.inputs)
+        if machines.get(at) is not None
+    }
+    work = partial(sum_network, nsys=run.batch.nsys)
     read = run.batch.map("reading network metrics", list(wanted), work, wanted)
     parts = [NETWORK_SUMS.to_frame()]
-    for machine in sorted(of_machine):
-        sums = [
-            read[recorded.path]
-            for at, recorded in enumerate(run.inputs)
-            if machines.get(at) == machine and recorded.path in read
-        ]
-        parts.append(_join(machine, sums))
-    return pl.concat(parts).sort("step", "machine", "source")
-
-
-def _sum_path(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> _Sums:
-    """Sum the bytes of cards and switches, and of collectives whose kernels start in a step, by step."""
-    if is_part(path):
-        frames = read_part(path, (), version=version("nsys-pp"), optional=METRIC_FRAMES).frames
-        windows = frames.get("network_windows", NETWORK_WINDOWS.to_frame())
-        collectives = frames.get("network_collectives", NETWORK_COLLECTIVES.to_frame())
-    else:
-        report = build_report(read_report(path, need=_NETWORK_GROUPS, nsys=nsys), is_last_use=True)
-        windows = list_windows(report.sampled_metrics, most=None)
-        collectives = list_collectives(report, find_links(report))
-    devices = [_DEVICE_BYTES.to_frame()]
-    keys = ["source", "owner", "port", "direction"]
-    by_port = windows.partition_by(keys, as_dict=True, maintain_order=True)
-    for (source, owner, _, direction), rates in by_port.items():
-        sums = sum_bytes(conform(rates, NETWORK_RATES), steps).with_columns(
-            source=pl.lit(_CARDS if source == _CARD else owner),
-            owner=pl.lit(owner),
-            direction=pl.lit(direction),
-        )
-        devices.append(conform(sums, _DEVICE_BYTES))
-    in_steps = (
-        collectives.select(at="start_ns", size="size_bytes")
-        .sort("at")
-        .join_asof(steps.sort("start_ns"), left_on="at", right_on="start_ns")
-        .filter(pl.col("at") < pl.col("end_ns"))
-    )
-    of_step = in_steps.group_by("step").agg(collective_bytes=pl.col("size").sum())
-    return _Sums(pl.concat(devices), conform(of_step, _COLLECTIVES))
-
-
-def _join(machine: str, sums: Iterable[_Sums]) -> pl.DataFrame:
-    """Join the sums of the reports of a machine (`NETWORK_SUMS`)."""
-    devices = [_DEVICE_BYTES.to_frame()]
-    collectives = [_COLLECTIVES.to_frame()]
-    seen: set[str] = set()
-    for of_report in sums:
-        own = of_report.devices.filter(~pl.col("owner").is_in(seen))
-        devices.append(own)
-        seen |= set(own["owner"])
-        collectives.append(of_report.collectives)
-    of_step = pl.concat(collectives).group_by("step").agg(pl.col("collective_bytes").sum())
-    columns: dict[str, pl.Expr] = {}
-    for direction in ("sent", "received"):
-        of = pl.col("direction") == direction
-        columns[f"{direction}_bytes"] = pl.when(of.any()).then(pl.col("bytes").filter(of).sum())
-        columns[f"{direction}_peak_bytes_per_s"] = pl.col("peak_bytes_per_ns").filter(of).max() * NS_PER_S
-    return (
-        pl.concat(devices)
-        .group_by("step", "source")
-        .agg(**columns)
-        .join(of_step, on="step", how="left")
-        .with_columns(
-            machine=pl.lit(machine),
-            collective_bytes=pl.when(pl.col("source") == _CARDS).then("collective_bytes"),
-        )
-        .pipe(conform, NETWORK_SUMS)
-    )
-
-
-_DIGITS = r"\d+"
-
-
-def sum_other_threads(
-    report: Report, bubbles: pl.DataFrame, keys: Sequence[str], *, launches: pl.DataFrame
-) -> pl.DataFrame:
-    """Sum the activities of other threads during bubbles.
-
-    Threads of the process of the bubble count, and those of processes without a GPU; none that launches.
-    Their calls of the operating system, outermost ranges, and time on a processor are listed by name of the
-    thread, with digits replaced.
-
-    Args:
-        report: Read with ranges, operations, names of calls, and activities.
-        bubbles: `keys`, start_ns and end_ns; those of a device do not overlap.
-        keys: Columns to sum by.
-        launches: `LAUNCHES` of the report.
-
-    Returns:
-        keys, name ("pt_data_worker: read()"), time_ns (mean over the threads of this name with any activity),
-        and count (of threads with it).
-    """
-    parts = [
-        bubbles.clear().select(
-            *keys, name=pl.lit("", pl.String), time_ns=pl.lit(0, pl.Int64), count=pl.lit(0, pl.Int64)
-        )
-    ]
-    items = _list_items(report, launches)
-    if items.is_empty():
-        return parts[0]
-    names = pl.concat([report.active_threads, report.threads]).unique("thread_key", keep="first")
-    titles = names.select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
-    items = items.join(titles, on="thread_key", how="left").with_columns(
-        pl.col("thread").fill_null(NO_NAME), process_key=process_key(pl.col("thread_key"))
-    )
-    with_gpus = report.devices["process_key"].implode()
-    for key, own in bubbles.partition_by(_DEVICE, as_dict=True, maintain_order=True).items():
-        others = items.filter((pl.col("process_key") == key[0]) | ~pl.col("process_key").is_in(with_gpus))
-        sizes = others.group_by("thread").agg(size=pl.col("thread_key").n_unique())
-        own = own.sort("start_ns")
-        zero = numbers(own["start_ns"]) * 0
-        inside = intersect(
-            numbers(others["start_ns"]) * 0,
-            numbers(others["start_ns"]),
-            numbers(others["end_ns"]),
-            Intervals(owner=zero, start=numbers(own["start_ns"]), end=numbers(own["end_ns"])),
-        )
-        found = pl.concat(
-            [others.select("thread_key", "thread", "name")[inside.row], own.select(keys)[inside.other]],
-            how="horizontal",
-        ).with_columns(time_ns=pl.Series(inside.end - inside.start, dtype=pl.Int64))
+    for machine in of_machine:
+        devices, collectives = [DEVICE_BYTES.to_frame()], [COLLECTIVE_BYTES.to_frame()]
+        seen: set[str] = set()
+        for at, recorded in enumerate(run.inputs):
+            if machines.get(at) == machine and recorded.path in read:
+                bytes_of, collectives_of = read[recorded.path]
+                devices.append(bytes_of.filter(~pl.col("owner").is_in(seen)))
+                seen |= set(bytes_of["owner"])
+                collectives.append(collectives_of)
+        of_step = pl.concat(collectives).group_by("step").agg(pl.col("collective_bytes").sum())
+        columns: dict[str, pl.Expr] = {}
+        for direction in ("sent", "received"):
+            of = pl.col("direction") == direction
+            columns[f"{direction}_bytes"] = pl.when(of.any()).then(pl.col("bytes").filter(of).sum())
+            peak = pl.col("peak_bytes_per_ns").filter(of).max()
+            columns[f"{direction}_peak_bytes_per_s"] = peak * NS_PER_S
         parts.append(
-            found.group_by(*keys, "thread", "name")
-            .agg(pl.col("time_ns").sum(), count=pl.col("thread_key").n_unique().cast(pl.Int64))
-            .join(sizes, on="thread")
-            .select(
-                *keys,
-                name=pl.format("{}: {}", "thread", "name"),
-                time_ns=(pl.col("time_ns") // pl.col("size")).cast(pl.Int64),
-                count="count",
+            pl.concat(devices)
+            .group_by("step", "source")
+            .agg(**columns)
+            .join(of_step, on="step", how="left")
+            .with_columns(
+                machine=pl.lit(machine),
+                collective_bytes=pl.when(pl.col("source") == CARDS).then("collective_bytes"),
             )
+            .pipe(conform, NETWORK_SUMS)
         )
-    return pl.concat(parts)
-
-
-def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
-    """List the activities of threads that launch nothing: thread_key, start_ns, end_ns, name."""
-    launching = list_distinct(numbers(report.api_calls["thread_key"])[numbers(launches["call_row"])])
-    columns = ["thread_key", "start_ns", "end_ns", "name"]
-    parts = [report.activities[columns].clear().with_columns(pl.col("name").cast(pl.String))]
-    if len(report.activities):
-        activities = report.activities.drop_nulls(["thread_key", "end_ns"])
-        activities = keep_rows(activities, ~np.isin(numbers(activities["thread_key"]), launching))
-        name = pl.col("name").cast(pl.String)
-        calls = activities.filter(pl.col("row") == "OS calls")
-        running = activities.filter(pl.col("row") == "states", name == "running")
-        parts += [
-            calls.select(*columns[:-1], name=pl.format("{}()", name.fill_null(NO_NAME))),
-            running.select(*columns[:-1], name=name),
-        ]
-    is_other = ~np.isin(numbers(report.ranges["thread_key"]), launching)
-    ranges = keep_rows(report.ranges, is_other & ~has_value(report.ranges["end_thread_key"]))
-    if len(ranges):
-        outermost = _keep_outermost(ranges)
-        texts = as_texts(outermost["name"]).fill_null(NO_NAME)
-        parts.append(outermost.select(*columns[:-1], name=pl.format("range {}", texts)))
-    return pl.concat(parts)
-
-
-def _keep_outermost(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Keep the ranges of each thread that are inside no other one."""
-    ranges = ranges.sort("thread_key", "start_ns", -pl.col("end_ns"))
-    reach = pl.col("end_ns").cum_max().shift(1).over("thread_key")
-    return ranges.filter((pl.col("start_ns") >= reach).fill_null(value=True))
-
-
-MOST_ROWS = 20_000
-"""Rows of a report; the names with least time are added up as `OTHERS` beyond it."""
-
-
-OTHERS = "(other names)"
-_OF_THREADS: frozenset[Group] = frozenset({"copy_kinds", "show_os", "show_states", "show_samples"})
-_HOST_GROUPS: frozenset[Group] = _OF_THREADS | {"ranges", "ops", "cpu"}
-_ROWS = {"OS call": "OS calls", "state": "states"}  # activities, and their rows of a trace
-_WITH_STACKS = ("OS calls", "CUDA call stacks")
-_SAMPLES = "CPU samples"
-_CALLER = " < "
-_MOST_FUNCTIONS = 8  # of a stack in the table
-_BUBBLE = ["process_key", "device_id", "step", "cause"]
-
-
-def list_bubble_hosts(
-    path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None, report: Report | None = None
-) -> pl.DataFrame:
-    """List the activities of hosts in the bubbles of a report (`BUBBLE_HOSTS`).
-
-    A report with bubbles is read once more.
-
-    Args:
-        path: The report.
-        frames: Its training frames.
-        nsys: Program that exports `.nsys-rep` files.
-        report: The report, read with ranges, operations and communication: only its tables on request are
-            read. None: it is not in memory.
-    """
-    bubbles = list_host_bubbles(frames)
-    if bubbles.is_empty():
-        return BUBBLE_HOSTS.to_frame()
-    if report is None:
-        report = build_report(read_report(path, need=_HOST_GROUPS, nsys=nsys), is_last_use=True)
-    else:
-        report = add_activities(report, read_report(path, need=_OF_THREADS, nsys=nsys))
-    hosts = _bound(sum_host_times(report, bubbles))
-    return hosts.sort(*_BUBBLE, "activity", "name", nulls_last=False)  # the same bytes of a part each time
-
-
-def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """List the bubbles of causes "host" and "data" of a report.
-
-    Process_key, device_id, step, cause, start_ns, end_ns.
-
-    As in `LANE_STATES`: loading of data by a thread with other jobs is cut out of late launches and of the
-    ends of steps.
-    """
-    waits = (
-        frames["waits"].filter(pl.col("cause").is_in(["host", "idle"])).select(*_BUBBLE, "start_ns", "end_ns")
-    )
-    jobs = frames["jobs"].filter(pl.col("range_id").is_not_null())
-    thread = ["process_key", "thread_key"]
-    working = jobs.filter(pl.col("kind") != "data").select(thread).unique()
-    loading = jobs.filter(pl.col("kind") == "data").join(working, on=thread, how="semi")
-    bubbles = cut_loading(waits, loading, owner="process_key").filter(pl.col("cause") != "idle")
-    return bubbles.sort("process_key", "device_id", "start_ns")
-
-
-def _bound(hosts: pl.DataFrame) -> pl.DataFrame:
-    """Add up the names with least time, of each step, so that at most about `MOST_ROWS` are left."""
-    if len(hosts) <= MOST_ROWS:
-        return hosts
-    names = (
-        hosts.drop_nulls("name")
-        .group_by("activity", "name")
-        .agg(rows=pl.len(), weight=pl.coalesce(pl.col("time_ns").sum(), pl.lit(0)) + pl.col("count").sum())
-        .sort("weight", "activity", "name", descending=[True, False, False])
-        .with_columns(is_kept=pl.col("rows").cum_sum() <= MOST_ROWS)
-    )
-    keys = [*_BUBBLE, "activity", "name"]
-    return (
-        hosts.join(names.select("activity", "name", "is_kept"), on=["activity", "name"], how="left")
-        .with_columns(
-            name=pl.when(pl.col("is_kept").fill_null(value=True)).then("name").otherwise(pl.lit(OTHERS))
-        )
-        .group_by(keys)
-        .agg(
-            time_ns=pl.when(pl.col("time_ns").is_not_null().any()).then(pl.col("time_ns").sum()),
-            count=pl.col("count").sum(),
-        )
-        .pipe(conform, BUBBLE_HOSTS)
-    )
-
-
-def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
-    """Sum the activities of launching threads in bubbles.
-
-    Args:
-        report: Read with ranges, operations, names of calls, and activities.
-        bubbles: `list_host_bubbles`.
-
-    Returns:
-        `BUBBLE_HOSTS`, in any order.
-    """
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    bubbles = bubbles.with_columns(thread_key=_find_threads(report, launches, bubbles))
-    length = pl.col("end_ns") - pl.col("start_ns")
-    whole = bubbles.group_by(_BUBBLE).agg(time_ns=length.sum(), count=pl.len())
-    parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
-    known = bubbles.drop_nulls("thread_key")
-    own = keep_rows(report.ranges, ~has_value(report.ranges["end_thread_key"]))
-    items = {"range": own, "call": _mark_pageable(report)}
-    activities = report.activities
-    if len(activities):
-        rows = activities.partition_by("row", as_dict=True)
-        calls = {str(row): frame.drop_nulls("end_ns") for (row,), frame in rows.items()}
-        items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
-        for row in filter(calls.__contains__, _WITH_STACKS):
-            times = _sum_times(known, _name_by_stacks(calls[row]), _BUBBLE).drop_nulls("name")
-            parts.append(times.with_columns(activity=pl.lit("stack")))
-        if (_SAMPLES,) in rows:
-            parts += _count_samples(rows[_SAMPLES,], known, _BUBBLE)
-    for activity, frame in items.items():
-        parts.append(_sum_times(known, frame, _BUBBLE).with_columns(activity=pl.lit(activity)))
-    others = sum_other_threads(report, bubbles, _BUBBLE, launches=launches)
-    if len(others):
-        parts.append(others.with_columns(activity=pl.lit("other thread")))
-    return pl.concat([part.pipe(_shape) for part in parts])
-
-
-def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Sum the times of calls or ranges in bubbles: keys, name, time_ns, count (of bubbles)."""
-    found = find_activities(bubbles, items)
-    of = index_rows(bubbles[keys], numbers(found["interval"]))
-    return (
-        of.hstack([found["name"].cast(pl.String), found["time_ns"]])
-        .group_by(*keys, "name")
-        .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
-    )
-
-
-def _mark_pageable(report: Report) -> pl.DataFrame:
-    """Return the CUDA calls; the names of copies from or to pageable memory end with this word."""
-    if report.pageable_copies.is_empty():
-        return report.api_calls
-    keys = ["process_key", "correlation_id"]
-    pageable = report.pageable_copies.with_columns(is_pageable=pl.lit(value=True))
-    calls = report.api_calls.join(pageable, on=keys, how="left", maintain_order="left")
-    name = pl.col("name").cast(pl.String)
-    marked = pl.when("is_pageable").then(pl.format("{} pageable", name)).otherwise(name)
-    return calls.with_columns(name=marked.cast(NAME))
-
-
-def _name_by_stacks(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return calls with the outlines of their stacks as names; null without one."""
-    return calls.with_columns(name=_outline_stacks(calls["stack"]).cast(NAME))
-
-
-def _outline_stacks(stacks: pl.Series) -> pl.Series:
-    """Shorten stacks.
-
-    Addresses without names differ between processes, and many functions do not fit a table.
-
-    >>> _outline_stacks(pl.Series(["read < 0x7f1 [libc.so] < 0x7f2 [libc.so] < main(int)"])).to_list()
-    ['read < [libc.so] < main']
-    """
-    texts = stacks.cast(pl.String).alias("stack")
-    functions = pl.col("stack").str.replace_all(r"0x[0-9a-fA-F]+ \[", "[").str.split(_CALLER)
-    plain = functions.list.eval(pl.element().str.replace(r"^([^(]+)\(.*$", "$1"))  # without parameters
-    distinct = plain.list.eval(pl.element().filter(pl.element().ne_missing(pl.element().shift(1))))
-    outline = distinct.list.head(_MOST_FUNCTIONS).list.join(_CALLER)
-    is_cut = distinct.list.len() > _MOST_FUNCTIONS
-    unique = texts.drop_nulls().unique(maintain_order=True).to_frame()
-    shortened = unique.with_columns(
-        outline=pl.when(is_cut).then(outline + f"{_CALLER}...").otherwise(outline)
-    )
-    return texts.to_frame().join(shortened, on="stack", how="left", maintain_order="left")["outline"]
-
-
-def _shape(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(
-        pl.col("activity").cast(BUBBLE_HOSTS["activity"]),
-        pl.col("time_ns", "count").cast(pl.Int64),
-        name=pl.coalesce("name", pl.when(pl.col("activity").is_not_null()).then(pl.lit(NO_NAME))),
-    ).pipe(conform, BUBBLE_HOSTS)
-
-
-def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame, keys: list[str]) -> list[pl.DataFrame]:
-    """Count the samples of launching threads inside bubbles, by innermost function and by stack."""
-    samples = samples.sort("start_ns")
-    innermost = pl.col("outline").str.split(_CALLER).list.first()
-    samples = samples.with_columns(_outline_stacks(samples["stack"])).with_columns(
-        name=pl.coalesce(innermost, pl.col("name").cast(pl.String))
-    )
-    inside = samples.join_asof(
-        bubbles.select(*keys, "thread_key", "end_ns", start="start_ns").sort("start"),
-        left_on="start_ns",
-        right_on="start",
-        by="thread_key",
-        check_sortedness=False,
-        suffix="_of_bubble",
-    ).filter(pl.col("start_ns") < pl.col("end_ns_of_bubble"))
-    none = pl.lit(None, pl.Int64)
-    return [
-        inside.drop_nulls(name)
-        .group_by(*keys, pl.col(name).cast(pl.String).alias("name"))
-        .agg(count=pl.len())
-        .with_columns(activity=pl.lit(activity), time_ns=none)
-        for activity, name in (("sample", "name"), ("sample stack", "outline"))
-    ]
-
-
-def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame) -> pl.Series:
-    """Find the thread that launched the next kernel after each bubble; null without one."""
-    compute = report.gpu_ops.filter(
-        pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS) & ~pl.col("is_communication")
-    )
-    following = compute.select(*_DEVICE, "op_id", next_ns="start_ns").sort("next_ns")
-    rows = bubbles.select(*_DEVICE, "end_ns").with_row_index("row")
-    next_ops = rows.sort("end_ns").join_asof(
-        following,
-        left_on="end_ns",
-        right_on="next_ns",
-        by=_DEVICE,
-        strategy="forward",
-        check_sortedness=False,
-    )
-    found = next_ops.drop_nulls("op_id")
-    if found.is_empty():
-        return pl.Series("thread_key", [None] * len(bubbles), pl.Int64)
-    call = find_launch_calls(
-        found["op_id"], gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches
-    )
-    threads = as_numbers("thread_key", gather_calls(report.api_calls["thread_key"], call))
-    launched = found.select("row").with_columns(threads)
-    return rows.join(launched, on="row", how="left", maintain_order="left")["thread_key"]
+    return pl.concat(parts).sort("step", "machine", "source")
 
 
 def read_host_times(run: Run, training: Training, reports: Collection[int] | None = None) -> pl.DataFrame:
     """Read the activities of hosts in bubbles of causes "host" and "data" (`HOST_TIMES`).
 
     Parts keep them; reports are read once more. The launching thread of a bubble is that of the call that
-    launched the next kernel of the GPU. Bubbles without one have
-    the row of the bubbles alone.
+    launched the next kernel of the GPU. Bubbles without one have the row of the bubbles alone.
 
     Args:
         run: The run.
@@ -914,7 +227,7 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     """
     wanted = {at: one for at, one in enumerate(run.inputs) if reports is None or at in reports}
     own = {one.path: {} if is_part(one.path) else one.part.frames for one in wanted.values()}
-    work = partial(_read_bubble_hosts, nsys=run.batch.nsys)
+    work = partial(read_bubble_hosts, nsys=run.batch.nsys)
     read = run.batch.map("reading hosts", list(own), work, own)
     parts = [HOST_TIMES.to_frame()]
     lanes = run.numbered_steps.lanes.select("lane", "report", *_DEVICE)
@@ -927,14 +240,6 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
             numbered = renumber_steps(placed, run.numbered_steps.numbers)
             parts.append(numbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)
-
-
-def _read_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: str | None) -> pl.DataFrame:
-    """Read `BUBBLE_HOSTS` of a part, or list them for a report with these training frames."""
-    if not is_part(path):
-        return list_bubble_hosts(path, frames, nsys=nsys)
-    kept = read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames
-    return kept.get("bubble_hosts", BUBBLE_HOSTS.to_frame())
 
 
 _OF_HOSTS = frozenset({"os_calls", "cpu_samples", "thread_switches"})
@@ -957,18 +262,17 @@ class Requested(Struct, frozen=True, kw_only=True):
     noun: str = ""
 
 
-def _of_metrics() -> Requested:
-    return Requested(
-        read=read_metric_sums,
-        kind="gpu_metrics",
-        noun="GPU metrics",
-        no_rows="none of the parts has GPU metrics of a GPU with kernels",
-    )
+_OF_METRICS = Requested(
+    read=read_metric_sums,
+    kind="gpu_metrics",
+    noun="GPU metrics",
+    no_rows="none of the parts has GPU metrics of a GPU with kernels",
+)
 
 
 REQUESTED: Mapping[str, Requested] = {
-    "metrics": _of_metrics(),
-    "step_metrics": _of_metrics(),
+    "metrics": _OF_METRICS,
+    "step_metrics": _OF_METRICS,
     "network": Requested(
         read=read_network_sums,
         kind="nic_metrics",

@@ -1,35 +1,690 @@
-"""A run: the inputs of a command, and their roster, clocks and training, each computed once, on first use."""
+"""Clocks of a run: from the clock of each report to one clock of the trace."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
+import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
-from nsys_pp.frames.part import REPORT
-from nsys_pp.frames.roster import Identity
-from nsys_pp.frames.training import Training
+from nsys_pp.alignment.clocks import Alignment, align_clocks
+from nsys_pp.arrays.columns import index_rows, whole_numbers
+from nsys_pp.arrays.names import natural_key
+from nsys_pp.errors import ClockError, NsysPPError
+from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
+from nsys_pp.frames.conform import conform
+from nsys_pp.frames.part import REPORT, pick_losses
+from nsys_pp.frames.report import Session
+from nsys_pp.frames.roster import Identity, share_origin, share_session
+from nsys_pp.frames.training import (
+    GATHERED_FRAMES,
+    LANE_FRAMES,
+    LANE_KEYS,
+    ROSTER_WITH_BOUNDS,
+    SCHEDULED_KINDS,
+    Loss,
+    Training,
+)
+from nsys_pp.options import ClockMode
 from nsys_pp.progress import report_progress
+from nsys_pp.read.find import order_of_path
+from nsys_pp.read.parts import concat_frames, list_frames
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
 from nsys_pp.run.batch import Batch, Skipped, leave_out_odd
-from nsys_pp.run.clocks import Clocks, align_inputs
-from nsys_pp.run.inputs import Input, collect_parts, drop_repeated
+from nsys_pp.run.inputs import collect_row_counts, drop_repeated
 from nsys_pp.run.options import (
     RunOptions,
+    StepWindow,
     parse_job_options,
     parse_offsets,
     parse_rank_from,
     parse_run_layout,
     parse_steps,
 )
-from nsys_pp.run.run_training import Captures, NumberedSteps, find_captures, find_training, number_run
+from nsys_pp.run.report import Input
+from nsys_pp.training.causes import build_lane_states, measure_cover
+from nsys_pp.training.ideal import build_ideal
+from nsys_pp.training.lanes import build_lanes
+from nsys_pp.training.messages import pair_messages
+from nsys_pp.training.numbering import (
+    describe_cuts,
+    describe_restart,
+    describe_sources,
+    join_steps,
+    number_steps,
+    renumber_steps,
+)
+from nsys_pp.training.schedule import doubt_schedule, label_jobs, recognise_schedule, resolve_jobs
+from nsys_pp.units import NS_PER_DAY, NS_PER_US
+
+_MOST_OFFSET_DAYS = 1_000
+
+
+class Clocks(Struct, frozen=True, kw_only=True):
+    """Clocks of the reports of a run, aligned."""
+
+    clocks: list[Clock]  # to the trace's clock, in order of the reports
+    zero_ns: int  # start of the earliest session, on the trace's clock
+    is_utc: bool  # the trace's clock is UTC
+    table: pl.DataFrame  # `CLOCKS`
+    descriptions: dict[str, str]  # of the clock of each machine, for people; empty for one report
+    attributes: dict[str, str]  # metadata of the trace
+
+    def __repr__(self) -> str:
+        """Return the counts."""
+        return f"Clocks({len(self.clocks)} reports, {self.table['machine'].n_unique()} machines)"
+
+
+def align_inputs(
+    inputs: Sequence[Input],
+    roster: pl.DataFrame,
+    *,
+    mode: ClockMode = "collectives",
+    offsets_ns: Mapping[str, int] | None = None,
+) -> Clocks:
+    """Align the clocks of all reports; warns of clocks that cannot be compared with others.
+
+    Where several alignments are as likely, their order decides: it is that of the files of the reports, so
+    that reports and their parts have equal clocks in any order.
+
+    Args:
+        inputs: One or more.
+        roster: `ROSTER` of all; names the machine of each report.
+        mode: As in `align_clocks`.
+        offsets_ns: Clock offset to UTC by machine; overrides the alignment.
+
+    Raises:
+        ClockError: An offset is of an unknown machine, or of years.
+    """
+    offsets_ns = offsets_ns or {}
+    machines = dict(roster.select("report", "machine").unique("report").iter_rows())
+    _check_offsets(offsets_ns, set(machines.values()))
+    order = sorted(range(len(inputs)), key=lambda row: order_of_path(inputs[row].part.source))
+    anchors = list_frames([recorded.part.frames for recorded in inputs], "anchors")
+    aligned = align_clocks(
+        [replace(inputs[row].identity.session, machine=machines[row]) for row in order],
+        [anchors[row] for row in order],
+        mode=mode,
+        overrides_ns=offsets_ns,
+    )
+    alignment = _restore_order(aligned, order)
+    if alignment.zero_ns < 0:
+        raise ClockError(
+            "with these offsets a report begins before 0 of the trace's clock",
+            "give smaller ones with `--offset`",
+        )
+    _warn(inputs, alignment, mode)
+    return Clocks(
+        clocks=alignment.report_clocks,
+        zero_ns=alignment.zero_ns,
+        is_utc=alignment.is_utc,
+        table=alignment.clocks,
+        descriptions=_describe_machines(alignment) if len(inputs) > 1 else {},
+        attributes=_list_attributes(alignment) if len(inputs) > 1 else {},
+    )
+
+
+def _restore_order(alignment: Alignment, order: Sequence[int]) -> Alignment:
+    """Return the alignment of reports that were aligned in an order: `order` has the number of each."""
+    if list(order) == sorted(order):
+        return alignment
+    table = alignment.clocks.with_columns(
+        reports=pl.Series([sorted(order[at] for at in own) for own in alignment.clocks["reports"].to_list()])
+    ).pipe(conform, CLOCKS)
+    rows = sorted(range(len(table)), key=lambda row: table["reports"][row][0])
+    places = np.argsort(order).tolist()
+    return replace(
+        alignment,
+        report_clocks=[alignment.report_clocks[place] for place in places],
+        clocks=table[rows],
+        clock_of=np.argsort(rows)[np.array(alignment.clock_of)[places]].tolist(),
+        without_utc=sorted(order[place] for place in alignment.without_utc),
+    )
+
+
+def _check_offsets(offsets_ns: Mapping[str, int], machines: set[str]) -> None:
+    unknown = sorted(offsets_ns.keys() - machines)
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in sorted(machines, key=natural_key)[:10])
+        raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {names}")
+    for machine, offset_ns in offsets_ns.items():
+        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
+            raise ClockError(
+                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
+            )
+
+
+def _describe_machines(alignment: Alignment) -> dict[str, str]:
+    """Describe the clock of each machine for people; sessions of one machine share its drift."""
+    descriptions = {}
+    groups = describe_groups(alignment.clocks["group"])
+    for (machine,), rows in alignment.clocks.group_by("machine", maintain_order=True):
+        offsets = [offset / NS_PER_US for offset in rows["offset_ns"].to_list()]
+        moved = f"{min(offsets):+,.1f} us" + (f" to {max(offsets):+,.1f} us" if len(rows) > 1 else "")
+        bounds = rows["bound_ns"].to_list()
+        bound = "by an unknown error" if None in bounds else f"to {max(bounds) / NS_PER_US:,.1f} us"
+        source = ", ".join(rows["source"].cast(pl.String).unique(maintain_order=True))
+        descriptions[str(machine)] = (
+            f"clock: {moved} on recorded UTC, drift {rows['drift_ppm'][0]:+.2f} ppm, known {bound} ({source})"
+        )
+        if groups:
+            own = ", ".join(map(str, rows["group"].unique(maintain_order=True)))
+            descriptions[str(machine)] += f"; group {own} of {groups}"
+    return descriptions
+
+
+def _list_attributes(alignment: Alignment) -> dict[str, str]:
+    """List the group (of several), offset, drift and error bound of each clock as metadata of the trace."""
+    facts = {}
+    has_groups = bool(describe_groups(alignment.clocks["group"]))
+    names = alignment.clocks["machine"]
+    several = set(names.filter(names.is_duplicated()))
+    for row in alignment.clocks.iter_rows(named=True):
+        name = row["machine"]
+        if name in several:
+            name += f".report{row['reports'][0]}"
+        facts[f"clock.{name}.source"] = row["source"]
+        if has_groups:
+            facts[f"clock.{name}.group"] = str(row["group"])
+        facts[f"clock.{name}.offset_ns"] = str(row["offset_ns"])
+        facts[f"clock.{name}.drift_ppm"] = f"{row['drift_ppm']:.3f}"
+        facts[f"clock.{name}.bound_ns"] = "unknown" if row["bound_ns"] is None else str(row["bound_ns"])
+    return facts
+
+
+def find_unrelated(clocks: pl.DataFrame) -> list[str]:
+    """Describe machines that only recorded UTC relates to others.
+
+    Args:
+        clocks: `CLOCKS`, refined.
+
+    Returns:
+        Sentences; none where all machines share operations, directly or through others.
+    """
+    by_utc = clocks.filter(pl.col("source") == "UTC")["machine"]
+    groups = clocks.group_by("group", maintain_order=True).agg("machine")["machine"].to_list()
+    if clocks["machine"].n_unique() < 2 or len(groups) < 2:
+        return []
+    sentences = []
+    names = by_utc.unique(maintain_order=True).to_list()
+    if names:
+        sentences.append(
+            f"{_join_names(names)}: no operation is shared beyond doubt with other reports, so only recorded "
+            "UTC places them;"
+            " machines that keep time by NTP differ by some milliseconds, by PTP by microseconds"
+        )
+    tied = [_join_names(list(dict.fromkeys(group))) for group in groups if len(group) > 1]
+    if len(tied) > 1:
+        shown = "; ".join(tied[:4])
+        sentences.append(
+            f"{len(tied)} groups of clocks share nothing beyond doubt, only UTC relates them: {shown}"
+        )
+    return sentences
+
+
+def _join_names(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in sorted(names, key=natural_key)[:5])
+    return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> None:
+    sources = alignment.clocks["source"].to_list()
+    for row in alignment.without_utc:
+        if sources[alignment.clock_of[row]] != "nothing":
+            continue  # operations that it shares with others align it
+        warnings.warn(
+            f"`{inputs[row].path}` does not know its UTC: it is drawn from the start of the earliest report",
+            stacklevel=5,
+        )
+    if not alignment.is_utc and len(inputs) > 1 and mode != "none":
+        warnings.warn(
+            "no report knows its UTC: times count from one start, and what shares no operation begins there",
+            stacklevel=5,
+        )
+    if mode == "collectives":
+        for sentence in find_unrelated(alignment.clocks):
+            warnings.warn(sentence, stacklevel=5)
+
+
+_Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
+
+
+_EVER = 1 << 62  # no time is as large
+
+
+_RANGE_IDS = 1 << 40  # more than a report has rows
+
+
+_GAP = 2  # between the numbers of counted steps of two captures, so that they are not consecutive
+
+
+class Captures(Struct, frozen=True, kw_only=True):
+    """Captures of the reports of a run.
+
+    Attributes:
+        first: Report of the first capture of the session of each report; of most reports, the report itself.
+        order: Place of each report: captures of a session follow each other, in order of time.
+        step_offset: Added to the steps of each report, which counts them from 0 in each capture.
+    """
+
+    first: list[int]
+    order: list[int]
+    step_offset: list[int]
+
+    @property
+    def has_later(self) -> bool:
+        """Whether a report is a later capture of the session of another one."""
+        return self.first != list(range(len(self.first)))
+
+    def list_reports(self, first: int) -> list[int]:
+        """List the captures of a session, by the report of the first one, in order of time."""
+        own = [report for report, of in enumerate(self.first) if of == first]
+        return sorted(own, key=self.order.__getitem__)
+
+    def join(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Replace the report of each row by the first capture of its session; steps and ids are unique there.
+
+        Args:
+            frame: Rows with `report`, in any order.
+
+        Returns:
+            The rows by report and capture, in their order otherwise.
+        """
+        if not self.has_later:
+            return frame
+        report = whole_numbers(frame["report"])
+        by_capture = np.argsort(np.array(self.order)[report], kind="stable")
+        report, frame = report[by_capture], index_rows(frame, by_capture)
+        ids = np.array(self.order)[report] * _RANGE_IDS
+        added = {"step": np.array(self.step_offset)[report], "range_id": ids, "outer_id": ids}
+        return frame.with_columns(
+            pl.Series("report", np.array(self.first, dtype=np.uint32)[report]),
+            *(frame[name] + pl.Series("", added[name]) for name in added if name in frame.columns),
+        )
+
+    def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:
+        """List the time of each report among the captures of its session.
+
+        From its start to the start of the next capture.
+
+        Args:
+            starts_ns: Start of each report on the trace's clock.
+
+        Returns:
+            Start and end of each; the first capture also has all time before it, the last one all time after
+            it.
+        """
+        windows = [(-_EVER, _EVER)] * len(self.first)
+        for report, first in enumerate(self.first):
+            own = self.list_reports(first) if self.has_later else [report]
+            at = own.index(report)
+            since = starts_ns[report] if at else -_EVER
+            windows[report] = (since, starts_ns[own[at + 1]] if at + 1 < len(own) else _EVER)
+        return windows
+
+    def restore_ids(self, jobs: pl.DataFrame) -> pl.DataFrame:
+        """Replace `range_id` after `join` by the ids of the reports; null stays null."""
+        return jobs.with_columns(pl.col("range_id") % _RANGE_IDS) if self.has_later else jobs
+
+
+def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
+    """Find the reports that are captures of one nsys session.
+
+    A later capture belongs to the first one of its session that has all of its GPU processes, unless the two
+    overlap in time, or have steps of one number: then its rows keep their report.
+
+    Args:
+        inputs: Parts with steps.
+        machines: Machine of each.
+    """
+    first, offset = list(range(len(inputs))), [0] * len(inputs)
+    sessions = [recorded.identity.session for recorded in inputs]
+    time = [session.utc_epoch_ns or 0 for session in sessions]
+    processes = [
+        set(recorded.identity.devices.select("process_key", "device_id").drop_nulls().iter_rows())
+        for recorded in inputs
+    ]
+    for group in _list_sessions(sessions, machines):
+        # of the captures that are joined, by the first one
+        steps: dict[int, set[_Step]] = {}
+        joined: dict[int, list[Session]] = {}
+        for report in sorted(group, key=lambda report: (time[report], report)):
+            frame = inputs[report].part.frames["steps"]
+            own = set(frame.select("process_key", "device_id", "step").drop_nulls().iter_rows())
+            for earlier in steps:
+                last = max((step for *_, step in steps[earlier]), default=-_GAP)
+                added = 0 if frame["is_numbered"].any() else last + _GAP
+                moved = {(process, device, step + added) for process, device, step in own}
+                has_all = processes[report] and processes[report] <= processes[earlier]
+                follows = all(share_session(other, sessions[report]) for other in joined[earlier])
+                if has_all and follows and moved.isdisjoint(steps[earlier]):
+                    first[report], offset[report] = earlier, added
+                    steps[earlier] |= moved
+                    joined[earlier].append(sessions[report])
+                    break
+            else:
+                steps[report], joined[report] = own, [sessions[report]]
+    placed = sorted(range(len(inputs)), key=lambda report: (first[report], time[report], report))
+    place = {report: at for at, report in enumerate(placed)}
+    return Captures(first=first, order=[place[report] for report in range(len(inputs))], step_offset=offset)
+
+
+def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list[list[int]]:
+    """List the nsys sessions with several reports, each by its reports."""
+    recorded = [report for report, session in enumerate(sessions) if session.origin_ns is not None]
+    recorded.sort(key=lambda report: (machines[report], sessions[report].origin_ns))
+    groups: list[list[int]] = []
+    for report in recorded:
+        last = groups[-1][-1] if groups else report
+        is_same = machines[last] == machines[report] and share_origin(sessions[last], sessions[report])
+        if groups and is_same:
+            groups[-1].append(report)
+        else:
+            groups.append([report])
+    return [group for group in groups if len(group) > 1]
+
+
+_SPAN = ("start_ns", "end_ns")
+
+
+_HOST = ("host_start_ns", "host_end_ns")
+
+
+_TIMES = {  # columns on the report's clock; others are durations
+    "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
+    "steps": (*_SPAN, *_HOST),
+    "batches": _SPAN,
+    "compute_segments": _SPAN,
+    "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
+    "gaps": (*_SPAN, "launch_ns"),
+    "messages": (*_SPAN, "launch_ns"),
+    "anchors": _SPAN,
+    "kernels": (),
+    "overheads": (),
+}
+
+
+_BY_STEP = (
+    "batches",
+    "jobs",
+    "compute_segments",
+    "waits",
+    "gaps",
+    "messages",
+    "kernels",
+    "overheads",
+)
+
+
+_AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
+
+
+_NOT_INFERRED = "jobs cannot be inferred: not every GPU has ranges of its sends and receives"
+
+
+_BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
+
+
+class NumberedSteps(Struct, frozen=True, kw_only=True):
+    """Lanes of a run, and the numbers of its steps."""
+
+    lanes: pl.DataFrame  # LANES
+    steps: pl.DataFrame  # RUN_STEPS
+    numbers: pl.DataFrame  # STEP_NUMBERS
+    notes: list[str]
+    frames: Mapping[str, pl.DataFrame]  # those of `GATHERED_FRAMES` that they are made of
+    is_inferred: bool  # some jobs are inferred
+
+
+def number_run(
+    inputs: Sequence[Input],
+    roster: pl.DataFrame,
+    clocks: Clocks,
+    captures: Captures,
+    *,
+    infer_jobs: bool = False,
+) -> NumberedSteps:
+    """Find the lanes of all reports and number the steps of the run.
+
+    Args:
+        inputs: Parts with the frames of `GATHERED_FRAMES`.
+        roster: `ROSTER` of them.
+        clocks: Clocks of them.
+        captures: From `find_captures`.
+        infer_jobs: Infer jobs from the ranges of messages where no range is a job.
+    """
+    frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
+    # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs
+    # have them
+    is_inferred = pl.col("range_id").is_null()
+    ran = frames["jobs"].filter(pl.col("device_id").is_not_null())
+    lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
+    has_inferred = infer_jobs and lanes == inferred > 0
+    if inferred and not has_inferred:
+        frames["jobs"] = frames["jobs"].filter(~is_inferred)
+    bounds = (
+        clocks.table.with_row_index("clock")
+        .select("clock", report="reports", clock_group="group", bound_ns="bound_ns")
+        .explode("report")
+    )
+    first = [report for report, of in enumerate(captures.first) if of == report]
+    placed = roster.join(bounds, on="report", how="left", maintain_order="left")
+    placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
+    lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
+    steps = _assign_lanes("steps", frames["steps"], lanes_found)
+    numbers = number_steps(steps)
+    return NumberedSteps(
+        lanes=lanes_found,
+        steps=join_steps(steps, numbers),
+        numbers=numbers,
+        notes=notes,
+        frames=frames,
+        is_inferred=has_inferred,
+    )
+
+
+def find_training(
+    inputs: Sequence[Input],
+    clocks: Clocks,
+    captures: Captures,
+    numbered: NumberedSteps,
+    *,
+    schedule: str | None = None,
+    steps: StepWindow | None = None,
+    infer_jobs: bool = False,
+) -> Training:
+    """Join the training frames of all reports.
+
+    Args:
+        inputs: Parts with the frames of `GATHERED_FRAMES`.
+        clocks: Clocks of them.
+        captures: From `find_captures`.
+        numbered: From `number_run`.
+        schedule: Name of the pipeline schedule; None: recognised.
+        steps: Include only these steps.
+        infer_jobs: Infer jobs from the ranges of messages where no range is a job.
+
+    Raises:
+        NsysPPError: `steps` contains none of the steps.
+    """
+    lanes, run_steps = numbered.lanes, numbered.steps
+    others = [name for name in GATHERED_FRAMES if name not in numbered.frames]
+    frames = {**numbered.frames, **_gather(inputs, clocks, others, captures)}
+    by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
+    restarts = describe_restart(by_lane["steps"], numbered.numbers)
+    by_lane |= {name: renumber_steps(by_lane[name], numbered.numbers) for name in _BY_STEP}
+    if steps is not None:
+        is_selected = select_steps(run_steps, steps)
+        run_steps = run_steps.filter(is_selected)
+        by_lane |= {
+            name: frame.filter(is_selected) for name, frame in by_lane.items() if "step" in frame.columns
+        }
+    jobs, unknown = resolve_jobs(lanes, run_steps, by_lane["jobs"], schedule_name=schedule)
+    jobs = captures.restore_ids(jobs)
+    transfers, unpaired = pair_messages(lanes=lanes, messages=by_lane["messages"], steps=run_steps, jobs=jobs)
+    if numbered.is_inferred:
+        jobs = jobs.with_columns(is_inferred=pl.col("is_inferred") | pl.col("range_id").is_null())
+        unknown.append(_BETWEEN_RANGES)
+    elif infer_jobs and not jobs["kind"].is_in(SCHEDULED_KINDS).any():
+        unknown.append(_NOT_INFERRED)
+    recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
+    recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
+    jobs = label_jobs(jobs, lanes, recognised)
+    lane_states = build_lane_states(
+        lanes=lanes,
+        steps=run_steps,
+        jobs=jobs,
+        data_jobs=_data_jobs(frames["jobs"], lanes),
+        transfers=transfers,
+        **{name: by_lane[name] for name in ("compute_segments", "waits", "messages", "anchors")},
+    )
+    ideal, impossible = build_ideal(lanes, run_steps, jobs, recognised)
+    presets = [recorded.part.facts.preset for recorded in inputs]
+    return Training(
+        lanes=lanes,
+        steps=run_steps,
+        jobs=jobs,
+        transfers=transfers,
+        lane_states=lane_states,
+        cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
+        ideal=ideal,
+        **{name: by_lane[name] for name in _AS_RECORDED},
+        losses=tuple(
+            Loss(report=captures.first[number], text=text)
+            for number, recorded in enumerate(inputs)
+            for text in pick_losses(recorded.part.facts.data_warnings)
+        ),
+        schedule=recognised,
+        preset=max(presets, key=lambda preset: (preset != "", presets.count(preset))),
+        zero_ns=clocks.zero_ns,
+        notes=[
+            *numbered.notes,
+            *restarts,
+            *describe_sources(by_lane["steps"], lanes),
+            *_note_groups(lanes),
+            *describe_cuts(run_steps),
+            *unknown,
+            *unpaired,
+            *uncertain,
+            *impossible,
+            *_note_rules(inputs),
+        ],
+    )
+
+
+def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
+    """Return the mask of rows with a `step` in a window.
+
+    Args:
+        steps: `RUN_STEPS`.
+        window: Steps of [first, last).
+
+    Raises:
+        NsysPPError: It contains none of the steps.
+    """
+    first, last = window
+    is_selected = pl.col("step").is_not_null()
+    if first is not None:
+        is_selected &= pl.col("step") >= first
+    if last is not None:
+        is_selected &= pl.col("step") < last
+    if steps.filter(is_selected).is_empty():
+        asked = f"{'' if first is None else first}:{'' if last is None else last}"
+        numbers = steps["step"].unique().sort().to_list()
+        hint = "only processes with GPU work have steps (docs/presets.md)"
+        if numbers:
+            hint = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
+        raise NsysPPError(f"no step is in `--steps {asked}`", hint)
+    return is_selected
+
+
+def _assign_lanes(name: str, frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """Replace report, process and device of each row by its lane; rows without a lane are dropped."""
+    keys = lanes.select("lane", *LANE_KEYS)
+    by_lane = frame.join(keys, on=LANE_KEYS, how="inner", maintain_order="left").drop(LANE_KEYS)
+    # in one chunk: many small ones, one per report, are slow to scan repeatedly
+    return conform(by_lane.rechunk(), LANE_FRAMES[name])
+
+
+def _gather(
+    inputs: Sequence[Input], clocks: Clocks, names: Iterable[str], captures: Captures
+) -> dict[str, pl.DataFrame]:
+    """Concatenate the frames of all reports on the trace's clock, with a column `report`.
+
+    Captures of a session are joined.
+    """
+    gathered = {}
+    for name in names:
+        frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
+        report = pl.Series("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
+        moved = [_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name]]
+        frame = captures.join(frame.with_columns(*moved, report))
+        gathered[name] = conform(frame, GATHERED_FRAMES[name])
+    return gathered
+
+
+def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
+    """Map times of reports, one report after the other, to the trace's clock; null stays null."""
+    by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
+    moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
+    return pl.Series(times.name, np.concatenate(moved)).set(times.is_null(), None)
+
+
+def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
+    """List the intervals of loading data on the host of each lane: lane, host_start_ns, host_end_ns.
+
+    Only those of threads with other jobs delay launches: another thread loads the next batch meanwhile. They
+    delay the GPUs of these jobs, all GPUs of the process where these launched nothing.
+    """
+    process = ["report", "process_key"]
+    thread = [*process, "thread_key"]
+    is_data = pl.col("kind") == "data"
+    loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data).unique()
+    if loading.is_empty():
+        return pl.DataFrame(
+            schema={"lane": lanes.schema["lane"], **{name: jobs.schema[name] for name in _HOST}}
+        )
+    working = jobs[[*thread, "device_id", "kind"]].filter(~is_data).drop("kind").unique()
+    own = working.drop_nulls("device_id")
+    others = working.join(own, on=thread, how="anti").drop("device_id")
+    delayed = pl.concat(
+        [
+            lanes.join(own, on=[*process, "device_id"]).select("lane", *thread),
+            lanes.join(others, on=process).select("lane", *thread),
+        ]
+    )
+    return loading.join(delayed, on=thread).select("lane", *_HOST)
+
+
+def _note_groups(lanes: pl.DataFrame) -> list[str]:
+    """Describe the groups of clocks of a run with several."""
+    groups = describe_groups(lanes["clock_group"])
+    across = "waits and transfers of messages, spans of steps and critical paths across groups are unknown"
+    return [f"{groups}: {across}"] if groups else []
+
+
+def _note_rules(inputs: Sequence[Input]) -> list[str]:
+    """Describe different presets of the reports, and patterns that match no range of any report."""
+    presets = [recorded.part.facts.preset for recorded in inputs]
+    names, notes = sorted(set(presets) - {""}), []
+    if len(names) > 1:
+        counts = ", ".join(f"`{name}` in {presets.count(name):,}" for name in names)
+        notes.append(
+            f"reports name their jobs by different presets ({counts}): `--preset` says which is right"
+        )
+    first, *others = (recorded.part.facts.unmatched for recorded in inputs)
+    unmatched = [option for option in first if all(option in names for names in others)]
+    return [*notes, *(f"`{option}` fits no range" for option in unmatched)]
+
 
 JointStage = Literal["clocks", "numbered_steps", "training"]
 
@@ -105,9 +760,9 @@ class Run:
     @cached_property
     def row_counts(self) -> pl.DataFrame:
         """Rows of all reports: read, used, and left out by reason (`RUN_ROW_COUNTS`)."""
-        return collect_parts(
-            [recorded.part for recorded in self.inputs], [recorded.path for recorded in self.inputs]
-        )
+        frames = list_frames([recorded.part.frames for recorded in self.inputs], "row_counts")
+        paths = [recorded.path for recorded in self.inputs]
+        return collect_row_counts(dict(zip(paths, frames, strict=True)))
 
     @cached_property
     def roster(self) -> pl.DataFrame:

@@ -22,10 +22,10 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nsys_pp.errors import MissingDataError
+from nsys_pp.errors import MissingDataError, ReportError
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.training import span_steps
-from nsys_pp.options import Split
+from nsys_pp.options import SHOW_KINDS, Split
 from nsys_pp.output.blocks import OpenBlocks, Shelf, Spool, Store, make_scratch
 from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.formats import TraceFormat
@@ -38,21 +38,16 @@ from nsys_pp.output.split_index import (
     name_folder,
     write_index,
 )
-from nsys_pp.output.trace.drawing import Drawing, FrameColumns
+from nsys_pp.output.trace.drawing import FrameColumns
 from nsys_pp.output.trace.run_tracks import RUN
 from nsys_pp.output.trace.tracks import is_busy_track, is_range_track
 from nsys_pp.progress import Progress, Share, report_progress
 from nsys_pp.read import inspect_report, is_part
-from nsys_pp.registry import import_on_call
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.inputs import (
-    Input,
-    build_identity,
     order_inputs,
     read_parts,
-    refuse_parts,
     settle_part_options,
-    survey_input,
 )
 from nsys_pp.run.layout import (
     Drawn,
@@ -65,16 +60,46 @@ from nsys_pp.run.layout import (
     place_mpi_messages,
     read_mpi_messages,
 )
-from nsys_pp.run.parts import OF_HOSTS, OF_RUN, describe_hosts, is_content_open, is_usual
+from nsys_pp.run.report import (
+    Input,
+    Window,
+    encode_report,
+    nothing_to_draw_error,
+    redraw_report,
+    survey_report,
+)
 from nsys_pp.run.run import Run
-from nsys_pp.run.view import Window
 from nsys_pp.training.jobs import list_job_ranges
 
-# all stages of a report, which parts need not
-_extract_report, _redraw_report, _nothing_to_draw = (
-    import_on_call(f"nsys_pp.run.report:{name}")
-    for name in ("extract_report", "redraw_report", "nothing_to_draw_error")
-)
+OF_HOSTS = ("mpi", "ucx")
+# texts of the profiler and of unknown tables are drawn only if asked for: they may have secrets
+OF_RUN = tuple(kind for kind in SHOW_KINDS if kind not in ("profiler", "other"))
+"""Kinds of data on request that are drawn where no report of a run has GPU operations."""
+_CONTENT = ("detail", "show", "flows")
+
+
+def is_content_open(asked: Mapping[str, Any]) -> bool:
+    """Return whether no level of detail and no kind of data is chosen.
+
+    `asked` has fields of `PartOptions`, None where open.
+    """
+    return all(asked.get(name) is None for name in _CONTENT)
+
+
+def is_usual(options: PartOptions) -> bool:
+    """Return whether parts with these options have the content that is drawn where none is chosen."""
+    usual = PartOptions()
+    return all(getattr(options, name) == getattr(usual, name) for name in _CONTENT)
+
+
+def describe_hosts(paths: Sequence[Path], *, has_rows: bool) -> str:
+    """Describe the content that is drawn of reports without GPU operations; nothing without rows."""
+    is_one = len(paths) == 1
+    named = f"`{paths[0]}` has" if is_one else f"{len(paths):,} reports (`{paths[0]}` and others) have"
+    what = f"{'its' if is_one else 'their'} CPU ranges, and calls of CUDA, MPI and UCX, are drawn"
+    if not has_rows:
+        what = "nothing else that a trace has by default was recorded"
+    return f"{named} no GPU operations: {what} (`--show all` draws all else that reports hold)"
 
 
 class TraceContent(Struct, frozen=True, kw_only=True):
@@ -153,15 +178,20 @@ class TraceBuilder:
         """
         content, batch = self._content, run.batch
         parts = read_parts(batch, writes_blocks=True)
-        refuse_parts(parts, content.needs)
+        for path in parts if content.needs else ():
+            raise ReportError(
+                f"`{path}` is a part: its trace is made already, and {content.needs[0]} cannot be had from"
+                " it",
+                "name the report that it was extracted from",
+            )
         self._options, parts = settle_part_options(batch, parts, content.part_options)
         reports = [path for path in batch.paths if not is_part(path)]
         work: Callable[[Path], Input] = partial(
-            _encode_report, options=self._options, nsys=batch.nsys, store=self._store
+            encode_report, options=self._options, nsys=batch.nsys, store=self._store
         )
         if content.needs:
             work = partial(
-                survey_input,
+                survey_report,
                 options=self._options,
                 nsys=batch.nsys,
                 with_training=True,
@@ -332,13 +362,7 @@ class TraceBuilder:
                 f"{subject}: parts of `--detail jobs` have no ranges and kernels",
                 "merge parts of more detail",
             )
-        raise _nothing_to_draw(subject)
-
-
-def _encode_report(path: Path, options: PartOptions, nsys: str | None, store: Store) -> Input:
-    with store.add() as (sink, open_blocks):
-        part = _extract_report(path, options, sink, nsys=nsys, with_tables=False)
-    return Input(path=path, part=part, identity=build_identity(part), open_blocks=open_blocks)
+        raise nothing_to_draw_error(subject)
 
 
 def _redraw_windows(
@@ -353,7 +377,7 @@ def _redraw_windows(
     Drawings, or encoded ones if there is a store.
     """
     windows, job_ranges = asked
-    drawings: Iterator[Drawing] = _redraw_report(path, windows, nsys=nsys, job_ranges=job_ranges)
+    drawings = redraw_report(path, windows, nsys=nsys, job_ranges=job_ranges)
     if store is None:
         return list(drawings)
     encoded = []

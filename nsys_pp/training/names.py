@@ -29,7 +29,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import find_parents as find_enclosing
 from nsys_pp.arrays.intervals import find_unmarked, has_marked_line
-from nsys_pp.arrays.names import as_texts, list_names
+from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.search import number_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.errors import NsysPPError
@@ -353,7 +353,7 @@ _CACHE_SIZE = 64  # results of each function; stages of a run may have different
 _WINDOW = 1 << 16  # names whose texts are decoded at once
 _MOST_CACHED = 5_000  # names; matching more costs less than the rest of the report
 _PLAIN = "plain"  # names that other presets read, too, are theirs
-_PASSES = frozenset({"forward", "backward", "forward_backward"})
+
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _KEYS = ("name", "domain", "category")
 _DATA, _OTHER = map(JOB_KINDS.index, ("data", "other"))
@@ -898,43 +898,6 @@ def _find_signed(texts: frozenset[str]) -> list[Preset]:
         return False
 
     return [preset for preset in list_presets() if has(preset)] if texts else []
-
-
-def find_preset_readings(ranges: pl.DataFrame) -> dict[str, Int64s]:
-    """Find the ranges that each preset would read if a user asked for it.
-
-    Presets whose names are too few to be detected count, too.
-
-    Args:
-        ranges: `RANGES`, any order.
-
-    Returns:
-        The `range_id` of outermost jobs by preset, of presets that read a forward or a backward; of steps for
-        presets of inference. Presets with a sign among the names first, then by name. Empty if none reads
-        any.
-    """
-    names = as_texts(ranges["name"].unique()).drop_nulls().to_frame("name")
-    found = []
-    for preset in list_presets():
-        read = _read_steps(ranges, preset) if preset.is_inference else _read_passes(ranges, preset)
-        if len(read):
-            is_sign = contains(join_patterns([part for sign in preset.signs for part in sign]))
-            found.append((not names.select(is_sign.any()).item(), preset.name, read))
-    return {name: read for _, name, read in sorted(found, key=lambda each: each[:2])}
-
-
-def _read_passes(ranges: pl.DataFrame, preset: Preset) -> Int64s:
-    """Return the `range_id` of outermost jobs; none without a forward or a backward."""
-    jobs = name_jobs(ranges, choose_rules(ranges, preset=preset.name))
-    if not is_among(jobs["kind"], tuple(_PASSES)).any():
-        return np.empty(0, dtype=np.int64)
-    return numbers(jobs.filter(pl.col("outer_id").is_null())["range_id"])
-
-
-def _read_steps(ranges: pl.DataFrame, preset: Preset) -> Int64s:
-    """Return the `range_id` of steps by rules of this preset alone."""
-    own = tuple(rule for rule in preset.steps if rule.source == preset.name)
-    return numbers(name_steps(ranges, Rules(steps=own))["range_id"])
 
 
 _NUMBERED_PART = r"\.[0-9]+\b"

@@ -20,7 +20,7 @@ from rich.console import Console
 
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
-from nsys_pp.cli.progress import build_bar
+from nsys_pp.cli.command import build_bar
 from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
 

@@ -170,7 +170,7 @@ def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:
 
 _ENDLESS_QUERY = """
 import sys
-from nsys_pp.cli.interrupts import describe_end, end_on_interrupt
+from nsys_pp.cli.result import describe_end, end_on_interrupt
 from nsys_pp.read import sqlite
 
 if sys.argv[2] == "plain":
@@ -207,7 +207,7 @@ def test_a_query_that_does_not_end_is_interrupted(way: str, name: str) -> None:
 
 _STUCK = """
 import sys, threading
-from nsys_pp.cli import interrupts
+from nsys_pp.cli import result as interrupts
 interrupts._PATIENCE_S = float(sys.argv[1])
 lock = threading.Lock()
 lock.acquire()

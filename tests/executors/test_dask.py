@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import sys
 from functools import partial
@@ -11,16 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from polars.testing import assert_frame_equal
 
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
-from nsys_pp.frames.part import PartOptions
 from nsys_pp.progress import Share
 from nsys_pp.run.batch import Batch
-from nsys_pp.run.inputs import Input, survey_input
 from tests.cli.calls import run
 from tests.executors import jobs
 from tests.executors.cluster import Cluster
@@ -288,21 +284,3 @@ def test_tables_are_the_same(cluster: Cluster) -> None:
     assert here.code == there.code == 0, there.stderr
     assert here.stdout == there.stdout
     assert len(here.stdout) > 1000
-
-
-def test_an_input_is_compressed_where_it_is_sent() -> None:
-    path = PIPELINE / "node2" / "rank0.sqlite"
-    own = survey_input(path, PartOptions(), nsys=None, with_training=True, with_density=True)
-    data = pickle.dumps(own)
-    assert len(data) < sum(len(pickle.dumps(frame)) for frame in own.part.frames.values()) / 2
-    received: Input = pickle.loads(pickle.dumps(pickle.loads(data)))  # and sent on
-    assert {*received.part.frames} == {*own.part.frames}
-    assert len(received.part.frames) == len(own.part.frames)
-    for name, frame in own.part.frames.items():
-        assert_frame_equal(received.part.frames[name], frame)
-    assert "none" not in received.part.frames
-    assert received.part.encoded == own.part.encoded
-    assert received.part.facts == own.part.facts
-    assert (received.path, received.identity.path) == (own.path, own.identity.path)
-    assert received.identity.fingerprint == own.identity.fingerprint
-    assert_frame_equal(received.identity.devices, own.identity.devices)

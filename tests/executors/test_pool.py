@@ -17,9 +17,8 @@ import pytest
 
 from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
-from nsys_pp.executors import limits
-from nsys_pp.executors.executor import SerialExecutor
-from nsys_pp.executors.limits import list_tree, measure_tree
+from nsys_pp.executors import executor as limits
+from nsys_pp.executors.executor import SerialExecutor, list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.batch import Batch
 from nsys_pp.run.options import BatchOptions

@@ -43,9 +43,8 @@ from nsys_pp.output.trace.tracks import (
     thin,
 )
 from nsys_pp.read import read_report
+from nsys_pp.run.report import Window, project_report
 from nsys_pp.run.report import draw as draw_as_part
-from nsys_pp.run.report import project
-from nsys_pp.run.view import Window
 from tests.importer import Importer, assert_no_errors, read_flows, slices_by_track
 from tests.output.drawings import PlacedDrawings, encode
 from tests.training.expected_training import expected_training
@@ -59,7 +58,10 @@ def draw(report: Report, *, detail: Detail = "cpu", **asked: Any) -> Drawing:
     """The drawing of a report."""
     window = Window(start_ns=asked.pop("start_ns", None), end_ns=asked.pop("end_ns", None))
     return draw_as_part(
-        report, project(report, PartOptions()), PartOptions(detail=detail, **asked), window=window
+        report,
+        project_report(report, ops=("kernel",), scope="auto"),
+        PartOptions(detail=detail, **asked),
+        window=window,
     )
 
 
@@ -233,7 +235,9 @@ def test_slices_tell_what_they_are(tmp_path: Path) -> None:
         subtrack.track[-1]: [
             tuple(value for value in row.values() if value is not None) for row in subtrack.slices.to_dicts()
         ]
-        for subtrack in draw_as_part(report, project(report, options), options, job_ranges=jobs).subtracks
+        for subtrack in draw_as_part(
+            report, project_report(report, ops=("kernel",), scope="auto"), options, job_ranges=jobs
+        ).subtracks
         if isinstance(subtrack, SliceSubtrack)
     }
     launched = (

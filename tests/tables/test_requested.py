@@ -29,8 +29,8 @@ from nsys_pp.frames.training import STEPS as STEP_SCHEMA
 from nsys_pp.model import build_report
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_part, read_report
-from nsys_pp.run import requested as bubble_hosts
-from nsys_pp.run.requested import MOST_WINDOWS, sum_host_times
+from nsys_pp.run import report_sums as bubble_hosts
+from nsys_pp.run.report_sums import MOST_WINDOWS, sum_host_times
 from nsys_pp.tables.training import UTILISATION_TABLE, build_metric_table
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.sums import list_measured, sum_metrics

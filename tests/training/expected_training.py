@@ -42,7 +42,7 @@ from nsys_pp.options import SCHEDULES
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
-from nsys_pp.run.report_training import Links, find_links
+from nsys_pp.run.report import Links, find_links
 from nsys_pp.training.jobs import THREADED_KINDS, assign_steps, build_jobs, widen_projections
 from nsys_pp.training.kernels import build_compute_segments, find_segments
 from nsys_pp.training.launched import LaunchedOps

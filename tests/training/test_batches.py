@@ -17,8 +17,7 @@ from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.training import BATCH_COUNTS, HOST_ACTIVITY_COLUMNS, STEPS
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
-from nsys_pp.run.report import TRAINING_GROUPS, project
-from nsys_pp.run.report_training import describe_training, find_links
+from nsys_pp.run.report import TRAINING_GROUPS, describe_training, find_links, project_report
 from nsys_pp.training.batches import class_batches, widen_batches
 from nsys_pp.training.names import choose_rules, name_steps
 from tests.training.test_jobs import complete
@@ -113,7 +112,7 @@ def find_batches(path: Path) -> pl.DataFrame:
     """Find the batches of one report (`BATCHES`)."""
     report, options = build_report(read_report(path, need=TRAINING_GROUPS)), PartOptions()
     links = find_links(report)
-    projections = project(report, options, links)
+    projections = project_report(report, ops=options.ops, scope=options.scope, launches=links.launches)
     return describe_training(report, projections=projections, links=links, options=options).frames["batches"]
 
 

@@ -24,7 +24,6 @@ from nsys_pp.training.names import (
     NAMED_JOBS,
     Rules,
     choose_rules,
-    find_preset_readings,
     list_presets,
     load_preset,
     name_jobs,
@@ -423,25 +422,6 @@ def test_patterns_that_match_no_name_are_told() -> None:
     assert choose_rules(ranges_of(), job_patterns=["x"]).unmatched == ("--job-pattern x",)
     assert choose_rules(ranges_of("x"), preset="plain", job_patterns=["x"]).unmatched == ()
     assert choose_rules(ranges).unmatched == ()
-
-
-@pytest.mark.parametrize(
-    ("names", "presets"),
-    [
-        (("forward_0",), ["plain", "paddle"]),
-        (("Forward pass", "Forward pass"), ["plain"]),
-        (("send_forward_0", "send_forward_1"), []),
-        (("PP:2F0",), ["torch"]),
-        (("aten::linear", "mystery"), []),
-        ((), []),
-    ],
-)
-def test_presets_that_would_read_something_are_told(names: tuple[str, ...], presets: list[str]) -> None:
-    ranges = ranges_of(*names)
-    readings = find_preset_readings(ranges)
-    assert list(readings) == presets
-    for preset in presets:
-        assert readings[preset].tolist() == list(range(len(names)))
 
 
 def test_names_that_count_up_are_steps_where_there_are_jobs() -> None:
