@@ -16,13 +16,9 @@ def format_duration(duration_ns: int) -> str:
     >>> format_duration(768), format_duration(1_234_567), format_duration(-2_500_000_000)
     ('768 ns', '1.235 ms', '-2.500 s')
     """
-    magnitude = abs(duration_ns)
-    if magnitude >= NS_PER_S:
-        return f"{duration_ns / NS_PER_S:.3f} s"
-    if magnitude >= NS_PER_MS:
-        return f"{duration_ns / NS_PER_MS:.3f} ms"
-    if magnitude >= NS_PER_US:
-        return f"{duration_ns / NS_PER_US:.3f} us"
+    for size, unit in ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us")):
+        if abs(duration_ns) >= size:
+            return f"{duration_ns / size:.3f} {unit}"
     return f"{duration_ns} ns"
 
 

@@ -67,17 +67,11 @@ ORDER BY wait_ms DESC LIMIT 100
 """,
     ),
 }
-
-
 """Queries by name."""
 
 
 SITE = "https://ui.perfetto.dev"
-
-
 SITE_PORT = 9001
-
-
 """The only port of this machine that pages of `SITE` may read (their Content-Security-Policy)."""
 
 
@@ -167,9 +161,6 @@ LOOPBACK = "127.0.0.1"
 _TICK_S = 0.2
 
 
-_SECRET_BYTES = 16
-
-
 class FileServer:
     """Server of one file and a folder of a web UI; as a context, it serves in a thread.
 
@@ -186,7 +177,7 @@ class FileServer:
     def __init__(
         self, file: Path, *, ui: Path | None = None, port: int = 0, allowed_site: str | None = None
     ) -> None:
-        self.file_path = f"/{secrets.token_urlsafe(_SECRET_BYTES)}/{quote(file.name)}"
+        self.file_path = f"/{secrets.token_urlsafe()}/{quote(file.name)}"
         self.allowed_site = allowed_site
         self.last_request_s = time.monotonic()
         self.is_sent = threading.Event()

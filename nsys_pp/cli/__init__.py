@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -65,7 +65,9 @@ class _MainGroup(OrderedGroup):
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         atexit.register(gc.freeze)  # the end of the process frees all objects without a search among them
         with end_on_interrupt(), warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: click.echo(
+                f"note: {escape_line(str(message))}", err=True
+            )
             warnings.simplefilter("always", UserWarning)
             try:
                 return super().invoke(ctx)
@@ -78,7 +80,12 @@ class _MainGroup(OrderedGroup):
                     click.echo(ending.message, err=True)
                 else:
                     if isinstance(error, OSError) and error.errno in FULL:
-                        _discard_buffer(sys.stdout)
+                        with suppress(
+                            OSError, ValueError
+                        ):  # unwritten data, which Python would write at exit
+                            null = os.open(os.devnull, os.O_WRONLY)
+                            os.dup2(null, sys.stdout.fileno())
+                            os.close(null)
                     print_error(ending.message or "", ending.hint)
                 ctx.exit(ending.status)
 
@@ -86,18 +93,6 @@ class _MainGroup(OrderedGroup):
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([*_DESCRIPTIONS.items()])
-
-
-def _discard_buffer(stream: TextIO) -> None:
-    """Discard unwritten data, so that Python does not write it again at exit."""
-    with suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"note: {escape_line(str(message))}", err=True)
 
 
 @click.group(

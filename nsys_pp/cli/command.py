@@ -1,4 +1,7 @@
-"""Progress of a command: a bar on a terminal, lines in a log."""
+"""A command of the program: its options, its progress on stderr, and its end.
+
+Options come from `nsys_pp.options`. Progress is a bar on a terminal, and lines in a log.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,9 @@ if TYPE_CHECKING:
 
 
 _BAR_DELAY_S = 1.0
-
-
 _LINE_INTERVAL_S = 5.0
-
-
 _LEAST_SHARE = 0.02  # of a phase, before the time that is left is estimated
-
-
 _WIDE = 120  # characters
-
-
 _INTERVAL_VARIABLE = "NSYS_PP_LOG_SECONDS"
 
 
@@ -126,7 +121,9 @@ def build_bar(console: Console) -> Bar:
 
 @contextmanager
 def _write_lines(record: Record, stderr: IO[str]) -> Iterator[Callback]:
-    interval_s = _read_interval()
+    interval_s = _LINE_INTERVAL_S
+    with suppress(KeyError, ValueError):
+        interval_s = min(max(0.0, float(os.environ[_INTERVAL_VARIABLE])), threading.TIMEOUT_MAX)
     lines = _ProgressLines(record, stderr)
     stop = threading.Event()
 
@@ -145,12 +142,6 @@ def _write_lines(record: Record, stderr: IO[str]) -> Iterator[Callback]:
         stop.set()
         if interval_s > 0:
             thread.join()
-
-
-def _read_interval() -> float:
-    with suppress(KeyError, ValueError):
-        return min(max(0.0, float(os.environ[_INTERVAL_VARIABLE])), threading.TIMEOUT_MAX)
-    return _LINE_INTERVAL_S
 
 
 class _ProgressLines:
@@ -230,8 +221,6 @@ def estimate_left(share: float, elapsed_s: float) -> float | None:
 
 
 STANDARD_OUTPUT = Path("-")
-
-
 _NAME_WIDTH = 30
 
 
@@ -331,7 +320,11 @@ class SectionCommand(click.Command):
                 )
             options["format"] = "json"
         if "offsets" in options:
-            options["offsets"] = _collect_offsets(options["offsets"])
+            machines = [machine for machine, _ in options["offsets"]]
+            for machine in machines:
+                if machines.count(machine) > 1:
+                    raise click.UsageError(f"duplicate `--offset` for machine `{machine}`")
+            options["offsets"] = dict(options["offsets"])
         assert self.callback is not None
         run_recorded(ctx, self.callback, options)
 
@@ -425,11 +418,3 @@ def parse_table_names(
 
     more = f"; not in all: {', '.join(others)}" if others else ""
     return {"type": parse, "values": f"Names: {', '.join(tables)}{more}."}
-
-
-def _collect_offsets(offsets: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    machines = [machine for machine, _ in offsets]
-    for machine in machines:
-        if machines.count(machine) > 1:
-            raise click.UsageError(f"duplicate `--offset` for machine `{machine}`")
-    return dict(offsets)

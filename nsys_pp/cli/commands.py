@@ -497,20 +497,10 @@ def compare(a: str, b: str, output: Path | None, format: str, limit: int, **opti
     compared = run_with_progress(nsys_pp.compare, a, b, output=page, **options)
     record_verdict(compared.verdict)
     log_skipped(compared.skipped)
-    _print_comparison(compared, format=format, limit=limit)
-    log_notes(compared.notes)
-    if page is not None:
-        _log_written(page)
-    for failure in compared.failures:
-        log(failure, event="gate failed", level="error", prefix="failed: ")
-    end_with(compared, _GATE_FAILED if compared.failures else 0)
-
-
-def _print_comparison(compared: nsys_pp.CompareResult, *, format: str, limit: int) -> None:
-    from nsys_pp.output.tables.formats import format_tables
-
     tables = compared.fill_tables()
     if format == "json":
+        from nsys_pp.output.tables.formats import format_tables
+
         content = {
             "runs": dict(zip("ab", compared.names, strict=True)),
             "verdict": compared.verdict.to_dicts(),
@@ -522,6 +512,12 @@ def _print_comparison(compared: nsys_pp.CompareResult, *, format: str, limit: in
         _print_json(content)
     else:
         output_tables(tables, output=STANDARD_OUTPUT, format=format, limit=limit if format == "table" else 0)
+    log_notes(compared.notes)
+    if page is not None:
+        _log_written(page)
+    for failure in compared.failures:
+        log(failure, event="gate failed", level="error", prefix="failed: ")
+    end_with(compared, _GATE_FAILED if compared.failures else 0)
 
 
 @command(
@@ -558,22 +554,16 @@ def project(
     filled = FilledTable(table=table, frame=result.ranges)
     if output != STANDARD_OUTPUT:
         write_table(filled, output, format=format, force=force)
-        if sentence := _describe_unprojected(result.row_counts):
-            log(sentence, event="rows")
+        ranges = result.row_counts.filter(stage="projection", table="ranges")
+        reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
+        if left_out := [f"{sum(counts):,} {reason}" for reason, counts in reasons.rows()]:
+            log(f"Of {ranges['row_count'].sum():,} ranges, {' and '.join(left_out)}", event="rows")
         log_output(f"Wrote {output}: {format_count(len(result.ranges), 'row')}", output)
     elif format == "table":
         output_tables([filled], output=output, format=format, limit=limit)
     else:
         click.echo(format_table(filled, format=format), nl=False)
     end_with(result)
-
-
-def _describe_unprojected(row_counts: pl.DataFrame) -> str:
-    """Format the number of ranges without a projection in all reports, by reason; "" if there are none."""
-    ranges = row_counts.filter(stage="projection", table="ranges")
-    reasons = ranges.drop_nulls("reason").group_by("reason", maintain_order=True).agg(count="row_count")
-    left_out = [f"{sum(counts):,} {reason}" for reason, counts in reasons.rows()]
-    return f"Of {ranges['row_count'].sum():,} ranges, {' and '.join(left_out)}" if left_out else ""
 
 
 @command(format=_SCREEN_FORMATS)
@@ -636,7 +626,9 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "graph_mode": session.graph_mode,
         "gpus": contents.gpus.to_dicts(),
         "processes": [
-            _describe_process(process, contents.threads) for process in contents.processes.to_dicts()
+            {**process, "threads": contents.threads.filter(process_key=key).drop("process_key").to_dicts()}
+            for process in contents.processes.to_dicts()
+            for key in [process.pop("process_key")]  # nsys' own
         ],
         "domains": contents.domains.to_dicts(),
         "op_count": contents.op_count,
@@ -648,12 +640,6 @@ def _describe_info(info: ReportInfo) -> dict[str, Any]:
         "tables": contents.tables.to_dicts(),
         "notes": contents.anomalies,
     }
-
-
-def _describe_process(process: dict[str, Any], threads: pl.DataFrame) -> dict[str, Any]:
-    """Return a process with its threads; nsys' keys are omitted."""
-    key = process.pop("process_key")
-    return {**process, "threads": threads.filter(process_key=key).drop("process_key").to_dicts()}
 
 
 @command(format=_SCREEN_FORMATS)
@@ -686,52 +672,44 @@ def _list_findings(result: CheckResult) -> list[dict[str, Any]]:
 
 def _print_findings(result: CheckResult, *, verbose: bool) -> None:
     """Print the findings of each report, and a last line on all of them."""
-    reports = _list_findings(result)
-    for report in reports:
+    import polars as pl
+
+    for report in _list_findings(result):
         findings = [finding for finding in report["findings"] if verbose or not _is_of_no_event(finding)]
-        if not findings and not verbose:
-            continue
-        click.secho(escape_line(report["report"]), bold=True)
+        if findings or verbose:
+            click.secho(escape_line(report["report"]), bold=True)
         for finding in findings:
             severity = finding["severity"]
             click.secho(f"  {severity:8}", fg=_COLORS[severity], nl=False)
             click.echo(escape_line(finding["text"]))
             click.echo(f"          {escape_line(finding['meaning'])}")
-        if not findings:
+        if verbose and not findings:
             click.echo("  nothing found")
-    counts = [
-        sum(int(finding["count"] or 0) for finding in report["findings"] if _is_of_no_event(finding))
-        for report in reports
-    ]
-    total = sum(counts)
-    if not verbose and total:
+    minor = result.findings.filter(severity="info", kind="rows left out").filter(pl.col("count") > 0)
+    if len(minor) and not verbose:
         click.echo(
-            f"info: rows without an event left out: {total:,} in "
-            f"{format_count(sum(count > 0 for count in counts), 'report')}"
+            f"info: rows without an event left out: {minor['count'].sum():,} in "
+            f"{format_count(minor['report'].n_unique(), 'report')}"
             " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
         )
-    if reports:
-        _print_conclusion(reports)
+    if not result.reports:
+        return
+    failed = result.findings.filter(severity="error")["report"].unique()
+    others = result.findings.filter(~pl.col("report").is_in(failed.implode()))
+    warned = others.filter(severity="warning")["report"].n_unique()
+    counts = {"errors": len(failed), "warnings": warned}
+    counts["nothing wrong found"] = len(result.reports) - sum(counts.values())
+    total = format_count(len(result.reports), "report")
+    if counts["nothing wrong found"] == len(result.reports):
+        click.echo(f"{total}: nothing wrong found")
+    else:
+        parts = [f"{what} in {count}" for what, count in counts.items() if count]
+        click.echo(f"{total}: {', '.join(parts)}")
 
 
 def _is_of_no_event(finding: dict[str, Any]) -> bool:
     """Return whether a finding counts rows that are no events, such as names of threads."""
     return bool(finding["severity"] == "info" and finding["kind"] == "rows left out")
-
-
-def _print_conclusion(reports: list[dict[str, Any]]) -> None:
-    """Print how many reports have errors, else warnings, and how many have neither."""
-    worst = [{finding["severity"] for finding in report["findings"]} for report in reports]
-    errors = sum("error" in severities for severities in worst)
-    warned = sum("warning" in severities and "error" not in severities for severities in worst)
-    sound = len(reports) - errors - warned
-    total = format_count(len(reports), "report")
-    if sound == len(reports):
-        click.echo(f"{total}: nothing wrong found")
-        return
-    parts = [f"errors in {errors}"] * bool(errors) + [f"warnings in {warned}"] * bool(warned)
-    parts += [f"nothing wrong found in {sound}"] * bool(sound)
-    click.echo(f"{total}: {', '.join(parts)}")
 
 
 @command(format=_SCREEN_FORMATS)

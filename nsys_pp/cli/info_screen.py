@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,8 +23,7 @@ _NARROW = 80  # cells; below, headings have a line for each word
 _LEAST_NAME = 9
 _TRACE = "--trace="
 _FACTS = "facts"  # use of tables, of which no row is drawn
-_LONG_WORDS = {"name", "NVTX domain", "report", "machine", "learned from"}
-_WORDS = {"GPU", "bus or uuid", "process", *_LONG_WORDS}
+_LONG_WORDS = {"name", "NVTX domain"}
 _GRAPH_MODES = {"Graph": "each traced as one operation", "Node": "traced node by node"}
 
 
@@ -38,13 +37,34 @@ def print_info(info: ReportInfo, console: Console, *, with_fact_tables: bool = F
     console.print(path, soft_wrap=not console.is_terminal)
     console.print(_build_grid(_list_facts(info)))
     contents = info.contents
-    gpus = ("GPU", "name", "bus or uuid", "process", "operations")
-    _print_rows(console, gpus, contents.gpus, _describe_gpu)
-    processes = contents.processes.sort("op_count", "call_count", "range_count", descending=True)
-    headings = ("process", "name", "threads", "ranges", "CUDA calls", "operations")
-    _print_rows(console, headings, processes, _describe_process)
-    headings = ("NVTX domain", "push/pop", "start/end", "left open", "across threads", "marks")
-    _print_rows(console, headings, contents.domains, _describe_domain)
+    bus = pl.when(pl.col("bus_location") != "").then("bus_location")
+    gpus: dict[str, Any] = {
+        "GPU": "gpu",
+        "name": pl.col("name").fill_null("unknown"),
+        "bus or uuid": pl.coalesce(bus, pl.col("uuid").str.head(8), pl.lit("")),
+        "process": pl.format("{} (device {})", "pid", "device_id"),
+        "operations": "op_count",
+    }
+    processes: dict[str, Any] = {
+        "process": pl.col("pid").cast(pl.String),
+        "name": pl.col("name").fill_null(""),
+        "threads": "thread_count",
+        "ranges": "range_count",
+        "CUDA calls": "call_count",
+        "operations": "op_count",
+    }
+    domains: dict[str, Any] = {
+        "NVTX domain": pl.when(pl.col("domain") != "").then("domain").otherwise(pl.lit("(default)")),
+        "push/pop": "push_pop_count",
+        "start/end": "start_end_count",
+        "left open": "open_count",
+        "across threads": "cross_thread_count",
+        "marks": "mark_count",
+    }
+    busiest = contents.processes.sort("op_count", "call_count", "range_count", descending=True)
+    _print_rows(console, contents.gpus.select(**gpus))
+    _print_rows(console, busiest.select(**processes))
+    _print_rows(console, contents.domains.select(**domains))
     console.print()
     width = console.width - _LABEL_WIDTH - 2
     console.print(_build_grid(_list_kinds(info, width)))
@@ -90,7 +110,12 @@ def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
     ranks = info.roster.select("rank", "rank_source").drop_nulls().unique()
     if len(ranks) == 1:
         yield "rank", f"{ranks['rank'][0]} (from {ranks['rank_source'][0]})"
-    yield "started", _describe_start(session.utc_epoch_ns)
+    utc_ns = session.utc_epoch_ns
+    started = "unknown"
+    if utc_ns is not None:
+        second = datetime.fromtimestamp(utc_ns // NS_PER_S, UTC)
+        started = f"{second:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
+    yield "started", started
     if contents.start_ns is not None and contents.end_ns is not None:
         note = "" if contents.has_capture else ", from the first to the last event"
         yield "lasted", f"{format_duration(contents.end_ns - contents.start_ns)}{note}"
@@ -105,13 +130,6 @@ def _list_facts(info: ReportInfo) -> Iterator[tuple[str, str]]:
         yield "communication", f"{contents.communication_count:,} of them"
 
 
-def _describe_start(utc_ns: int | None) -> str:
-    if utc_ns is None:
-        return "unknown"
-    second = datetime.fromtimestamp(utc_ns // NS_PER_S, UTC)
-    return f"{second:%Y-%m-%d %H:%M:%S}.{utc_ns % NS_PER_S // NS_PER_MS:03d} UTC"
-
-
 def _percent(part: int, whole: int) -> str:
     """Format a share; only the whole is 100 %.
 
@@ -121,42 +139,24 @@ def _percent(part: int, whole: int) -> str:
     return "100 %" if part == whole else f"{part * 1000 // whole / 10:.1f} %"
 
 
-def _describe_gpu(row: Mapping[str, Any]) -> list[str]:
-    place = row["bus_location"] or (row["uuid"] or "")[:8]
-    process = f"{row['pid']} (device {row['device_id']})"
-    return [row["gpu"], row["name"] or "unknown", place, process, f"{row['op_count']:,}"]
-
-
-def _describe_process(row: Mapping[str, Any]) -> list[str]:
-    counts = ("thread_count", "range_count", "call_count", "op_count")
-    return [f"{row['pid']}", row["name"] or "", *(f"{row[count]:,}" for count in counts)]
-
-
-def _describe_domain(row: Mapping[str, Any]) -> list[str]:
-    counts = ("push_pop_count", "start_end_count", "open_count", "cross_thread_count", "mark_count")
-    return [row["domain"] or "(default)", *(f"{row[count]:,}" for count in counts)]
-
-
-def _print_rows(
-    console: Console,
-    headings: Sequence[str],
-    rows: pl.DataFrame,
-    describe: Callable[[Mapping[str, Any]], list[str]],
-) -> None:
+def _print_rows(console: Console, rows: pl.DataFrame) -> None:
     """Print the first rows as a table that wraps only names, on a narrow console also headings."""
     if rows.is_empty():
         return
+    is_narrow = console.width < _NARROW
     table = Table(box=None, pad_edge=False, header_style="cyan")
-    for heading in headings:
+    for heading, values in rows.to_dict().items():
+        is_long = heading in _LONG_WORDS
         table.add_column(
-            heading.replace(" ", "\n") if console.width < _NARROW else heading,
-            min_width=_LEAST_NAME if heading in _LONG_WORDS and console.width < _NARROW else None,
-            justify="left" if heading in _WORDS else "right",
-            no_wrap=heading not in _LONG_WORDS,
-            overflow="fold" if heading in _LONG_WORDS else "ellipsis",
+            heading.replace(" ", "\n") if is_narrow else heading,
+            min_width=_LEAST_NAME if is_long and is_narrow else None,
+            justify="right" if values.dtype.is_numeric() else "left",
+            no_wrap=not is_long,
+            overflow="fold" if is_long else "ellipsis",
         )
-    for row in rows.head(_MOST_ROWS).to_dicts():
-        table.add_row(*(Text(escape_line(" ".join(cell.split()))) for cell in describe(row)))
+    for row in rows.head(_MOST_ROWS).rows():
+        cells = (cell if isinstance(cell, str) else f"{cell:,}" for cell in row)
+        table.add_row(*(Text(escape_line(" ".join(cell.split()))) for cell in cells))
     console.print()
     console.print(table)
     if len(rows) > _MOST_ROWS:

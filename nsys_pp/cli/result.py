@@ -1,4 +1,8 @@
-"""Ctrl-C and SIGTERM: clean up and end the process, by force if necessary."""
+"""How a command ends.
+
+Ctrl-C and SIGTERM clean up and end the process, by force if necessary; errors become sentences; counts of
+rows are listed (`--explain-rows`), and the result is written to a file (`--result`).
+"""
 
 from __future__ import annotations
 
@@ -23,21 +27,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-INTERRUPTED = 130  # exit status of a program that Ctrl-C ended, as in shells
-
-
 _PATIENCE_S = 10.0
-
-
 _SOON_S = 0.02
-
-
 _received = threading.Event()
-
-
 _endings = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
 _cause: list[int] = []  # signals, the first one first
 
 
@@ -83,9 +76,8 @@ def is_interrupt(error: BaseException | None) -> bool:
 
 def describe_end() -> tuple[int, str]:
     """Return the exit status of an interrupted program, as in shells, and its last words."""
-    if not _cause or _cause[0] == signal.SIGINT:
-        return INTERRUPTED, "Interrupted"
-    return 128 + _cause[0], "Terminated"
+    number = next(iter(_cause), signal.SIGINT)
+    return 128 + number, "Interrupted" if number == signal.SIGINT else "Terminated"
 
 
 def _unwind(number: int, _: object) -> None:
@@ -120,8 +112,6 @@ def _set_alarm(seconds: float) -> None:
 
 
 _WITHOUT_PARTS = ("extract", "info", "project", "scrub")
-
-
 FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "your disk quota is used up"}
 
 
@@ -178,8 +168,11 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     except BaseException as error:
         raised = _name_options(ctx, error)
     ending = Ending(0) if raised is None else explain_ending(raised)
-    if explains_rows:
-        _log_rows(record)
+    if explains_rows and record.row_counts is not None:
+        for report in list_rows(record.row_counts):
+            for entry in report["tables"]:
+                facts = {"report": report["report"], **entry}
+                log(f"{report['report']}: {describe_table(entry)}", event="rows", facts=facts)
     if isinstance(raised, UnforeseenError):
         log_traceback(raised.details)
     elif raised is not None and ending.is_unforeseen:
@@ -246,13 +239,6 @@ def describe_table(entry: dict[str, Any]) -> str:
     else:
         text = f"{name}: {entry['read']:,} rows read, {entry['used']:,} used"
     return f"{text}; left out: {left_out}" if left_out else text
-
-
-def _log_rows(record: Record) -> None:
-    for report in [] if record.row_counts is None else list_rows(record.row_counts):
-        for entry in report["tables"]:
-            facts = {"report": report["report"], **entry}
-            log(f"{report['report']}: {describe_table(entry)}", event="rows", facts=facts)
 
 
 def _check_result_path(path: Path, output: Path | None) -> None:

@@ -86,21 +86,20 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 findings += _describe_integrity(
                     check_integrity(path, time_limit_s=time_limit_s), time_limit_s
                 )
-            found, counts = _check_part(path) if is_part(path) else _check_rows(path, nsys)
+            if is_part(path):
+                found, counts = _check_part(path)
+            else:
+                raw = read_report(path, nsys=nsys)
+                unnamed = count_unnamed(raw)
+                report = build_report(raw, is_last_use=True)
+                launches = match_launches(report.api_calls, report.gpu_ops)
+                found, counts = find_row_findings(report, launches, unnamed), report.row_counts
             findings += found
     except NsysPPError as error:
         findings.append(_describe_error(error))
     except Exception as error:
         findings.append(_describe_error(unforeseen_error(path, error)))
     return findings, counts
-
-
-def _check_rows(path: Path, nsys: str | None) -> _Checked:
-    raw = read_report(path, nsys=nsys)
-    unnamed = count_unnamed(raw)
-    report = build_report(raw, is_last_use=True)
-    launches = match_launches(report.api_calls, report.gpu_ops)
-    return find_row_findings(report, launches, unnamed), report.row_counts
 
 
 def _check_part(path: Path) -> _Checked:

@@ -62,7 +62,6 @@ COMPARE_TABLES: Mapping[str, AnyTable] = {
     **TABLES,
 }
 """Tables of `CompareResult.tables`, by name."""
-NOTEBOOK_ROWS = 10
 _STAGED = ("stages", "ranks", "links")
 
 
@@ -87,9 +86,7 @@ class CompareResult(Result):
         """Return the verdict and the tables, for notebooks."""
         from nsys_pp.output.tables.formats import format_html
 
-        return format_html(
-            [filled for filled in self.fill_tables() if len(filled.frame)], limit=NOTEBOOK_ROWS
-        )
+        return format_html(self.fill_tables())
 
 
 def compare(

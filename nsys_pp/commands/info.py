@@ -74,10 +74,17 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
     identities = [identity for identity, _ in different]
     roster = build_run_roster(identities, layout=layout, rank_from=rank_from)
     labels = label_reports([identity.path for identity in identities])
-    reports = [
-        _describe(identity, contents, label, roster.filter(report=number))
-        for number, ((identity, contents), label) in enumerate(zip(different, labels, strict=True))
-    ]
+    reports = []
+    for number, ((identity, contents), label) in enumerate(zip(different, labels, strict=True)):
+        own = roster.filter(report=number)  # GPUs are named as in the machine's other reports
+        names = own.select("pid", "device_id", label="gpu").drop_nulls().unique(["pid", "device_id"])
+        gpus = contents.gpus.join(names, on=["pid", "device_id"], how="left", maintain_order="left")
+        gpus = gpus.with_columns(gpu=pl.coalesce("label", "gpu")).select(contents.gpus.columns)
+        named = replace(contents, gpus=gpus)
+        session = identity.session
+        reports.append(
+            ReportInfo(path=identity.path, label=label, session=session, contents=named, roster=own)
+        )
     counts = collect_row_counts({report.path: report.contents.row_counts for report in reports})
     return InfoResult(reports=reports, skipped=batch.skipped, row_counts=counts)
 
@@ -88,17 +95,3 @@ def _read_contents(path: Path, nsys: str | None) -> tuple[Identity, Contents]:
     contents = describe_contents(report, launches)
     counts = count_report_rows(report, launches, None, "auto")
     return identify(report), replace(contents, row_counts=counts)
-
-
-def _describe(identity: Identity, contents: Contents, label: str, roster: pl.DataFrame) -> ReportInfo:
-    """Describe a report; its GPUs are named as in the machine's other reports."""
-    names = roster.select("pid", "device_id", label="gpu").drop_nulls().unique(["pid", "device_id"])
-    gpus = contents.gpus.join(names, on=["pid", "device_id"], how="left", maintain_order="left")
-    gpus = gpus.with_columns(gpu=pl.coalesce("label", "gpu")).select(contents.gpus.columns)
-    return ReportInfo(
-        path=identity.path,
-        label=label,
-        session=identity.session,
-        contents=replace(contents, gpus=gpus),
-        roster=roster,
-    )

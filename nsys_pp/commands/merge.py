@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nsys_pp.errors import OptionError
-from nsys_pp.frames.training import Training
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.options import MAX_EVENTS, Detail, Split
 from nsys_pp.output.files import check_folder, check_output
@@ -136,14 +135,34 @@ def merge(
     builder = TraceBuilder(batch, content, target)
     run = Run(batch, options, read=builder.read_inputs)
     check_output(target, force=force, inputs=batch.paths)
+    division: Division | None = None
+    shown: list[Shown]
     with builder:
-        shown, division = _draw(run, builder, content, split, max_events)
+        if split == "step":
+            division = divide_by_steps(run, builder, content, max_events=max_events)
+            shown = [report for piece in division.pieces for report in piece.shown]
+        else:
+            drawn = builder.draw(run)
+            shown = drawn.shown
+            if content.is_encoded:
+                division = divide_trace(run, drawn, split, max_events=max_events)
         files = []
         if division is None:
             builder.write(shown, force=force)
         else:
             files = write_division(division, target, batch, force=force)
     gpus, slices = count_shown(shown)
+    notes, verdict = [], Verdict()
+    if len(run.training.jobs):  # without jobs there is no verdict, and its tables are not imported
+        from nsys_pp.tables.verdict import build_verdict
+
+        notes, verdict = [*run.training.notes], build_verdict(run.training)
+    bare = sum(is_part(recorded.path) and recorded.part.options.detail == "jobs" for recorded in run.inputs)
+    if bare and detail is None:
+        notes.append(
+            f"{format_count(bare, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges"
+            " and kernels, merge parts of more detail"
+        )
     return MergeResult(
         output=target,
         reports=len(run.inputs),
@@ -155,50 +174,11 @@ def merge(
         files=files,
         index=name_folder(target) / INDEX if division else None,
         omits_ranges=division is not None and division.omits_ranges,
-        notes=[
-            *(run.training.notes if len(run.training.jobs) else []),
-            *_note_detail(run, content.part_options["detail"]),
-        ],
-        verdict=_build_verdict(run.training),
+        notes=notes,
+        verdict=verdict,
         skipped=run.skipped,
         row_counts=run.row_counts,
     )
-
-
-def _build_verdict(training: Training) -> Verdict:
-    """Build the verdict of a training; without jobs there is none, and its tables are not imported."""
-    if training.jobs.is_empty():
-        return Verdict()
-    from nsys_pp.tables.verdict import build_verdict
-
-    return build_verdict(training)
-
-
-def _note_detail(run: Run, detail: Detail | None) -> list[str]:
-    """Describe a trace that has less than usual because its parts have."""
-    count = sum(is_part(recorded.path) and recorded.part.options.detail == "jobs" for recorded in run.inputs)
-    if not count or detail is not None:
-        return []
-    return [
-        f"{format_count(count, 'part')} of `--detail jobs` have steps, jobs and messages alone: for ranges"
-        " and kernels, merge parts of"
-        " more detail"
-    ]
-
-
-def _draw(
-    run: Run,
-    builder: TraceBuilder,
-    content: TraceContent,
-    split: Split,
-    max_events: int,
-) -> tuple[list[Shown], Division | None]:
-    """Draw a run; return the contents of all traces but the overview, and the division."""
-    if split == "step":
-        division = divide_by_steps(run, builder, content, max_events=max_events)
-        return [report for piece in division.pieces for report in piece.shown], division
-    drawn = builder.draw(run)
-    return drawn.shown, divide_trace(run, drawn, split, max_events=max_events) if content.is_encoded else None
 
 
 def _settle_split(split: Split, trace_format: TraceFormat, target: Path, *, force: bool) -> Split:

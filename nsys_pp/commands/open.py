@@ -118,7 +118,14 @@ def open_output(
     native = next(filter(None, map(shutil.which, NATIVE)), None) if is_large else None
     if port is None:
         port = SITE_PORT if is_site and not native else 0
-    with _serve(path, ui, port, is_site=is_site) as server:
+    try:
+        started = FileServer(path, ui=ui, port=port, allowed_site=SITE if is_site else None)
+    except OSError as error:
+        raise NsysPPError(
+            f"cannot serve `{path}` on port {port}: {error.strerror}",
+            "end the program that uses the port; with `pip install 'nsys-pp[ui]'` any free port will do",
+        ) from None
+    with started as server:
         address = server.file_address
         if not is_page:
             at, trace = SITE if is_site else server.address, None if native else address
@@ -139,13 +146,3 @@ def open_output(
         else:
             is_sent = server.wait(first_s=_FIRST_S, idle_s=float("inf") if keep else _IDLE_S)
     return OpenResult(file=path, address=address, is_sent=is_sent)
-
-
-def _serve(path: Path, ui: Path | None, port: int, *, is_site: bool) -> FileServer:
-    try:
-        return FileServer(path, ui=ui, port=port, allowed_site=SITE if is_site else None)
-    except OSError as error:
-        raise NsysPPError(
-            f"cannot serve `{path}` on port {port}: {error.strerror}",
-            "end the program that uses the port; with `pip install 'nsys-pp[ui]'` any free port will do",
-        ) from None

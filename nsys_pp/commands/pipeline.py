@@ -53,7 +53,6 @@ _RECORD_THEM = (
     " (docs/capture.md)"
 )
 NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
-NOTEBOOK_ROWS = 10
 PIPELINE_TABLES = TABLES
 """Tables of `PipelineResult.tables`, by name."""
 _Reader = Callable[[Run, Training], pl.DataFrame]
@@ -103,7 +102,7 @@ class PipelineResult(ShortRepr):
 
         tables = fill_tables(TABLES, self.tables(NOTEBOOK_TABLES))
         picture = draw_small_chart(self.training)
-        return picture + format_html([table for table in tables if len(table.frame)], limit=NOTEBOOK_ROWS)
+        return picture + format_html(tables)
 
     def metric_notes(self) -> list[str]:
         """Return sentences on clocks of GPUs that fell; empty unless a table of GPU metrics was built."""

@@ -112,8 +112,11 @@ def _project_file(
     An error is returned where it has none, or no operations.
     """
     report = build_report(read_report(path, need=SURVEY_GROUPS, nsys=nsys), is_last_use=True)
-    if missing := _find_missing(report):
-        return missing
+    for frame, content in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
+        if frame.is_empty():
+            return MissingDataError(
+                f"`{report.path}` has no {content}", "record them with `nsys profile --trace cuda,nvtx`"
+            )
     launches = match_launches(report.api_calls, report.gpu_ops)
     projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)
     counts = count_report_rows(report, launches, projections, scope)
@@ -128,9 +131,13 @@ def _join(
     kept = skip_repeated([identity for identity, *_ in reports], list(projected), batch)
     different = [reports[index] for index in kept]
     roster = build_roster([identity for identity, *_ in different])
-    return pl.concat(
-        _add_roster(frame, roster.filter(report=number)) for number, (_, frame, _) in enumerate(different)
-    )
+    frames = []
+    for number, (_, frame, _) in enumerate(different):
+        own = roster.filter(report=number)
+        devices = own.select("process_key", "device_id", "gpu", "rank")
+        located = _join_few(frame, devices, ["process_key", "device_id"])
+        frames.append(located.with_columns(machine=pl.lit(own["machine"][0])).select(PROJECT_COLUMNS))
+    return pl.concat(frames)
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
@@ -144,13 +151,6 @@ def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.D
         report=pl.lit(label),
         utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
     )
-
-
-def _add_roster(projections: pl.DataFrame, roster: pl.DataFrame) -> pl.DataFrame:
-    """Add the facts that need all reports: machine, GPU and rank (`PROJECT_COLUMNS`)."""
-    devices = roster.select("process_key", "device_id", "gpu", "rank")
-    frame = _join_few(projections, devices, ["process_key", "device_id"])
-    return frame.with_columns(machine=pl.lit(roster["machine"][0])).select(PROJECT_COLUMNS)
 
 
 def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -169,13 +169,3 @@ def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.Da
     if number is None:
         return add_constants(rows, of_key.get_columns())
     return rows.hstack(gather_rows(of_key, of_key.columns, number))
-
-
-def _find_missing(report: Report) -> MissingDataError | None:
-    """Return the error of a report without operations or ranges."""
-    for frame, content in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
-        if frame.is_empty():
-            return MissingDataError(
-                f"`{report.path}` has no {content}", "record them with `nsys profile --trace cuda,nvtx`"
-            )
-    return None

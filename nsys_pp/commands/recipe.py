@@ -71,7 +71,12 @@ def install_recipes(
     except OutputError as error:
         hint = "as its owner it can be; or `--to` a folder of yours, which `$NSYS_RECIPE_PATH` then names"
         raise OutputError(error.message, hint) from None
-    return InstalledRecipes(folder=folder, names=names, nsys=None if to is not None else _program_of(folder))
+    program = None
+    if to is None:
+        beside, on_path = folder.parents[3] / "nsys", shutil.which("nsys")
+        is_other = beside.is_file() and not (on_path and beside.samefile(on_path))
+        program = str(beside) if is_other else "nsys"
+    return InstalledRecipes(folder=folder, names=names, nsys=program)
 
 
 def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
@@ -112,11 +117,3 @@ def _find_folder(nsys: str | None) -> Path:
     raise NsysNotFoundError(
         f"`{real}` belongs to no nsys that has recipes", f"{hint}; nsys has recipes from 2023 on"
     )
-
-
-def _program_of(folder: Path) -> str:
-    """Return the command of the nsys with a folder of recipes."""
-    program, on_path = folder.parents[3] / "nsys", shutil.which("nsys")
-    if program.is_file() and not (on_path and program.samefile(on_path)):
-        return str(program)
-    return "nsys"

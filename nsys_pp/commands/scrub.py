@@ -90,8 +90,14 @@ def scrub(
     pseudonyms = choose_pseudonyms(identities, hosts=hosts, users=users, paths=paths)
     copies = {sources[0]: Path(output)}
     if not is_file:
-        _check_folder(names, Path(output))
-        copies = _name_copies(names, Path(output), pseudonyms)
+        folder = Path(output)
+        if not folder.is_dir() and (folder.exists() or folder.name.endswith(REPORT_SUFFIXES)):
+            raise OutputError(
+                f"cannot write copies of {format_count(len(names), 'file')} to `{folder}`:"
+                " it is not a folder",
+                "name a folder with `-o`",
+            )
+        copies = _name_copies(names, folder, pseudonyms)
         for folder in {target.parent for target in copies.values()}:
             with translate_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -187,11 +193,3 @@ def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonym
             )
         copies[path] = target
     return copies
-
-
-def _check_folder(names: Mapping[Path, Path], output: Path) -> None:
-    if not output.is_dir() and (output.exists() or output.name.endswith(REPORT_SUFFIXES)):
-        raise OutputError(
-            f"cannot write copies of {format_count(len(names), 'file')} to `{output}`: it is not a folder",
-            "name a folder with `-o`",
-        )

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
-NOTEBOOK_ROWS = 10
 SummaryTable: TypeAlias = "Table[[Summary, TableOptions]]"
 SUMMARY_TABLES = registry.SUMMARY_TABLES
 """Tables of `SummaryResult.tables`, by name."""
@@ -75,8 +74,7 @@ class SummaryResult(ShortRepr):
         """Return the first rows of all tables that have any, for notebooks."""
         from nsys_pp.output.tables.formats import format_html
 
-        filled = fill_tables(SUMMARY_TABLES, self.tables)
-        return format_html([table for table in filled if len(table.frame)], limit=NOTEBOOK_ROWS)
+        return format_html(fill_tables(SUMMARY_TABLES, self.tables))
 
 
 def summarise(

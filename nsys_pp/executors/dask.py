@@ -75,7 +75,13 @@ class DaskExecutor(Struct, frozen=True, kw_only=True):
                 if future.status == "finished":
                     yield future.result()
                 else:
-                    yield Outcome(index=index, error=_lost_error(items[index], future))
+                    is_cancelled = future.status == "cancelled"
+                    why = "it was cancelled" if is_cancelled else _first_line(future.exception(timeout=5))
+                    error = NsysPPError(  # errors of the work itself come back as values
+                        f"`{items[index]}` could not be processed with Dask: {why}",
+                        "see the workers' logs: it may need more memory than a worker has",
+                    )
+                    yield Outcome(index=index, error=error)
                 future.release()
 
 
@@ -220,15 +226,6 @@ def _as_finished(client: Any, futures: Iterable[Any], scheduler: str) -> Iterato
                     "see in their logs why they ended; they may need more memory",
                 )
         seen = time.monotonic()
-
-
-def _lost_error(item: Path, future: Any) -> NsysPPError:
-    """Return the error of an item that Dask gave up; errors of the work itself come back as values."""
-    why = "it was cancelled" if future.status == "cancelled" else _first_line(future.exception(timeout=5))
-    return NsysPPError(
-        f"`{item}` could not be processed with Dask: {why}",
-        "see the workers' logs: it may need more memory than a worker has",
-    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,7 @@
-"""Cores and memory that are available, what a report may need of them, and what processes use (Linux)."""
+"""Executors: their interface, the outcome of an item, and which one fits the inputs.
+
+It counts the cores and the memory that are available, and estimates what a report needs of them (Linux).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,8 @@ from msgspec import Struct
 from nsys_pp.frames.part import SUFFIX
 
 _PROC = Path("/proc")
-
-
 _GROUPS = Path("/sys/fs/cgroup")  # of version 2; see cgroups(7) and the kernel's cgroup-v2.rst
-
-
 _OWN_GROUP = _PROC / "self/cgroup"
-
-
 _MEMORY = _PROC / "meminfo"
 
 
@@ -31,14 +28,8 @@ _MEMORY = _PROC / "meminfo"
 # 47 MB 0.37 GB, 162 MB 0.89 GB, 329 MB 1.57 GB. That is 0.15 GB and 4.3 bytes for each byte; the rest is a
 # margin for reports of other shapes and for memory that allocators keep.
 BASE_BYTES = 250_000_000
-
-
 BYTES_PER_BYTE = 6
-
-
 _LARGE_BYTES = 1_000_000_000  # of an estimate; with less, free memory is not looked at
-
-
 _GROWTH = {".sqlite": 1, ".nsys-rep": 10, ".qdrep": 10, "": 6}  # size as SQLite; "": a folder
 
 
@@ -219,7 +210,11 @@ def run_item(
         try:
             value = call(work, item, own)
         except BaseException as raised:
-            error, text = _make_portable(as_exception(raised)), traceback.format_exc()
+            error, text = as_exception(raised), traceback.format_exc()
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:  # it cannot be sent to another process
+                error = RuntimeError(f"{type(error).__name__}: {error}")
     kept = tuple(record.message for record in caught if isinstance(record.message, UserWarning))
     return Outcome(index=index, value=value, error=error, traceback=text, warnings=kept)
 
@@ -240,15 +235,6 @@ def as_exception(error: BaseException) -> Exception:
     portable = RuntimeError(f"{type(error).__name__}: {error}")
     portable.__cause__ = error
     return portable
-
-
-def _make_portable(error: Exception) -> Exception:
-    """Return an error that can be sent to another process."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 class SerialExecutor:

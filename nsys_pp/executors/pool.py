@@ -38,7 +38,6 @@ from nsys_pp.leftovers import remove_own
 _SPAWN = get_context("spawn")  # a fork of a process with threads, as polars has, may wait for ever
 _LOOK_S = 0.2  # between two looks at the limits
 _PATIENCE_S = 3.0
-_KILL_PATIENCE_S = 0.5  # beyond a limit, memory may grow meanwhile
 _THREADS_VARIABLE = "POLARS_MAX_THREADS"
 
 
@@ -164,7 +163,7 @@ class _Pool(Struct):
         process, index, _ = self.busy.pop(connection)
         below = list_tree(process.pid)[1:] if process.pid else []
         process.terminate()  # it removes its temporary files, if it gets to it
-        _end(connection, process, _KILL_PATIENCE_S)
+        _end(connection, process, _LOOK_S)  # not longer: beyond a limit, memory may grow meanwhile
         for pid in below:  # an export by nsys
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -33,14 +33,7 @@ from nsys_pp.training.messages import pair_mpi_messages
 from nsys_pp.units import format_count
 
 
-class Title(Struct, frozen=True, kw_only=True):
-    """Title of a row, and its position among all titles."""
-
-    text: str
-    order: tuple[int, ...]
-
-
-def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], Title]:
+def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], tuple[str, tuple[int, ...]]]:
     """Build the title of each GPU of each report: its rank and stage, or the GPU itself without a rank.
 
     The GPU, and then its machine, are added where titles would be equal; the machine of a GPU without a rank
@@ -50,8 +43,8 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], Title]:
         roster: `ROSTER`.
 
     Returns:
-        Titles by index of the report and label of the GPU, in order of stage, rank, machine and GPU; empty
-        without GPUs.
+        Title, and its position among all titles, in order of stage, rank, machine and GPU, by index of the
+        report and label of the GPU; empty without GPUs.
     """
     several = (
         pl.col("rank", "stage").drop_nulls().unique().sort()
@@ -75,9 +68,9 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], Title]:
             for text, gpu in zip(texts, gpus, strict=True)
         ]
     return {
-        (gpu["report"], gpu["gpu"]): Title(
-            text=text,
-            order=(
+        (gpu["report"], gpu["gpu"]): (
+            text,
+            (
                 (gpu["stage"] or [0])[0],
                 (gpu["rank"] or [0])[0],
                 gpu["machine_order"],
@@ -264,7 +257,7 @@ class TraceLayout:
         numbers = [*format_numbers("rank", ranks), *format_numbers("stage", stages)]
         sources = [f"{word} from {source}" for word in ("rank", "stage") for source in gpu[f"{word}_source"]]
         facts = [gpu[name] for name in ("machine", "gpu", "gpu_name", "uuid", "bus_location")]
-        title = self._titles[report, gpu["gpu"]]
+        title, title_order = self._titles[report, gpu["gpu"]]
         return Row(
             name=" · ".join([gpu["gpu"], *numbers]),
             order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
@@ -273,8 +266,8 @@ class TraceLayout:
                 for fact in (*facts, self._run.inputs[report].identity.path.name, *sources)
                 if fact is not None
             ),
-            title=title.text,
-            title_order=title.order,
+            title=title,
+            title_order=title_order,
         )
 
     def _list_lane_rows(self, shown: Mapping[Path, Shown]) -> dict[int, tuple[Placement, Row]]:

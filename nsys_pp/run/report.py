@@ -108,8 +108,6 @@ def list_mpi_messages(report: Report) -> pl.DataFrame:
 
 
 MOST_ARROWS = 8  # that begin at one call
-
-
 _FLOW_BIT = 1 << 31  # of flow ids of calls on request; others of a report are smaller
 
 
@@ -376,8 +374,6 @@ def project_report(
 
 
 _IS_SCHEDULED = mark_categories(JOB_KIND, SCHEDULED_KINDS)
-
-
 _IS_THREADED = mark_categories(JOB_KIND, THREADED_KINDS)
 
 
@@ -567,8 +563,6 @@ def _select_ranges(report: Report, range_ids: pl.Series) -> pl.DataFrame:
 
 
 TRAINING_GROUPS: frozenset[Group] = SURVEY_GROUPS | {"kernel_names", "os_calls"}
-
-
 _DETAIL_GROUPS: dict[str, frozenset[Group]] = {  # with names of kernels, whose families explain slow ranks
     "jobs": SURVEY_GROUPS | {"kernel_names"},
     "ranges": SURVEY_GROUPS | {"kernel_names", "overview"},

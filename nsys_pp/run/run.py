@@ -1,4 +1,10 @@
-"""Clocks of a run: from the clock of each report to one clock of the trace."""
+"""A run: the inputs of a command, and their roster, clocks and training, each computed once, on first use.
+
+The clocks of all reports become one clock of the trace (`align_inputs`), and the frames of all reports on
+that clock one `Training` (`find_training`). Captures of one nsys session (`nsys profile
+--capture-range-end=repeat` writes a report per capture) are joined: rows of later captures get the report of
+the first one, so that a process has one lane, one stage, and one list of steps.
+"""
 
 from __future__ import annotations
 
@@ -256,14 +262,8 @@ def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> Non
 
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
-
-
 _EVER = 1 << 62  # no time is as large
-
-
 _RANGE_IDS = 1 << 40  # more than a report has rows
-
-
 _GAP = 2  # between the numbers of counted steps of two captures, so that they are not consecutive
 
 
@@ -394,11 +394,7 @@ def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list
 
 
 _SPAN = ("start_ns", "end_ns")
-
-
 _HOST = ("host_start_ns", "host_end_ns")
-
-
 _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
     "steps": (*_SPAN, *_HOST),
@@ -426,11 +422,7 @@ _BY_STEP = (
 
 
 _AS_RECORDED = ("batches", "gaps", "kernels", "overheads")  # frames of a training
-
-
 _NOT_INFERRED = "jobs cannot be inferred: not every GPU has ranges of its sends and receives"
-
-
 _BETWEEN_RANGES = "no range is a forward or a backward: jobs are the launches between the ranges of messages"
 
 
@@ -570,7 +562,12 @@ def find_training(
             *numbered.notes,
             *restarts,
             *describe_sources(by_lane["steps"], lanes),
-            *_note_groups(lanes),
+            *(
+                f"{groups}: waits and transfers of messages, spans of steps and critical paths across groups"
+                " are unknown"
+                for groups in [describe_groups(lanes["clock_group"])]
+                if groups
+            ),
             *describe_cuts(run_steps),
             *unknown,
             *unpaired,
@@ -626,17 +623,14 @@ def _gather(
     for name in names:
         frame, sizes = concat_frames([recorded.part.frames for recorded in inputs], name)
         report = pl.Series("report", np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes))
-        moved = [_move(frame[column], sizes, clocks.clocks) for column in _TIMES[name]]
+        moved = []
+        for times in (frame[column] for column in _TIMES[name]):  # null stays null
+            by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
+            on_trace = [clock.to_trace(part) for clock, part in zip(clocks.clocks, by_report, strict=True)]
+            moved.append(pl.Series(times.name, np.concatenate(on_trace)).set(times.is_null(), None))
         frame = captures.join(frame.with_columns(*moved, report))
         gathered[name] = conform(frame, GATHERED_FRAMES[name])
     return gathered
-
-
-def _move(times: pl.Series, sizes: Sequence[int], clocks: Sequence[Clock]) -> pl.Series:
-    """Map times of reports, one report after the other, to the trace's clock; null stays null."""
-    by_report = np.split(times.fill_null(0).to_numpy(), np.cumsum(sizes)[:-1])
-    moved = [clock.to_trace(part) for clock, part in zip(clocks, by_report, strict=True)]
-    return pl.Series(times.name, np.concatenate(moved)).set(times.is_null(), None)
 
 
 def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
@@ -663,13 +657,6 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
         ]
     )
     return loading.join(delayed, on=thread).select("lane", *_HOST)
-
-
-def _note_groups(lanes: pl.DataFrame) -> list[str]:
-    """Describe the groups of clocks of a run with several."""
-    groups = describe_groups(lanes["clock_group"])
-    across = "waits and transfers of messages, spans of steps and critical paths across groups are unknown"
-    return [f"{groups}: {across}"] if groups else []
 
 
 def _note_rules(inputs: Sequence[Input]) -> list[str]:
@@ -740,7 +727,12 @@ class Run:
             ReportError: An input cannot be read, or two are the same recording.
         """
         read = self._read(self)
-        _warn_of_data(read)
+        doubtful: dict[str, list[Path]] = {}  # reports by the reason to doubt some of their events
+        for recorded in read:
+            for text in recorded.part.facts.data_warnings:
+                doubtful.setdefault(text, []).append(recorded.path)
+        for text, paths in doubtful.items():
+            warnings.warn(text.replace(REPORT, name_paths(paths)), stacklevel=4)
         report_progress(self.batch.progress, "aligning reports", 1)
         inputs = drop_repeated(read, self.batch)
         if not self.batch.keeps_going:
@@ -840,16 +832,6 @@ class Run:
     def skipped(self) -> Skipped:
         """Skipped inputs, each with its error."""
         return self.batch.skipped
-
-
-def _warn_of_data(inputs: Sequence[Input]) -> None:
-    """Warn of each reason to doubt the events of some reports."""
-    reports: dict[str, list[Path]] = {}
-    for recorded in inputs:
-        for text in recorded.part.facts.data_warnings:
-            reports.setdefault(text, []).append(recorded.path)
-    for text, paths in reports.items():
-        warnings.warn(text.replace(REPORT, name_paths(paths)), stacklevel=5)
 
 
 def build_run_roster(

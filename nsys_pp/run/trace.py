@@ -26,7 +26,7 @@ from nsys_pp.errors import MissingDataError, ReportError
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.training import span_steps
 from nsys_pp.options import SHOW_KINDS, Split
-from nsys_pp.output.blocks import OpenBlocks, Shelf, Spool, Store, make_scratch
+from nsys_pp.output.blocks import Shelf, Spool, Store, make_scratch
 from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.formats import TraceFormat
 from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing, write_perfetto
@@ -214,7 +214,9 @@ class TraceBuilder:
         else:
             reports = {recorded.path: layout.place_encoded(recorded) for recorded in run.inputs}
         drawn = Drawn(reports=reports, training=self._draw_training(run, layout, reports, window))
-        if not content.is_cut and self._is_content_open(run):
+        has_parts = any(is_part(recorded.path) for recorded in run.inputs)
+        is_open = is_usual(self._options) if has_parts else is_content_open(content.part_options)
+        if is_open and not content.is_cut:  # no level of detail and no kind of data is chosen
             drawn = self._draw_hosts(run, layout, drawn)
         self._check_drawn(run, [drawn])
         return drawn
@@ -302,12 +304,6 @@ class TraceBuilder:
                 encoded = encode_drawing(row.drawing, sink, frames=frames)
             finished.append(PlacedReport(encoded=encoded, placement=row.placement, open_blocks=open_blocks))
         return finished
-
-    def _is_content_open(self, run: Run) -> bool:
-        """Return whether no level of detail and no kind of data is chosen."""
-        if any(is_part(recorded.path) for recorded in run.inputs):
-            return is_usual(self._options)
-        return is_content_open(self._content.part_options)
 
     def _draw_hosts(self, run: Run, layout: TraceLayout, drawn: Drawn) -> Drawn:
         """Draw the rows of CPUs of reports without GPU operations, which are read once more.
@@ -402,15 +398,14 @@ def watch_writing(
     for number, report in enumerate(reports):
         value = before[number] / max(before[-1], 1)
         share = Share.of(number, len(reports), doing="writing", value=value)
-        open_blocks = partial(_open_watched, report.open_blocks, progress, activity, share)
-        yield replace(report, open_blocks=open_blocks)
 
+        def open_watched(
+            report: PlacedReport = report, share: Share = share
+        ) -> AbstractContextManager[Source]:
+            report_progress(progress, activity, share)
+            return report.open_blocks()
 
-def _open_watched(
-    open_blocks: OpenBlocks, progress: Progress | None, activity: str, share: Share
-) -> AbstractContextManager[Source]:
-    report_progress(progress, activity, share)
-    return open_blocks()
+        yield replace(report, open_blocks=open_watched)
 
 
 _FILL = 0.8  # of the largest number of events: their number is estimated before they are drawn
@@ -524,8 +519,10 @@ def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, m
         first, last = int(starts["first"][group[0]]), int(starts["last"][group[-1]])
         title = f"step {first}" if first == last else f"steps {first} to {last}"
         steps = run.training.steps.filter(pl.col("step").is_between(first, last))["step"]
-        pieces.append(_describe_all(run, title, contents, steps.unique().sort().to_list()))
-    described = _describe_all(run, "overview", overview)
+        numbers = steps.unique().sort().to_list()
+        owners = _list_owners(run, contents)
+        pieces.append(_describe_piece(run, title, contents.shown, owners, steps=numbers))
+    described = _describe_piece(run, "overview", overview.shown, _list_owners(run, overview))
     return Division(split="step", overview=described, pieces=pieces, omits_ranges=False)
 
 
@@ -618,26 +615,16 @@ def _build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, 
         shown += [report for report in drawn.training if isinstance(report, PlacedReport)]
         if count_events(shown) <= max_events:
             break
-    return _describe_all(run, "overview", replace(drawn, reports={}, training=shown), of=drawn), (
-        is_kept is is_busy_track
-    )
-
-
-def _describe_all(
-    run: Run, title: str, contents: Drawn, steps: Sequence[int] | None = None, of: Drawn | None = None
-) -> Piece:
-    """Describe a trace with the rows of all reports of a drawing; `steps` as in `_describe_piece`."""
-    owners = _list_owners(run, of or contents)
-    shown = [report for report in contents.shown if isinstance(report, PlacedReport)]
-    return _describe_piece(run, title, shown, owners, set(owners), steps)
+    overview = _describe_piece(run, "overview", shown, _list_owners(run, drawn))
+    return overview, is_kept is is_busy_track
 
 
 def _describe_piece(
     run: Run,
     title: str,
-    shown: Sequence[PlacedReport],
+    contents: Sequence[Shown],
     owners: Mapping[RowKey, RowOwner],
-    keys: set[RowKey],
+    *,
     steps: Sequence[int] | None = None,
 ) -> Piece:
     """Describe a trace.
@@ -645,13 +632,13 @@ def _describe_piece(
     Args:
         run: The run.
         title: Machine, rank or steps.
-        shown: Its contents.
-        owners: Of all rows.
-        keys: Its rows.
+        contents: Its contents, encoded.
+        owners: Of its rows.
         steps: Numbers of its steps. Default: those of its ranks.
     """
-    machines = {machine for machine, _ in keys}
-    ranks = {rank for key in keys for rank in owners[key].ranks}
+    shown = [report for report in contents if isinstance(report, PlacedReport)]
+    machines = {machine for machine, _ in owners}
+    ranks = {rank for owner in owners.values() for rank in owner.ranks}
     if steps is None:
         lanes = run.training.lanes.filter(pl.col("machine").is_in(list(machines)))
         if ranks:
@@ -730,7 +717,7 @@ def _build_pieces(run: Run, drawn: Drawn, split: Split) -> list[Piece]:
                 shown.append(kept)
         if shown:
             title = f"{machine} {detail}".strip() if machine else f"rank {detail}"
-            pieces.append(_describe_piece(run, title, shown, owners, keys))
+            pieces.append(_describe_piece(run, title, shown, {key: owners[key] for key in keys}))
     return sorted(
         pieces, key=lambda piece: (piece.ranks if split == "rank" else (), machines[piece.machines[0]])
     )

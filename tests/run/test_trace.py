@@ -143,7 +143,7 @@ def roster(*rows: tuple[int, str, str | None, int | None, int | None]) -> pl.Dat
 
 def texts(found: pl.DataFrame) -> list[str]:
     titles = build_titles(found).values()
-    return [title.text for title in sorted(titles, key=lambda title: title.order)]
+    return [title for title, _ in sorted(titles, key=lambda title: title[1])]
 
 
 def test_ranks_stand_in_order_of_their_stages() -> None:
@@ -179,7 +179,7 @@ def test_ranks_that_share_a_gpu_share_its_row() -> None:
 
 def test_several_reports_of_one_gpu_have_one_title() -> None:
     found = roster((0, "a", "GPU 0", 0, None), (1, "a", "GPU 0", 0, None))
-    assert {title.text for title in build_titles(found).values()} == {"rank 0"}
+    assert {title for title, _ in build_titles(found).values()} == {"rank 0"}
 
 
 def test_reports_without_gpus_have_no_titles() -> None:

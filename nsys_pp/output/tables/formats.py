@@ -205,17 +205,18 @@ _STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-nu
 _CLASSES = ("", ' class="number"')
 
 
-def format_html(tables: Sequence[FilledTable], *, limit: int = 0) -> str:
-    """Format tables as a fragment of HTML; every text of a report is escaped.
+def format_html(tables: Sequence[FilledTable], *, limit: int = 10) -> str:
+    """Format tables as a fragment of HTML for notebooks; every text of a report is escaped.
 
     Args:
-        tables: Tables with their rows.
+        tables: Tables with their rows; those without rows are left out.
         limit: Most rows of each group; 0: all.
     """
     return "\n".join(
         (f"<h4>{escape(clean(filled.table.title))}</h4>\n" if filled.table.title else "")
         + format_html_table(filled, limit=limit, aligned=_STYLES)
         for filled in tables
+        if len(filled.frame)
     )
 
 
