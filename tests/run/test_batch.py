@@ -55,9 +55,9 @@ def after(seconds: float, work: Callable[[], object]) -> None:
 
 def test_what_is_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("waited"))
-    waited = wait_for_reports(REPORTS, count=4)
-    assert (waited.paths, waited.missing) == (REPORTS, [])
-    assert wait_for_reports(REPORTS, count=1).paths == REPORTS
+    paths, missing = wait_for_reports(REPORTS, count=4)
+    assert (paths, missing) == (REPORTS, [])
+    assert wait_for_reports(REPORTS, count=1)[0] == REPORTS
 
 
 def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Path) -> None:
@@ -77,8 +77,8 @@ def test_late_reports_are_found_by_folders_and_patterns(tmp_path: Path, part: Pa
         shutil.copy(REPORTS[2], tmp_path / "a")
 
     after(0.3, come)
-    waited = wait_for_reports(inputs, count=3, timeout_s=PATIENCE_S, progress=tell)
-    assert [path.name for path in waited.paths] == ["rank2.sqlite", "x.nspart", "node.7.sqlite"]
+    paths, _ = wait_for_reports(inputs, count=3, timeout_s=PATIENCE_S, progress=tell)
+    assert [path.name for path in paths] == ["rank2.sqlite", "x.nspart", "node.7.sqlite"]
     assert shares[0] == ("waiting", 0, 3)
 
 
@@ -94,7 +94,7 @@ def test_what_is_half_copied_is_waited_for(kind: str, tmp_path: Path, part: Path
     assert "0 of 1 reports are there and whole" in missing.value.message
     assert f"`{target}` is {'damaged' if kind == 'part' else 'truncated'}" in missing.value.message
     after(0.3, lambda: target.write_bytes(whole))
-    assert wait_for_reports([tmp_path], count=1, timeout_s=PATIENCE_S).paths == [target]
+    assert wait_for_reports([tmp_path], count=1, timeout_s=PATIENCE_S)[0] == [target]
 
 
 def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_database_that_is_written_is_waited_for(tmp_path: Path) -> None:
     writer.rollback()
     writer.close()
     journal.unlink(missing_ok=True)
-    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S).paths == [target]
+    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S)[0] == [target]
 
 
 @pytest.mark.parametrize("is_folder", [False, True])
@@ -130,7 +130,7 @@ def test_what_does_not_tell_its_end_must_not_grow(
     with pytest.raises(ReportError, match="is still growing"):
         wait_for_reports([target], count=1, timeout_s=3)
     assert clock.growths_left
-    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S).paths == [target]
+    assert wait_for_reports([target], count=1, timeout_s=PATIENCE_S)[0] == [target]
     assert not clock.growths_left
     assert 8 + 3 < clock.now < 8 + 7  # after the last growth, as long as settled files do not change
 
@@ -153,9 +153,9 @@ def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) 
         "was not written or copied whole;"
         f" `{inputs[2]}` does not exist"
     )
-    waited = wait_for_reports(inputs, count=4, timeout_s=0.1, keep_going=True)
-    assert waited.paths == [whole]
-    assert [(path, error.message) for path, error in waited.missing] == [
+    paths, lacking = wait_for_reports(inputs, count=4, timeout_s=0.1, keep_going=True)
+    assert paths == [whole]
+    assert [(path, error.message) for path, error in lacking] == [
         (inputs[2], f"`{inputs[2]}` does not exist after 0.1s"),
         (cut, f"`{cut}` is damaged: it has no end, as a file that was not written or copied whole"),
     ]
@@ -166,9 +166,9 @@ def test_when_time_is_over_what_is_missing_is_named(tmp_path: Path, part: Path) 
 
 def test_a_folder_with_too_few_reports_is_missing_some(tmp_path: Path, part: Path) -> None:
     whole = Path(shutil.copy(part, tmp_path / "a.nspart"))
-    waited = wait_for_reports([tmp_path], count=3, timeout_s=AT_ONCE, keep_going=True)
-    assert waited.paths == [whole]
-    assert [(path, error.message) for path, error in waited.missing] == [
+    paths, missing = wait_for_reports([tmp_path], count=3, timeout_s=AT_ONCE, keep_going=True)
+    assert paths == [whole]
+    assert [(path, error.message) for path, error in missing] == [
         (tmp_path, "after 0s, 1 of 3 reports are there and whole")
     ]
 

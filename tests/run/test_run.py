@@ -16,7 +16,7 @@ from fixtures import simulate
 from fixtures.recording.export import write_report
 from nsys_pp.frames.report import Session
 from nsys_pp.frames.training import GATHERED_FRAMES, LANES
-from nsys_pp.run.inputs import Input
+from nsys_pp.run.report import Input
 from nsys_pp.run.run import Captures, _data_jobs, find_captures
 from tests.training.expected_training import fill_columns
 
