@@ -224,6 +224,7 @@ def large_reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @needs_children
 @pytest.mark.parametrize("command", ["merge", "extract"])
@@ -269,6 +270,7 @@ def test_a_worker_that_the_system_kills_costs_nothing(large_reports: list[Path],
     assert list(output.parent.iterdir()) == [output]
 
 
+@pytest.mark.slow
 def test_the_way_past_a_broken_report_is_named_and_comes_before_the_verdict(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(REPORT.read_bytes()[:50_000])
@@ -326,7 +328,7 @@ def _sum(entry: dict[str, Any]) -> int:
     return int(entry["used"] + sum(entry["left_out"].values()))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("command", sorted(_COMMANDS))
 def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -74,6 +74,7 @@ def test_an_invalid_gate_is_refused() -> None:
     assert_refused(call("compare", PIPELINE, PIPELINE, "--fail-on", "luck>5%"), "unknown metric `luck`")
 
 
+@pytest.mark.slow
 def test_steps_of_each_run(runs: tuple[Path, Path]) -> None:
     a, b = runs
     found = as_json(f"{a}:10:12", f"{a}:12:14")
@@ -146,6 +147,7 @@ def test_the_spread_of_good_runs_is_the_noise_of_another(good: Path) -> None:
     assert call("compare", good / "good", good / "slow", "-o", good / "page.html").code == 0
 
 
+@pytest.mark.slow
 def test_good_runs_of_other_work_are_refused(good: Path) -> None:
     mixed = good / "mixed"
 

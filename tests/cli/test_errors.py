@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_report_is_refused(report: Path, folder: Path, name: str, command: str) -> None:
@@ -100,6 +101,7 @@ def _run_unprivileged(*arguments: str | Path) -> Result:
     return run(*arguments, before=give_up)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["merge", "info"])
 def test_what_may_not_be_read_is_refused(report: Path, folder: Path, command: str) -> None:
     report.chmod(0)
@@ -114,6 +116,7 @@ def test_what_may_not_be_read_is_refused(report: Path, folder: Path, command: st
         report.parent.chmod(0o700)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("command", "pattern"), [("merge", False), ("info", True)])
 def test_a_folder_inside_that_may_not_be_read_is_skipped(
     report: Path, folder: Path, command: str, *, pattern: bool
@@ -139,6 +142,7 @@ def test_a_folder_inside_that_may_not_be_read_is_skipped(
     assert [done.stderr.count(f"`{inner}` may not be read: permission denied") for inner in closed] == [1, 1]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["merge", "project"])
 def test_an_output_that_may_not_be_written_is_refused(report: Path, folder: Path, command: str) -> None:
     folder.chmod(0o555)
@@ -163,6 +167,7 @@ def _arguments(kind: str, report: Path, folder: Path) -> tuple[list[str], Path]:
     return [command, str(report), option, str(folder / name)], folder / name
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, REPORT, folder)
@@ -188,7 +193,7 @@ def test_an_output_in_no_folder_or_that_is_one_is_refused(report: Path, folder: 
 _WITH_SMALL_FILES = ["sh", "-c", 'ulimit -f 8; exec "$0" "$@"']  # blocks of 512 bytes
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_an_output_that_grows_too_large_leaves_all_as_it_was(report: Path, folder: Path, kind: str) -> None:
     arguments, output = _arguments(kind, report, folder)
@@ -242,6 +247,7 @@ def test_nsys_is_missed_by_its_name(report: Path, folder: Path, command: str) ->
     assert_refused(call(*arguments, env={**env, "NSYS_PP_NSYS": absent}), f"`{absent}`", f"`{recorded}`")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("command", ["merge", "info"])
 @pytest.mark.parametrize("name", ["not SQLite", "cut within a page", "scrambled", "scrambled kernels"])
 def test_keep_going_skips_what_is_broken(report: Path, folder: Path, command: str, name: str) -> None:
@@ -410,6 +416,7 @@ ODD_TABLES = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ODD_TABLES)
 def test_odd_tables_are_read(reports: list[Path], tmp_path: Path, name: str) -> None:
     edit(reports[1], *ODD_TABLES[name])
@@ -491,6 +498,7 @@ def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(path, ranges=[{"name": "work", "start": 0, "end": 100}])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
 def test_a_window_without_steps_names_the_steps(
     command: str, unnumbered: Path, without_gpu: Path, tmp_path: Path
@@ -531,7 +539,7 @@ def odd_folder(tmp_path: Path) -> Path:
     return odd_folder
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", COMMANDS_ON_BYTES)
 def test_names_may_be_bytes(command: str, odd_folder: Path, tmp_path: Path) -> None:
     out, result = tmp_path / "out", tmp_path / "r\udce9sult.json"

@@ -42,6 +42,7 @@ def evil(tmp_path: Path) -> Path:
     return report
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "command",
     [

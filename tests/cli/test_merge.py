@@ -122,6 +122,7 @@ def expected_trace(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return trace.read_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["folder", "glob", "files"])
 def test_the_trace_does_not_depend_on_how_reports_are_named(
     tmp_path: Path, form: str, expected_trace: bytes
@@ -211,7 +212,7 @@ def test_flows_imply_the_cpu(tmp_path: Path, importer: Importer) -> None:
     assert 1000 < len(read_flows(importer)) <= len(calls)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("scope", ["thread", "process", "auto"])
 @pytest.mark.parametrize("ops", ["kernel", "memcpy,memset", "all"])
 def test_ranges_are_those_that_project_writes(
@@ -393,6 +394,7 @@ def test_reports_of_one_gpu_lose_nothing(tmp_path: Path, importer: Importer) -> 
     assert set(both.filter(name="gemm")["path"]) == {"node1/rank 3/stream 7 (default)"}
 
 
+@pytest.mark.slow
 def test_jobs_stay_on_their_gpus_if_a_report_vanishes_between_two_reads(
     importer: Importer, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_the_files_of_paddle(tmp_path: Path) -> None:
 STARTS = {"html": b"<!doctype html>", "svg": b"<", "png": b"\x89PNG"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("format", [*STARTS])
 def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:
     path = tmp_path / f"x.{format}"

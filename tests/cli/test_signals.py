@@ -41,7 +41,7 @@ def _writes(report: Path, output: Path, process: int) -> bool:
     return any(path.stat().st_size > 0 for path in output.parent.glob(f".{output.name}.*"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", [_reads, _writes])
 @pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
 def test_an_interrupt_leaves_nothing_behind(
@@ -87,7 +87,7 @@ def _hear_signals() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -135,6 +135,7 @@ def test_an_ended_process_leaves_nothing_that_stays(
     assert not any(path.name.startswith(".") for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_signal_that_is_ignored_stays_ignored(large_report: Path, tmp_path: Path) -> None:
     line = command_line("merge", large_report, "-o", tmp_path / "run.pftrace")
     process = subprocess.Popen(
@@ -146,7 +147,7 @@ def test_a_signal_that_is_ignored_stays_ignored(large_report: Path, tmp_path: Pa
     assert process.returncode == 0
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", ["project --format csv", "project --format json", "info --json"])
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_reader_that_has_enough_is_no_error(command: str, lines: int) -> None:

@@ -57,6 +57,7 @@ def group_of(result: PipelineResult) -> dict[int, int]:
     return dict(result.training.lanes.select("lane", "clock_group").iter_rows())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layout", ["", "pp=2,dp=2,order=pp-dp-tp"])
 def test_replicas_that_share_nothing_are_not_compared(layout: str, replicas: Path) -> None:
     result = analyse(replicas, **({"layout": layout} if layout else {}))
@@ -105,6 +106,7 @@ def check_tables(result: PipelineResult) -> None:
     assert not any("agree within" in fact for fact in describe_run(training))
 
 
+@pytest.mark.slow
 def test_messages_between_groups_are_paired_without_times(tmp_path: Path, importer: Importer) -> None:
     """Communicators name the peers; recorded UTC alone does not make times comparable."""
     run = f"--pp 2 --machines node1,node2 --gpus 1 --nccl-payload --init-communicators {_SMALL}"

@@ -67,7 +67,7 @@ def merged(inputs: Iterable[Path], trace: Path, **asked: Any) -> bytes:
     return trace.read_bytes()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.get("detail", "default"))
 @pytest.mark.parametrize("devices", [None, frozenset({1})], ids=["all", "device 1"])
 def test_parts_merge_to_the_trace_of_their_reports(
@@ -332,6 +332,7 @@ CHANGES: dict[str, Callable[[Members], None]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 @pytest.mark.parametrize("change", CHANGES)

@@ -144,6 +144,7 @@ def test_a_slow_rank_is_in_verdict_heat_map_and_bars(tmp_path: Path) -> None:
     assert found.values == [pytest.approx(0.4, abs=0.05)]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_parts_give_the_page_of_their_reports(tmp_path: Path, pipeline_page: str) -> None:
     nsys_pp.extract(PIPELINE, tmp_path / "parts")

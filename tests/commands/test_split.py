@@ -215,6 +215,7 @@ def test_a_division_needs_perfetto_and_steps(tmp_path: Path) -> None:
     assert nsys_pp.merge(PIPELINE, tmp_path / "run.json", max_events=1).split == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{"devices": {0}}, {"steps": "11:12"}, {"start_ns": 200_000_000}])
 def test_a_part_of_the_run_is_divided_alike(
@@ -243,7 +244,7 @@ def merge(folder: Path, inputs: Path, detail: Detail) -> Verdict:
     return nsys_pp.merge(inputs, folder / "run.pftrace", detail=detail, force=True).verdict
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("detail", ["jobs", "kernels"])
 def test_slow_ranks_and_stages_are_those_of_a_pipeline(run: str, detail: Detail, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return extract_into(tmp_path_factory.mktemp("summary") / "parts", REPORTS)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("by", GROUPS)
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)
@@ -104,6 +104,7 @@ def test_frames_are_those_of_the_library() -> None:
         assert nsys_pp.sql(f"SELECT * FROM {name}", PIPELINE).table.equals(frame), name
 
 
+@pytest.mark.slow
 def test_tables_of_several_analyses_meet_in_one_query() -> None:
     query = """
       SELECT (SELECT count(*) FROM projections) AS ranges, (SELECT sum(count) FROM summary_copies) AS copies,

@@ -61,7 +61,7 @@ def _list_combinations() -> list[tuple[str, str]]:
     return [combination for combination in every if combination in few or count == len(every)]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(4)
 @pytest.mark.draws
 @pytest.mark.parametrize(("schedule", "names"), _list_combinations())
 def test_every_framework_and_schedule_is_understood(schedule: str, names: str, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_every_framework_and_schedule_is_understood(schedule: str, names: str, t
     assert found.transfers.select(times).sort(times).equals(true.transfers.select(times).sort(times))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", TRAPS.values(), ids=TRAPS)
 def test_what_goes_wrong_in_a_run_is_told_as_it_was(options: str, tmp_path: Path) -> None:
     whole = run(tmp_path / "run", f"{SMALL} {options}")
@@ -112,6 +112,7 @@ def test_steps_without_numbers_are_counted(tmp_path: Path) -> None:
     assert sorted(found.rows()) == sorted(causes_of(whole.true).rows())
 
 
+@pytest.mark.slow
 def test_clocks_that_drift_move_causes_within_their_bounds(tmp_path: Path) -> None:
     wild = "--pp 4 --dp 2 --machines 4 --steps 5 --offsets-ms 1000 --drift-ppm random:100 --utc-error-us 100 --skew-us 3"
     whole = run(tmp_path / "run", f"--layers 1 {wild}")
@@ -216,7 +217,7 @@ def test_a_missing_last_stage_is_a_stage(schedule: str, layout: str | None, tmp_
     assert any("rank 3 is missing" in note for note in nameless.notes)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options", ["--window-ms 20", "--window-ms 20 --names paddle", "--window-ms 15 --schedule zb-h1"]
 )
@@ -416,6 +417,7 @@ def run_with_layout(folder: Path, options: str, layout: str) -> tuple[Training, 
     return found, [str(warning.message) for warning in caught]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "layout", "order"),
     [

@@ -101,6 +101,7 @@ def test_processes_share_the_cores(items: list[Path], monkeypatch: pytest.Monkey
     assert "POLARS_MAX_THREADS" not in os.environ
 
 
+@pytest.mark.slow
 def test_an_item_whose_process_is_killed_is_tried_once_more(items: list[Path]) -> None:
     found = {
         done.index: (done.value, done.error)
@@ -195,6 +196,7 @@ _MB = 1_000_000
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux only")
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_item_beyond_the_memory_limit_is_an_error_and_the_others_are_done(items: list[Path]) -> None:
     own = measure_tree(os.getpid())
@@ -209,6 +211,7 @@ def test_an_item_beyond_the_memory_limit_is_an_error_and_the_others_are_done(ite
     assert len(items[2].with_suffix(".tries").read_text()) <= 2
 
 
+@pytest.mark.slow
 @needs_proc
 def test_items_that_do_not_fit_together_are_done_one_after_the_other(items: list[Path]) -> None:
     own = measure_tree(os.getpid())
@@ -244,6 +247,7 @@ def test_an_item_beyond_the_time_limit_is_skipped_and_named(items: list[Path]) -
     assert error.message == f"`{path}` took longer than 8 s, and was stopped"
 
 
+@pytest.mark.slow
 @needs_proc
 def test_programs_that_an_item_started_end_with_it(items: list[Path]) -> None:
     with pytest.raises(NsysPPError, match="took longer than 10 s"):
@@ -267,6 +271,7 @@ def start_script(text: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_script_that_sigterm_ends_leaves_nothing(tmp_path: Path) -> None:
     """The program of docs/library.md."""
     if sys.platform == "win32":

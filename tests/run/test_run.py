@@ -139,6 +139,7 @@ def align(inputs: list[Path]) -> pl.DataFrame:
     return clocks.select(*_VALUES, name=pl.Series([path.stem for path in result.paths])).sort("name")
 
 
+@pytest.mark.slow
 def test_clocks_do_not_depend_on_the_order_of_reports(tmp_path: Path) -> None:
     simulate.main([str(tmp_path / "run"), *_RUN.split()])
     reports = sorted((tmp_path / "run").rglob("*.sqlite"))

@@ -200,6 +200,7 @@ def test_shares_are_those_of_the_stage() -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_a_divided_run_counts_the_reports_of_all_traces(tmp_path: Path) -> None:
     calls: list[tuple[str, float]] = []
     nsys_pp.merge(

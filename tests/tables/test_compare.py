@@ -84,6 +84,7 @@ def with_kernels(training: Training, kernels: dict[str, tuple[int, int]], scatte
     return replace(training, kernels=typed)
 
 
+@pytest.mark.slow
 def test_equal_runs_of_other_seeds_are_the_same() -> None:
     runs = [simulate_training(f"--seed {seed}") for seed in range(2, 6)]
     verdicts: Counter[str] = Counter()

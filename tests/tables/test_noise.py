@@ -65,7 +65,7 @@ def scale(
 
 
 @pytest.mark.draws
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "shape",
     [

@@ -114,8 +114,8 @@ def test_means_and_peaks_are_those_of_the_definition(
 
 def add_own_metrics(folder: Path) -> None:
     """Add a metric to each report of the fixture: 61 inside forwards, 48 in backwards, else 2, for all GPUs of the machine."""
-    training = nsys_pp.pipeline(folder).training
-    run = nsys_pp.pipeline(folder).run
+    result = nsys_pp.pipeline(folder)
+    training, run = result.training, result.run
     for at, recorded in enumerate(run.inputs):
         if recorded.path.stem not in ("rank0", "rank2"):  # one report per machine has the metrics
             continue
@@ -144,7 +144,8 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     add_own_metrics(folder)
     done = run_command("pipeline", folder, "--table", "metrics", "--format", "json")
     assert done.code == 0, done.stderr
-    table = nsys_pp.pipeline(folder).tables(["metrics"])["metrics"]
+    tables = nsys_pp.pipeline(folder).tables(["metrics", "step_metrics"])
+    table, whole = tables["metrics"], tables["step_metrics"]
     jobs = table.filter(group="jobs", lane_count=4)
     means = dict(jobs.select("item", "mean").iter_rows())
     assert means["forward"] == pytest.approx(61, abs=0.5)
@@ -156,7 +157,6 @@ def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -
     assert {"GEMM", "attention", "communication"} <= set(families["item"])
     assert families.filter(item="GEMM")["mean"].item() > families.filter(item="communication")["mean"].item()
     assert families["lane_count"].max() == 4, "kernels of ranks whose metrics are in another report"
-    whole = nsys_pp.pipeline(folder).tables(["step_metrics"])["step_metrics"]
     first = whole["step"][0]
     steps = nsys_pp.pipeline(folder, steps=f"{first}:{first + 1}").tables(["step_metrics"])["step_metrics"]
     assert steps.equals(whole.head(1))
@@ -603,6 +603,7 @@ def test_other_threads_are_those_of_the_definition(
 ROWS = 2 * MOST_WINDOWS
 
 
+@pytest.mark.slow
 def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     report = write_bulk_report(tmp_path / "report.sqlite", kernels=1_000, ranges=1_000)
     with closing(sqlite3.connect(report)) as connection:
@@ -675,6 +676,7 @@ def notes_of(tmp_path: Path, low: dict[int, set[int] | None]) -> list[str]:
     return notes
 
 
+@pytest.mark.slow
 def test_a_clock_that_falls_in_a_step_is_noted(tmp_path: Path) -> None:
     steps = nsys_pp.pipeline(PIPELINE).training.steps["step"].unique().sort().to_list()
     assert len(steps) >= 3

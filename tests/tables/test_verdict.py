@@ -94,6 +94,7 @@ def _round(line: str, value: float) -> str:
     return " ".join(words)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "clock"),
     [
@@ -256,6 +257,7 @@ def test_a_flush_beside_a_cuda_call_of_the_late_thread_is_a_guess(tmp_path: Path
     assert "nsys flushed its buffers on another thread meanwhile" in finding.text
 
 
+@pytest.mark.slow
 def test_flushes_while_gpus_compute_are_no_finding(tmp_path: Path) -> None:
     folder = run_host(tmp_path, "--pace-us 1", 19_113)
     training = nsys_pp.pipeline(folder).training
@@ -312,6 +314,7 @@ def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
     assert not [finding for finding in found if finding.subject in ("rank", "machine", "link", "step")]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -449,6 +452,7 @@ def test_a_training_in_which_nothing_happened_has_no_findings() -> None:
     assert build_verdict(replace(empty, lanes=empty.lanes.clear())) == Verdict()
 
 
+@pytest.mark.slow
 def test_the_gain_of_a_rank_that_becomes_slow_is_what_the_healthy_run_lacks(tmp_path: Path) -> None:
     """Truth: the same run without the fault, whose random numbers are the same."""
     options = "--pp 2 --dp 2 --tp 2 --steps 10 --micro-batches 4 --layers 2 --machines 2 --jitter 0.02 --brief-truth"

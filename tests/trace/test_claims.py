@@ -292,6 +292,7 @@ def read_result(folder: Path, sums: str) -> pl.DataFrame:
     return nsys_pp.pipeline(folder).tables([table])[table]
 
 
+@pytest.mark.slow
 def test_each_table_with_sums_changes_them(recorded: Path, tmp_path: Path) -> None:
     (info,) = nsys_pp.info([recorded / "node2" / "rank0.sqlite"]).reports
     claims = info.contents.tables.drop_nulls("sums").select("table", "sums").rows()

@@ -125,6 +125,7 @@ def write_run(folder: Path, serving: Serving, seed: int) -> pl.DataFrame:
     return truth.with_columns(pl.col("start_ns", "end_ns") - offsets.gather(truth["rank"]))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("engine", "seed"), [(engine, 40 + at) for at, engine in enumerate(ENGINES)])
 def test_batches_are_those_of_the_truth(engine: str, seed: int, tmp_path: Path) -> None:
     drawn = draw_serving(seed, engine=engine, count=12)

@@ -78,6 +78,7 @@ def check_jobs(folder: Path, preset: str, said: tuple[str, ...]) -> pl.DataFrame
     return jobs
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("names", SAID)
 def test_overlapped_jobs_recomputations_and_messages_are_those_of_the_truth(
     names: str, tmp_path: Path
@@ -102,6 +103,7 @@ def test_overlapped_jobs_recomputations_and_messages_are_those_of_the_truth(
     assert (jobs.filter(kind="optimizer").group_by("rank").len()["len"] == 2).all()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("names", SAID)
 def test_split_backwards_are_those_of_the_truth(names: str, tmp_path: Path) -> None:
     preset, said = SAID[names]

@@ -76,6 +76,7 @@ ORDER = ["start_ns", "end_ns", "verb"]
 TOLD = ["start_ns", "end_ns", "verb", "direction", "micro_batch"]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("with_requests", [True, False], ids=["NCCL's ranges", "names"])
 @pytest.mark.parametrize("names", ["plain", "torch", "zero-bubble"])
 def test_every_kernel_tells_its_verb_direction_and_micro_batch(
@@ -196,7 +197,7 @@ RUNS = {
 }
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path, options: str) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
