@@ -24,7 +24,6 @@ from nsys_pp.run.report import Input
 from nsys_pp.run.requested import explain
 from nsys_pp.run.run import Run, select_steps
 from nsys_pp.tables import registry
-from nsys_pp.tables.summary import TableOptions
 from nsys_pp.tables.verdict import build_verdict, build_verdict_table
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"
 )
-SummaryTable: TypeAlias = "Table[[Summary, TableOptions]]"
+SummaryTable: TypeAlias = "Table[[Summary, str]]"
 SUMMARY_TABLES = registry.SUMMARY_TABLES
 """Tables of `SummaryResult.tables`, by name."""
 
@@ -141,8 +140,7 @@ def build_tables(
         for name in names
         if (needs := tables[name].needs) and not recorded & set(needs)
     }
-    options = TableOptions(by=by)
-    return {name: tables[name].build(summary, options) for name in names if name not in absent}, absent
+    return {name: tables[name].build(summary, by) for name in names if name not in absent}, absent
 
 
 def join_aggregates(run: Run) -> tuple[Summary, list[str]]:

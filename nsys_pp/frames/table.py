@@ -13,7 +13,7 @@ import polars as pl
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from nsys_pp.frames.conform import build_schema
+from nsys_pp.frames.conform import build_schema, conform
 
 Source = ParamSpec("Source")
 
@@ -132,7 +132,8 @@ class Table(Struct, Generic[Source], frozen=True, kw_only=True):
         title: Line above the table.
         columns: Its columns, in order; the last one is the name of the row.
         caption: Computation of its numbers, and rows that overlap.
-        build: Function that builds its sorted rows from a training, a summary, or two trainings.
+        rows: Function that builds its sorted rows from a training, a summary, or two trainings;
+            columns that are not of the table are left out.
         needs: Kinds of records (`nsys_pp.model.contents`), of which at least one must be recorded; (): none.
         totals: Columns that may be added up; () if rows overlap.
         sort: Column that sorts the rows within their group, descending; "" if they have a fixed order.
@@ -147,7 +148,7 @@ class Table(Struct, Generic[Source], frozen=True, kw_only=True):
     title: str
     columns: tuple[Column, ...]
     caption: str
-    build: Callable[Source, pl.DataFrame]
+    rows: Callable[Source, pl.DataFrame]
     needs: tuple[str, ...] = ()
     totals: tuple[str, ...] = ()
     sort: str = ""
@@ -156,6 +157,19 @@ class Table(Struct, Generic[Source], frozen=True, kw_only=True):
     extra_columns: tuple[Column, ...] = ()
     empty: str = "no such events were recorded"
     view: View | None = None
+
+    def build(self, *source: Source.args, **options: Source.kwargs) -> pl.DataFrame:
+        """Build the rows from a source: added groups come first, other added columns before the last one."""
+        rows = self.rows(*source, **options)
+        added = [column for column in self.extra_columns if column.name in rows.columns]
+        *own, last = self.columns
+        columns = (
+            *(column for column in added if column.is_group),
+            *own,
+            *(column for column in added if not column.is_group),
+            last,
+        )
+        return conform(rows, build_table_schema(columns))
 
 
 AnyTable: TypeAlias = "Table[...]"
@@ -173,18 +187,6 @@ class FilledTable(Struct, frozen=True, kw_only=True):
     table: AnyTable
     frame: pl.DataFrame = field(default_factory=pl.DataFrame)
     missing: str = ""
-
-
-def index_tables(*tables: Table[Source]) -> Mapping[str, Table[Source]]:
-    """Return a registry: tables by name, in the order in which they are written.
-
-    Raises:
-        ValueError: Two tables share a name.
-    """
-    registry = {table.name: table for table in tables}
-    if len(registry) < len(tables):
-        raise ValueError("two tables share a name")
-    return registry
 
 
 def fill_tables(

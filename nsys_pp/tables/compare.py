@@ -331,8 +331,7 @@ _SHOWN = (
 )
 _CAPTION = (
     "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a "
-    "step;"
-    " same: the change does not exceed noise"
+    "step; same: the change does not exceed noise"
 )
 _EMPTY = "nothing to compare: neither run has any in a complete step"
 _NO_LINKS = (
@@ -472,7 +471,7 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = {
         columns=_COLUMNS,
         caption=_CAPTION,
         empty=_NO_LINKS if name == "links" else _EMPTY,
-        build=partial(_compare, name=name),
+        rows=partial(_compare, name=name),
         view=View(columns=_SHOWN, derive=_add_units, only=_IS_CHANGE if hidden else None, hidden=hidden),
     )
     for name, title, hidden in _TABLES

@@ -112,9 +112,9 @@ _COLUMNS = (
     Column(
         "effect",
         EFFECT,
-        "same: no difference that matters; unknown: not recorded in one of the runs; noted: times may differ "
-        "for this reason; large: times"
-        " differ for this reason; excluded: the runs are compared because `--allow-different` asks for it",
+        "same: no difference that matters; unknown: not recorded in one of the runs; noted: times may "
+        "differ for this reason; large: times differ for this reason; excluded: the runs are compared "
+        "because `--allow-different` asks for it",
     ),
     Column("meaning", pl.String, "what the difference means for the comparison; null: no difference"),
 )
@@ -123,15 +123,13 @@ _MOST_NAMES = 4
 
 _CAPTURE = (
     "no steps were found, so a step is the whole capture: its times depend on how much was recorded, and "
-    "only means of single"
-    " kernels can be compared beyond doubt"
+    "only means of single kernels can be compared beyond doubt"
 )
 
 
 _MIXTURE = (
     "prefills and decodes are not told apart, so times of steps depend on the requests that were served: "
-    "only means of single"
-    " kernels can be compared, and of the same requests"
+    "only means of single kernels can be compared, and of the same requests"
 )
 MOST_REQUESTS = 1.1
 """Ratio of the requests of decodes from which on their times differ for this reason."""
@@ -202,8 +200,7 @@ _FACTS = (
         name="micro-batches of a step",
         read=lambda facts: _number(facts.micro_batch_count),
         meaning="a step is another amount of work: ranks, and steps of the verdict, are compared per "
-        "micro-batch, and all else"
-        " as it is; the ideal bubble differs, too",
+        "micro-batch, and all else as it is; the ideal bubble differs, too",
         effect="large",
     ),
     _Fact(
@@ -438,7 +435,7 @@ COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
     title="Comparability",
     columns=_COLUMNS,
     caption="",
-    build=compare_facts,
+    rows=compare_facts,
     is_fixed=True,
     empty="nothing is known of the runs",
     view=View(

@@ -6,63 +6,33 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.conform import NAME, NO_NAME, conform
-from nsys_pp.frames.table import Column, Table, View, build_table_schema
-
-_COLUMNS = (
-    Column("kind", pl.String, "kind of the job, or `step`; null: no rule reads the name", null_text="unread"),
-    Column("range_count", pl.Int64, "ranges with the name"),
-    Column(
-        "gpu_ns", pl.Int64, "time of GPU operations in these ranges, on all devices; nested ranges all count"
-    ),
-    Column("preset", pl.String, "preset of the rule; null: none", null_text=""),
-    Column("pattern", pl.String, "expression of the rule; null: none", is_name=True, null_text=""),
-    Column("name", pl.String, "name of the ranges, with `#` for numbers", is_name=True),
-)
-
-
-def _build(names: pl.DataFrame) -> pl.DataFrame:
-    return conform(names, build_table_schema(_COLUMNS))
-
+from nsys_pp.frames.conform import NAME, NO_NAME
+from nsys_pp.frames.table import Column, Table, View
 
 NAME_TABLE = Table(
     name="names",
     title="Names of ranges",
-    columns=_COLUMNS,
+    columns=(
+        Column(
+            "kind", pl.String, "kind of the job, or `step`; null: no rule reads the name", null_text="unread"
+        ),
+        Column("range_count", pl.Int64, "ranges with the name"),
+        Column(
+            "gpu_ns",
+            pl.Int64,
+            "time of GPU operations in these ranges, on all devices; nested ranges all count",
+        ),
+        Column("preset", pl.String, "preset of the rule; null: none", null_text=""),
+        Column("pattern", pl.String, "expression of the rule; null: none", is_name=True, null_text=""),
+        Column("name", pl.String, "name of the ranges, with `#` for numbers", is_name=True),
+    ),
     caption=(
         "Names that a rule reads come first, then unread ones, each by GPU time. `--job-pattern` reads more."
     ),
     empty="no ranges were recorded",
-    build=_build,
+    rows=lambda names: names,
 )
-"""Built from the frame of `nsys_pp.explain_jobs`."""
-
-
-_COLUMNS_ROSTER = (
-    Column("label", pl.String, "label of the report", heading="Report", is_file=True),
-    Column("machine", pl.String, "label of the machine"),
-    Column("machine_source", pl.String, "source of the machine"),
-    Column("rank", pl.Int64, "rank of the process; null: unknown"),
-    Column("rank_source", pl.String, "source of the rank"),
-    Column("gpu", pl.String, "label of the GPU on its machine"),
-    Column("stage", pl.Int64, "pipeline stage (pp); null: unknown"),
-    Column("tensor", pl.Int64, "tensor-parallel rank (tp); null: unknown"),
-    Column("replica", pl.Int64, "data-parallel rank (dp); null: unknown"),
-    Column("stage_source", pl.String, "source of the stage"),
-)
-_STAGE = Column("layout", pl.String, "stage, with tensor-parallel and data-parallel rank", heading="Stage")
-_GPU = Column("gpu_name", pl.String, "label of the GPU without its kind", heading="GPU")
-_SOURCES = Column("sources", pl.String, "sources of machine, rank and stage", heading="Learned from")
-
-
-def build_roster_table(roster: pl.DataFrame) -> pl.DataFrame:
-    """Build the rows of `ROSTER_TABLE`: one per report, process and device, by machine, rank and GPU.
-
-    Args:
-        roster: `ROSTER` with `label`, the label of the report.
-    """
-    by = ("machine_order", "rank", "gpu_number", "report", "device_id")
-    return roster.sort(*by, nulls_last=True).select(column.name for column in _COLUMNS_ROSTER)
+"""Rows are those of `nsys_pp.explain_jobs`."""
 
 
 def _describe_locations(table: pl.DataFrame) -> pl.DataFrame:
@@ -87,53 +57,38 @@ def _describe_locations(table: pl.DataFrame) -> pl.DataFrame:
 ROSTER_TABLE = Table(
     name="roster",
     title="Reports",
-    columns=_COLUMNS_ROSTER,
+    columns=(
+        Column("label", pl.String, "label of the report", heading="Report", is_file=True),
+        Column("machine", pl.String, "label of the machine"),
+        Column("machine_source", pl.String, "source of the machine"),
+        Column("rank", pl.Int64, "rank of the process; null: unknown"),
+        Column("rank_source", pl.String, "source of the rank"),
+        Column("gpu", pl.String, "label of the GPU on its machine"),
+        Column("stage", pl.Int64, "pipeline stage (pp); null: unknown"),
+        Column("tensor", pl.Int64, "tensor-parallel rank (tp); null: unknown"),
+        Column("replica", pl.Int64, "data-parallel rank (dp); null: unknown"),
+        Column("stage_source", pl.String, "source of the stage"),
+    ),
     caption="",
-    build=build_roster_table,
-    view=View(columns=("label", "machine", "rank", _GPU, _STAGE, _SOURCES), derive=_describe_locations),
+    rows=lambda roster: roster.sort(
+        "machine_order", "rank", "gpu_number", "report", "device_id", nulls_last=True
+    ),
+    view=View(
+        columns=(
+            "label",
+            "machine",
+            "rank",
+            Column("gpu_name", pl.String, "label of the GPU without its kind", heading="GPU"),
+            Column(
+                "layout", pl.String, "stage, with tensor-parallel and data-parallel rank", heading="Stage"
+            ),
+            Column("sources", pl.String, "sources of machine, rank and stage", heading="Learned from"),
+        ),
+        derive=_describe_locations,
+    ),
 )
 
 
-_COLUMNS_PROJECTIONS = (
-    Column("report", pl.String, "label of the report", is_optional=True, is_file=True),
-    Column("machine", pl.String, "label of the machine", is_optional=True),
-    Column("process_id", pl.Int64, "process of the range"),
-    Column("thread_id", pl.Int64, "thread of the range", heading="Thread", is_optional=True),
-    Column("device_id", pl.Int32, "device of the operations, as the process numbers it"),
-    Column(
-        "stream_id",
-        pl.Int64,
-        "stream of the operations; null: all streams",
-        heading="Stream",
-        is_optional=True,
-    ),
-    Column("range_id", pl.Int64, "number of the range in its report"),
-    Column("parent_id", pl.Int64, "range_id of the range around it; null: none"),
-    Column("depth", pl.Int64, "number of ranges around it"),
-    Column("domain", NAME, "NVTX domain; null: the default domain"),
-    Column("name", NAME, "text of the range; null: none"),
-    Column("start_ns", pl.Int64, "start of the range on the CPU"),
-    Column("end_ns", pl.Int64, "end of the range on the CPU"),
-    Column("gpu_start_ns", pl.Int64, "first start of its operations", heading="Start", display_unit="ms"),
-    Column("gpu_end_ns", pl.Int64, "last end of its operations"),
-    Column("busy_ns", pl.Int64, "union of its operations"),
-    Column("call_count", pl.Int64, "API calls that launched operations"),
-    Column("op_count", pl.Int64, "operations that it launched", heading="Ops"),
-    Column("first_op", NAME, "name of the first operation"),
-    Column("last_op", NAME, "name of the last operation"),
-    Column(
-        "scope",
-        pl.Enum(["thread", "process"]),
-        "calls that count: of the thread, or also of other threads of the process",
-    ),
-    Column("is_open", pl.Boolean, "the range had not ended at the end of the capture"),
-    Column("gpu", pl.String, "label of the GPU on its machine", is_optional=True),
-    Column("rank", pl.Int64, "rank of the process; null: unknown"),
-    Column("utc_offset_ns", pl.Int64, "offset from the times to UTC; null: unknown"),
-)
-_DURATION = Column("duration_ns", pl.Int64, "from the first start to the last end", display_unit="ms")
-_BUSY = Column("busy_fraction", pl.Float64, "busy time over duration", decimals=1)
-_RANGE = Column("range", pl.String, "text of the range, indented by depth", is_name=True)
 _LOCATION = {
     "machine": "machine",
     "report": "report",
@@ -141,7 +96,6 @@ _LOCATION = {
     "stream_id": "stream",
     "thread_id": "thread",
 }
-_INDENT = "  "
 
 
 def define_projection_table(ops: Sequence[str], scope: str) -> Table[[pl.DataFrame]]:
@@ -154,7 +108,11 @@ def define_projection_table(ops: Sequence[str], scope: str) -> Table[[pl.DataFra
     options = f"--ops {','.join(ops)} --scope {scope}"
 
     def list_notes(table: pl.DataFrame) -> list[str]:
-        shared = _describe_shared(table)
+        shared = ", ".join(  # the location that all rows share: "machine node7, GPU 0, thread 1000"
+            f"{word} {table[column][0]}".removeprefix("GPU ")
+            for column, word in _LOCATION.items()
+            if column != "report" and table[column].n_unique() == 1 and table[column][0] is not None
+        )
         process_count = table.filter(pl.col("scope") == "process").height if scope == "auto" else 0
         counted = f"{process_count:,} rows count launches of other threads of their process"
         return [*([shared] if shared else []), *([counted] if process_count else [])]
@@ -162,20 +120,61 @@ def define_projection_table(ops: Sequence[str], scope: str) -> Table[[pl.DataFra
     return Table(
         name="projections",
         title="Projections of NVTX ranges",
-        columns=_COLUMNS_PROJECTIONS,
+        columns=(
+            Column("report", pl.String, "label of the report", is_optional=True, is_file=True),
+            Column("machine", pl.String, "label of the machine", is_optional=True),
+            Column("process_id", pl.Int64, "process of the range"),
+            Column("thread_id", pl.Int64, "thread of the range", heading="Thread", is_optional=True),
+            Column("device_id", pl.Int32, "device of the operations, as the process numbers it"),
+            Column(
+                "stream_id",
+                pl.Int64,
+                "stream of the operations; null: all streams",
+                heading="Stream",
+                is_optional=True,
+            ),
+            Column("range_id", pl.Int64, "number of the range in its report"),
+            Column("parent_id", pl.Int64, "range_id of the range around it; null: none"),
+            Column("depth", pl.Int64, "number of ranges around it"),
+            Column("domain", NAME, "NVTX domain; null: the default domain"),
+            Column("name", NAME, "text of the range; null: none"),
+            Column("start_ns", pl.Int64, "start of the range on the CPU"),
+            Column("end_ns", pl.Int64, "end of the range on the CPU"),
+            Column(
+                "gpu_start_ns", pl.Int64, "first start of its operations", heading="Start", display_unit="ms"
+            ),
+            Column("gpu_end_ns", pl.Int64, "last end of its operations"),
+            Column("busy_ns", pl.Int64, "union of its operations"),
+            Column("call_count", pl.Int64, "API calls that launched operations"),
+            Column("op_count", pl.Int64, "operations that it launched", heading="Ops"),
+            Column("first_op", NAME, "name of the first operation"),
+            Column("last_op", NAME, "name of the last operation"),
+            Column(
+                "scope",
+                pl.Enum(["thread", "process"]),
+                "calls that count: of the thread, or also of other threads of the process",
+            ),
+            Column("is_open", pl.Boolean, "the range had not ended at the end of the capture"),
+            Column("gpu", pl.String, "label of the GPU on its machine", is_optional=True),
+            Column("rank", pl.Int64, "rank of the process; null: unknown"),
+            Column("utc_offset_ns", pl.Int64, "offset from the times to UTC; null: unknown"),
+        ),
         caption=options,
         empty=f"no range launched an operation that counts with {options}",
-        build=_keep_columns,
+        rows=lambda projections: projections,
         view=View(
-            columns=("gpu_start_ns", _DURATION, _BUSY, "op_count", *_LOCATION, _RANGE),
+            columns=(
+                "gpu_start_ns",
+                Column("duration_ns", pl.Int64, "from the first start to the last end", display_unit="ms"),
+                Column("busy_fraction", pl.Float64, "busy time over duration", decimals=1),
+                "op_count",
+                *_LOCATION,
+                Column("range", pl.String, "text of the range, indented by depth", is_name=True),
+            ),
             derive=_arrange,
             notes=list_notes,
         ),
     )
-
-
-def _keep_columns(projections: pl.DataFrame) -> pl.DataFrame:
-    return conform(projections, build_table_schema(_COLUMNS_PROJECTIONS))
 
 
 def _arrange(table: pl.DataFrame) -> pl.DataFrame:
@@ -185,16 +184,12 @@ def _arrange(table: pl.DataFrame) -> pl.DataFrame:
     arranged = _sort_by_nesting(table).with_columns(
         duration_ns=duration,
         busy_fraction=pl.when(duration > 0).then(pl.col("busy_ns") / duration),
-        range=pl.concat_str(pl.lit(_INDENT).repeat_by("depth").list.join(""), name),
+        range=pl.concat_str(pl.lit("  ").repeat_by("depth").list.join(""), name),
     )
-    if _is_gpu_unique(table):  # the GPU identifies the report
+    gpus = table.select("machine", "gpu", "report").unique()
+    if gpus.select("machine", "gpu").is_unique().all():  # the GPU identifies the report
         arranged = arranged.with_columns(report=pl.lit(None, pl.String))
     return arranged.with_columns(pl.col("stream_id", "thread_id").cast(pl.String))
-
-
-def _is_gpu_unique(table: pl.DataFrame) -> bool:
-    gpus = table.select("machine", "gpu", "report").unique()
-    return gpus.select("machine", "gpu").is_unique().all()
 
 
 def _sort_by_nesting(table: pl.DataFrame) -> pl.DataFrame:
@@ -222,16 +217,6 @@ def _sort_by_nesting(table: pl.DataFrame) -> pl.DataFrame:
     return frame.sort("report_order", "gpu_order", *by_thread, turn_ns, maintain_order=True)
 
 
-def _describe_shared(table: pl.DataFrame) -> str:
-    """Describe the location that all rows share: "machine node7, GPU 0, thread 1000"."""
-    shared = [
-        f"{word} {table[column][0]}".removeprefix("GPU ")
-        for column, word in _LOCATION.items()
-        if column != "report" and table[column].n_unique() == 1 and table[column][0] is not None
-    ]
-    return ", ".join(shared)
-
-
 _COUNTS = {"collective_count": "coll", "mpi_count": "mpi", "message_count": "msg"}
 _SOURCES_CLOCKS = {
     "UTC": "UTC alone",
@@ -240,52 +225,6 @@ _SOURCES_CLOCKS = {
     "same machine": "same machine",
     "nothing": "nothing",
 }
-_COLUMNS_CLOCKS = (
-    Column("machine", pl.String, "label of the machine"),
-    Column("report", pl.String, "label of the report, or the number of reports", is_file=True),
-    Column(
-        "group",
-        pl.Int64,
-        "group of clocks; those of different groups cannot be compared with each other",
-        is_optional=True,
-    ),
-    Column("source", pl.String, "kind of events or clocks used for its alignment"),
-    Column(
-        "offset_ns",
-        pl.Int64,
-        "correction of the recorded UTC, in the middle of the capture",
-        heading="Added",
-        display_unit="us",
-        is_signed=True,
-    ),
-    Column("drift_ppm", pl.Float64, "excess of its rate over that of most clocks", is_signed=True),
-    Column(
-        "residual_median_ns",
-        pl.Int64,
-        "residual of the ends of shared operations, median; null without any",
-        heading="Residual",
-        display_unit="us",
-    ),
-    Column(
-        "residual_p95_ns",
-        pl.Int64,
-        "95th percentile of these residuals",
-        heading="95 % residual",
-        display_unit="us",
-    ),
-    Column(
-        "bound_ns",
-        pl.Int64,
-        "bound of its error; null: unknown",
-        display_unit="us",
-        priority=6,
-        null_text="unknown",
-    ),
-    Column("collective_count", pl.Int64, "collectives shared with other clocks"),
-    Column("mpi_count", pl.Int64, "MPI calls shared with other clocks"),
-    Column("message_count", pl.Int64, "messages shared with other clocks"),
-)
-_SHARED = Column("shared", pl.String, "operations shared with other clocks, or the source of the correction")
 
 
 def build_clock_table(clocks: pl.DataFrame, labels: Sequence[str]) -> pl.DataFrame:
@@ -299,11 +238,7 @@ def build_clock_table(clocks: pl.DataFrame, labels: Sequence[str]) -> pl.DataFra
         labels[reports[0]] if len(reports) == 1 else f"{len(reports)} reports"
         for reports in clocks["reports"].to_list()
     ]
-    return clocks.select(
-        "machine",
-        pl.Series("report", names, dtype=pl.String),
-        *(pl.col(column.name).cast(column.dtype) for column in _COLUMNS_CLOCKS[2:]),
-    )
+    return clocks.with_columns(pl.Series("report", names, dtype=pl.String))
 
 
 def _describe_sources(table: pl.DataFrame) -> pl.DataFrame:
@@ -324,13 +259,56 @@ def _describe_sources(table: pl.DataFrame) -> pl.DataFrame:
 CLOCK_TABLE = Table(
     name="clocks",
     title="Clocks",
-    columns=_COLUMNS_CLOCKS,
+    columns=(
+        Column("machine", pl.String, "label of the machine"),
+        Column("report", pl.String, "label of the report, or the number of reports", is_file=True),
+        Column(
+            "group",
+            pl.Int64,
+            "group of clocks; those of different groups cannot be compared with each other",
+            is_optional=True,
+        ),
+        Column("source", pl.String, "kind of events or clocks used for its alignment"),
+        Column(
+            "offset_ns",
+            pl.Int64,
+            "correction of the recorded UTC, in the middle of the capture",
+            heading="Added",
+            display_unit="us",
+            is_signed=True,
+        ),
+        Column("drift_ppm", pl.Float64, "excess of its rate over that of most clocks", is_signed=True),
+        Column(
+            "residual_median_ns",
+            pl.Int64,
+            "residual of the ends of shared operations, median; null without any",
+            heading="Residual",
+            display_unit="us",
+        ),
+        Column(
+            "residual_p95_ns",
+            pl.Int64,
+            "95th percentile of these residuals",
+            heading="95 % residual",
+            display_unit="us",
+        ),
+        Column(
+            "bound_ns",
+            pl.Int64,
+            "bound of its error; null: unknown",
+            display_unit="us",
+            priority=6,
+            null_text="unknown",
+        ),
+        Column("collective_count", pl.Int64, "collectives shared with other clocks"),
+        Column("mpi_count", pl.Int64, "MPI calls shared with other clocks"),
+        Column("message_count", pl.Int64, "messages shared with other clocks"),
+    ),
     caption=(
         "added: correction of the recorded UTC; residual: median and 95th percentile of the differences "
-        "between ends of"
-        " shared operations; bound: greatest error against clocks aligned with it"
+        "between ends of shared operations; bound: greatest error against clocks aligned with it"
     ),
-    build=build_clock_table,
+    rows=build_clock_table,
     view=View(
         columns=(
             *(
@@ -342,7 +320,14 @@ CLOCK_TABLE = Table(
                 "residual_median_ns",
                 "residual_p95_ns",
             ),
-            *("bound_ns", _SHARED),
+            *(
+                "bound_ns",
+                Column(
+                    "shared",
+                    pl.String,
+                    "operations shared with other clocks, or the source of the correction",
+                ),
+            ),
         ),
         derive=_describe_sources,
     ),

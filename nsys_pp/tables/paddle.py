@@ -25,7 +25,6 @@ from nsys_pp.tables.summary import (
     OVERVIEW_TABLE,
     PADDLE_DISTRIBUTION_TABLE,
     RANGE_TABLE,
-    TableOptions,
 )
 from nsys_pp.units import NS_PER_MS
 
@@ -93,13 +92,13 @@ _TIMES_CELL = _cell("total_ns", "mean_ns", "max_ns", "min_ns", "fraction")
 
 
 def _lay_out(
-    table: Table[[Summary, TableOptions]],
+    table: Table[[Summary, str]],
     title: str,
     columns: Sequence[Column | str],
     derive: Callable[[pl.DataFrame], pl.DataFrame],
     *,
     only: pl.Expr | None = None,
-) -> Table[[Summary, TableOptions]]:
+) -> Table[[Summary, str]]:
     """Replace the title and the columns of a table in text formats by Paddle's.
 
     After the columns of groups.

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from nsys_pp.frames.aggregates import Summary
     from nsys_pp.frames.table import Table
     from nsys_pp.frames.training import Training
-    from nsys_pp.tables.summary import TableOptions
     from nsys_pp.tables.training import Work
 
 _TRAINING = {
@@ -76,7 +75,7 @@ _SUMMARY = {
     "os": "nsys_pp.tables.summary:OS_TABLE",
     "sync": "nsys_pp.tables.summary:SYNC_TABLE",
 }
-SUMMARY_TABLES: Registry[Table[[Summary, TableOptions]]] = Registry(_SUMMARY)
+SUMMARY_TABLES: Registry[Table[[Summary, str]]] = Registry(_SUMMARY)
 """Tables by name, in the order in which they are written."""
 
 PADDLE_LAYOUTS = {
@@ -94,7 +93,7 @@ PADDLE_LAYOUTS = {
     }.items()
 }
 """Tables that Paddle's Profiler has too, in its order."""
-PADDLE_TABLES: Registry[Table[[Summary, TableOptions]]] = Registry({**_SUMMARY, **PADDLE_LAYOUTS})
+PADDLE_TABLES: Registry[Table[[Summary, str]]] = Registry({**_SUMMARY, **PADDLE_LAYOUTS})
 """The same tables, in Paddle's layout where it has them, and with communication counted as there."""
 
 

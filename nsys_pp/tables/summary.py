@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.arrays.distributions import describe_distributions, merge_distributions
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import ALL_JOBS, KERNEL_WAIT_NS, LATE_NS, SLOW_CALL_NS, Summary
-from nsys_pp.frames.conform import NO_NAME, conform
+from nsys_pp.frames.conform import NO_NAME
 from nsys_pp.frames.report import KERNEL_KINDS, WAITING_CALL
-from nsys_pp.frames.table import Column, Table, build_table_schema
+from nsys_pp.frames.table import Column, Table
 from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.tables.training import TENSOR_CORE_COLUMNS, share_tensor_cores, sum_tensor_cores
@@ -33,8 +33,6 @@ GROUP_COLUMNS = (
 )
 """Columns of groups, the first columns of a table."""
 
-COLUMNS_OF_GROUP: Mapping[str, tuple[str, ...]] = SUMMARY_GROUPS
-"""Names of groups (`--by`), and their columns."""
 
 RANK_COLUMNS = (
     Column(
@@ -52,36 +50,16 @@ SHARED_COLUMNS = (*GROUP_COLUMNS, *RANK_COLUMNS)
 """Columns that any table of a summary can have in addition to its own."""
 
 
-class TableOptions(Struct, frozen=True, kw_only=True):
-    """Options of the tables of a summary.
-
-    Attributes:
-        by: Groups of rows: a key of `COLUMNS_OF_GROUP`; "run": all rows form one group.
-    """
-
-    by: str = "run"
-
-    def __post_init__(self) -> None:
-        if self.by not in COLUMNS_OF_GROUP:
-            raise ValueError(f"invalid group {self.by!r}; expected one of {', '.join(COLUMNS_OF_GROUP)}")
-
-
 _GROUP, _VALUE, _NUMBER = "_group", "_value", "process"
+Groups: TypeAlias = tuple[str, ...]
+"""Columns that rows are grouped by: values of `SUMMARY_GROUPS`."""
 
 
-def add_groups(frame: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
+def add_groups(frame: pl.DataFrame, summary: Summary, groups: Groups) -> pl.DataFrame:
     """Add the group columns of a table to a frame of aggregates, with `process` and `step`."""
-    named = summary.processes.select(_NUMBER, "machine", "stage", "gpu", rank="label")
-    columns = [column for column in COLUMNS_OF_GROUP[options.by] if column != "step"]
+    named = summary.processes.select(_NUMBER, "machine", "stage", "gpu", "label", rank="label")
+    columns = [column for column in groups if column != "step"]
     return frame.join(named.select(_NUMBER, *columns), on=_NUMBER, how="left", maintain_order="left")
-
-
-def process_groups(options: TableOptions) -> tuple[str, ...]:
-    """Return the group columns of a table of GPU processes.
-
-    Each rank already has a row, so "rank" adds none.
-    """
-    return () if options.by == "rank" else COLUMNS_OF_GROUP[options.by]
 
 
 def repeat_hosts(summary: Summary) -> pl.DataFrame:
@@ -184,39 +162,41 @@ def add_ranks(
     return join_by(table, described, [*groups, *keys])
 
 
-def order_table(
-    table: pl.DataFrame,
-    columns: Sequence[Column],
+def _define(
+    rows: Callable[[Summary, Groups], pl.DataFrame],
     *,
-    groups: Sequence[str],
-    sort: str | None = None,
-    before: Sequence[str] = (),
-) -> pl.DataFrame:
-    """Sort the rows and columns of a table: groups in natural order, their rows by size.
+    order: Sequence[str] = (),
+    of_processes: bool = False,
+    **spec: Any,
+) -> Table[[Summary, str]]:
+    """Define a table whose rows are sorted: groups in natural order, and the rows of each by size.
 
     Args:
-        table: Rows with at least `groups` and `columns`.
-        columns: Columns of the table; `RANK_COLUMNS` are inserted before the last one.
-        groups: Group columns of the table.
-        sort: Column that sorts the rows of a group, descending, then by name; None: their order is kept.
-        before: Columns that sort the rows first, ascending.
+        rows: Function that builds the rows of a summary for some groups, with these columns; in any order, or
+            in that of a table without `sort`.
+        order: Columns that sort the rows of a group first, ascending.
+        of_processes: Rows are processes, in their order: `label` is the last group, and that of ranks none.
+        **spec: Attributes of the table.
     """
-    *others, name = columns
-    ordered = (
-        *(column for group in groups for column in GROUP_COLUMNS if column.name == group),
-        *(column for column in others if column.name not in groups),
-        *(column for column in RANK_COLUMNS if column.name in table.columns),
-        name,
-    )
-    by_size = [] if sort is None else [pl.col(sort), pl.col(name.name).cast(pl.String)]
-    descending = [False] * (1 + len(before)) + [True, False][: len(by_size)]
-    rows = number_groups(table, groups).sort(
-        _GROUP, *before, *by_size, descending=descending, nulls_last=True, maintain_order=True
-    )
-    return conform(rows, build_table_schema(ordered))
+
+    def build_rows(summary: Summary, by: str) -> pl.DataFrame:
+        groups = () if of_processes and by == "rank" else SUMMARY_GROUPS[by]
+        if of_processes:
+            numbers = summary.processes.select("label", _order="process")
+            built = rows(summary, (*groups, "label")).join(numbers, on="label", how="left")
+        else:
+            built = rows(summary, groups)
+        sort, name = spec.get("sort"), spec["columns"][-1].name
+        by_size = [pl.col(sort), pl.col(name).cast(pl.String)] if sort else []
+        descending = [False] * (1 + len(order)) + [True, False][: len(by_size)]
+        return _number_groups(built, groups).sort(
+            _GROUP, *order, *by_size, descending=descending, nulls_last=True, maintain_order=True
+        )
+
+    return Table(rows=build_rows, extra_columns=SHARED_COLUMNS, **spec)
 
 
-def number_groups(table: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
+def _number_groups(table: pl.DataFrame, groups: Groups) -> pl.DataFrame:
     """Add `_group`: the number of each row's group, in natural order; groups without a name come last."""
     if not groups:
         return table.with_columns(pl.lit(0).alias(_GROUP))
@@ -245,38 +225,22 @@ TIME_COLUMNS = (
 TIME_TOTALS = ("count", "total_ns", "fraction")
 
 
-def build_times(
-    frame: pl.DataFrame,
-    summary: Summary,
-    options: TableOptions,
-    *,
-    columns: Sequence[Column],
-    keys: Sequence[str],
-) -> pl.DataFrame:
-    """Build a table of durations, the largest total first.
+def sum_times(frame: pl.DataFrame, summary: Summary, groups: Groups, *, keys: Sequence[str]) -> pl.DataFrame:
+    """Sum durations by group and keys: `TIME_COLUMNS`, and `RANK_COLUMNS` if there are several ranks.
 
     Args:
         frame: Aggregates of the summary: `process`, `step`, keys and a distribution.
         summary: The summary.
-        options: Options of the table.
-        columns: Columns of the table: `TIME_COLUMNS` and the keys.
+        groups: Columns of groups.
         keys: Columns that identify a row.
     """
-    rows = sum_times(frame, summary, options, keys=keys)
-    return order_table(rows, columns, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
-
-
-def sum_times(
-    frame: pl.DataFrame, summary: Summary, options: TableOptions, *, keys: Sequence[str]
-) -> pl.DataFrame:
-    """Sum durations by group and keys: `TIME_COLUMNS`, and `RANK_COLUMNS` if there are several ranks."""
-    groups = COLUMNS_OF_GROUP[options.by]
-    named = add_groups(frame, summary, options)
+    named = add_groups(frame, summary, groups)
     rows = describe_distributions(merge_distributions(named, [*groups, *keys]))
     rows = rows.with_columns(fraction=share("total_ns", over(pl.col("total_ns").sum(), groups)))
     return add_ranks(rows, named, summary, groups=groups, keys=keys, value="total")
 
 
+_INDENT = "  "
 HOST, GPU = "host", "gpu"
 
 
@@ -309,21 +273,16 @@ def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
             items
         on the CPU, else of items with operations on GPUs.
     """
-    sides = [_describe(frame, keys, side) for side in (HOST, GPU)]
-    both = _join(sides, keys)
-    return both.with_columns(count=pl.coalesce("host_count", "gpu_count"))
-
-
-def _describe(frame: pl.DataFrame, keys: Sequence[str], side: str) -> pl.DataFrame:
-    distributions = merge_distributions(frame.filter(pl.col("measure") == side), keys)
-    return describe_distributions(distributions).select(*keys, pl.exclude(keys).name.prefix(f"{side}_"))
-
-
-def _join(sides: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:
-    left, right = sides
-    return left.join(
-        right, on=list(keys), how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    host, gpu = (
+        describe_distributions(merge_distributions(frame.filter(measure=side), keys)).select(
+            *keys, pl.exclude(keys).name.prefix(f"{side}_")
+        )
+        for side in (HOST, GPU)
     )
+    both = host.join(
+        gpu, on=list(keys), how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
+    )
+    return both.with_columns(count=pl.coalesce("host_count", "gpu_count"))
 
 
 _COLUMNS = (
@@ -348,32 +307,19 @@ _PADDLE_PARTS = {
 }
 
 
-def _build(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    times = summary.frames["gpu_times"]
-    return _sum_parts(_select_parts(times, _PARTS), summary, options)
-
-
-def _build_as_paddle(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    times = summary.frames["gpu_times"]
-    parts = [_paddle_spans(summary), _select_parts(times, _PADDLE_PARTS)]
-    return _sum_parts(pl.concat(parts), summary, options)
-
-
-def _select_parts(times: pl.DataFrame, parts: Mapping[str, pl.Expr]) -> pl.DataFrame:
-    return pl.concat(
-        times.select("process", "step", part=pl.lit(part), time_ns=time_ns) for part, time_ns in parts.items()
-    )
-
-
-def _sum_parts(parts: pl.DataFrame, summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
-    frame = add_groups(parts, summary, options)
+def _sum_parts(
+    summary: Summary, groups: Groups, parts: Mapping[str, pl.Expr], spans: Sequence[pl.DataFrame] = ()
+) -> pl.DataFrame:
+    """Sum parts of the times of GPUs, and `spans` of other times; shares are of the span."""
+    times = [
+        summary.frames["gpu_times"].select("process", "step", part=pl.lit(part), time_ns=time_ns)
+        for part, time_ns in parts.items()
+    ]
+    frame = add_groups(pl.concat([*spans, *times]), summary, groups)
     rows = sum_by(frame, [*groups, "part"], time_ns=pl.col("time_ns").sum())
-    is_span = pl.col("part").is_in(["span", _PADDLE_SPAN])
-    spans = rows.filter(is_span).select(*groups, span_ns="time_ns")
-    rows = join_by(rows, spans, groups).with_columns(fraction=share("time_ns", "span_ns"))
-    rows = add_ranks(rows, frame, summary, groups=groups, keys=["part"], value="time_ns")
-    return order_table(rows, _COLUMNS, groups=groups)
+    spans_ns = rows.filter(pl.col("part").is_in(["span", _PADDLE_SPAN])).select(*groups, span_ns="time_ns")
+    rows = join_by(rows, spans_ns, groups).with_columns(fraction=share("time_ns", "span_ns"))
+    return add_ranks(rows, frame, summary, groups=groups, keys=["part"], value="time_ns")
 
 
 def _paddle_spans(summary: Summary) -> pl.DataFrame:
@@ -388,44 +334,33 @@ def _paddle_spans(summary: Summary) -> pl.DataFrame:
 
 
 _NEEDS = ("kernels", "graphs")
-DISTRIBUTION_TABLE = Table(
+DISTRIBUTION_TABLE = _define(
+    lambda summary, groups: _sum_parts(summary, groups, _PARTS),
     name="distribution",
     title="Computation and communication",
     columns=_COLUMNS,
-    extra_columns=SHARED_COLUMNS,
     caption=(
         "Times of each GPU across its streams, summed. Computation, exposed communication, exposed copies "
-        "(without a kernel)"
-        " and idle add up to the span; overlap: computation and communication at once."
+        "(without a kernel) and idle add up to the span; overlap: computation and communication at once."
     ),
     needs=_NEEDS,
     is_fixed=True,
-    build=_build,
 )
-PADDLE_DISTRIBUTION_TABLE = Table(
+PADDLE_DISTRIBUTION_TABLE = _define(
+    lambda summary, groups: _sum_parts(summary, groups, _PADDLE_PARTS, [_paddle_spans(summary)]),
     name="distribution",
     title="Computation and communication",
     columns=_COLUMNS,
-    extra_columns=SHARED_COLUMNS,
     caption=(
         "As in Paddle: ProfileStep is the length of the steps on the CPU; communication is communication "
-        "kernels and"
-        " communication ranges on the CPU; overlap is communication and computation at once."
+        "kernels and communication ranges on the CPU; overlap is communication and computation at once."
     ),
     needs=_NEEDS,
     is_fixed=True,
-    build=_build_as_paddle,
 )
 
 
 _SIDE = pl.Enum(["CPU", "GPU"])
-_COLUMNS_OVERVIEW = (
-    Column("side", _SIDE, "processor of the activity", is_group=True),
-    Column("count", pl.Int64, "number of calls, ranges or operations; null where there is nothing to count"),
-    Column("time_ns", pl.Int64, "time in which at least one was active, summed over processes or GPUs"),
-    Column("fraction", pl.Float64, "share of the span on this side"),
-    Column("activity", pl.String, "the activity"),
-)
 _HOST_ACTIVITIES = {  # activity of HOST_TIMES -> activity in the table
     "span": "span",
     "range": "ranges",
@@ -453,69 +388,53 @@ _GPU_ACTIVITIES = {  # activity in the table -> its time in GPU_TIMES, and the O
 }
 
 
-def _build_overview(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = [*COLUMNS_OF_GROUP[options.by], "side"]
-    frame = add_groups(pl.concat([_host(summary), _gpu(summary)]), summary, options)
-    rows = sum_by(frame, [*groups, "activity"], count=pl.col("count").sum(), time_ns=pl.col("time_ns").sum())
-    spans = rows.filter(activity="span").select(*groups, span_ns="time_ns")
+def _build_overview(summary: Summary, groups: Groups) -> pl.DataFrame:
+    times, ops = summary.frames["gpu_times"], summary.frames["op_aggregates"]
+    host, gpu = (pl.lit(side, _SIDE).alias("side") for side in ("CPU", "GPU"))
+    nothing, no_time = pl.lit(0, pl.Int64).alias("count"), pl.lit(0, pl.Int64).alias("time_ns")
+    activity = pl.col("activity").cast(pl.String).replace(_HOST_ACTIVITIES)
+    some = (pl.col("union_ns") > 0) | (pl.col("count") > 0)
+    keys = ("process", "step")
+    parts = [
+        summary.frames["host_times"].filter(some).select(*keys, host, activity, "count", time_ns="union_ns")
+    ]
+    for name, (time_ns, is_counted) in _GPU_ACTIVITIES.items():
+        named = pl.lit(name).alias("activity")
+        parts.append(times.select(*keys, gpu, named, nothing, time_ns.alias("time_ns")))
+        if is_counted is not None:
+            parts.append(ops.filter(is_counted).select(*keys, gpu, named, "count", no_time))
+    by_side = [*groups, "side"]
+    frame = add_groups(pl.concat(parts), summary, groups)
+    rows = sum_by(frame, [*by_side, "activity"], count=pl.col("count").sum(), time_ns=pl.col("time_ns").sum())
+    spans = rows.filter(activity="span").select(*by_side, span_ns="time_ns")
     # The sum of counts is 0 also for activities without counts.
     counted = pl.when(pl.col("activity").is_in(["span", "nothing", "on a processor"]).not_()).then("count")
-    rows = join_by(rows, spans, groups).with_columns(count=counted, fraction=share("time_ns", "span_ns"))
-    rows = add_ranks(rows, frame, summary, groups=groups, keys=["activity"], value="time_ns")
-    return order_table(
-        rows, _COLUMNS_OVERVIEW, groups=COLUMNS_OF_GROUP[options.by], sort="time_ns", before=["side"]
-    )
+    rows = join_by(rows, spans, by_side).with_columns(count=counted, fraction=share("time_ns", "span_ns"))
+    return add_ranks(rows, frame, summary, groups=by_side, keys=["activity"], value="time_ns")
 
 
-def _host(summary: Summary) -> pl.DataFrame:
-    """Return process, step, side, activity, count and time on the CPU.
-
-    Activities without any event are left out.
-    """
-    activity = pl.col("activity").cast(pl.String).replace(_HOST_ACTIVITIES)
-    side = pl.lit("CPU", _SIDE)
-    return (
-        summary.frames["host_times"]
-        .filter((pl.col("union_ns") > 0) | (pl.col("count") > 0))
-        .select("process", "step", side.alias("side"), activity, "count", time_ns="union_ns")
-    )
-
-
-def _gpu(summary: Summary) -> pl.DataFrame:
-    """Return the same columns of activities on GPUs."""
-    times, ops = summary.frames["gpu_times"], summary.frames["op_aggregates"]
-    side = pl.lit("GPU", _SIDE)
-    frames = []
-    for activity, (time_ns, is_counted) in _GPU_ACTIVITIES.items():
-        keys = side.alias("side"), pl.lit(activity).alias("activity")
-        frames.append(
-            times.select(
-                "process", "step", *keys, pl.lit(0, pl.Int64).alias("count"), time_ns.alias("time_ns")
-            )
-        )
-        if is_counted is not None:
-            counted = ops.filter(is_counted)
-            no_time = pl.lit(0, pl.Int64).alias("time_ns")
-            frames.append(counted.select("process", "step", *keys, "count", no_time))
-    return pl.concat(frames)
-
-
-OVERVIEW_TABLE = Table(
+OVERVIEW_TABLE = _define(
+    _build_overview,
+    order=["side"],
     name="overview",
     title="Overview",
-    columns=_COLUMNS_OVERVIEW,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column("side", _SIDE, "processor of the activity", is_group=True),
+        Column(
+            "count", pl.Int64, "number of calls, ranges or operations; null where there is nothing to count"
+        ),
+        Column("time_ns", pl.Int64, "time in which at least one was active, summed over processes or GPUs"),
+        Column("fraction", pl.Float64, "share of the span on this side"),
+        Column("activity", pl.String, "the activity"),
+    ),
     caption=(
-        "Time in which at least one such activity was under way, for each process across its threads and for "
-        "each GPU"
-        " across its streams, summed. Rows overlap. Shares are of the span: from the first to the last event "
-        "of a process,"
-        " or of the steps."
+        "Time in which at least one such activity was under way, for each process across its threads and "
+        "for each GPU across its streams, summed. Rows overlap. Shares are of the span: from the first to "
+        "the last event of a process, or of the steps."
     ),
     needs=("ranges", "api_calls", "kernels", "copies", "sets", "graphs", "os_calls", "thread_switches"),
     sort="time_ns",
     is_fixed=True,
-    build=_build_overview,
 )
 
 
@@ -527,110 +446,73 @@ _COLUMNS_KERNELS = (
 )
 _CAPTION = (
     "Durations of kernels, and of CUDA graphs that were traced as a whole, summed: concurrent kernels all "
-    "count."
-    " Shares are of this sum."
+    "count. Shares are of this sum."
 )
 
 
-def _build_kernels(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    return _build_kernels_own(summary, options, name="name")
-
-
-def _build_base_kernels(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    return _build_kernels_own(summary, options, name="base_name")
-
-
-def _build_kernels_own(summary: Summary, options: TableOptions, *, name: str) -> pl.DataFrame:
+def _sum_kernels(summary: Summary, groups: Groups, name: str) -> pl.DataFrame:
     ops = summary.frames["op_aggregates"].filter(pl.col("kind").is_in(KERNEL_KINDS))
-    return build_times(
-        ops.with_columns(name=pl.col(name)), summary, options, columns=_COLUMNS_KERNELS, keys=["name"]
-    )
+    return sum_times(ops.with_columns(name=name), summary, groups, keys=["name"])
 
 
-KERNEL_TABLE = Table(
+KERNEL_TABLE = _define(
+    lambda summary, groups: _sum_kernels(summary, groups, "name"),
     name="kernels",
     title="Kernels by name",
     columns=_COLUMNS_KERNELS,
-    extra_columns=SHARED_COLUMNS,
     caption=_CAPTION,
     needs=_NEEDS,
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_kernels,
 )
-BASE_KERNEL_TABLE = Table(
+BASE_KERNEL_TABLE = _define(
+    lambda summary, groups: _sum_kernels(summary, groups, "base_name"),
     name="base_kernels",
     title="Kernels by base name",
     columns=_COLUMNS_KERNELS,
-    extra_columns=SHARED_COLUMNS,
     caption=f"{_CAPTION} Kernels that differ only in template arguments share a row.",
     needs=_NEEDS,
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_base_kernels,
 )
 
 
-_COLUMNS_COPIES = (
-    *TIME_COLUMNS,
-    Column("total_bytes", pl.Int64, "sum of their sizes; null where none is recorded"),
-    Column("mean_bytes", pl.Float64, "mean size"),
-    Column("median_bytes", pl.Float64, "median size"),
-    Column("max_bytes", pl.Int64, "largest size"),
-    Column("bytes_per_s", pl.Float64, "all bytes over the sum of durations"),
-    Column("name", pl.String, "direction of the copy, or kind of memory that is set"),
-)
-
-
-def _build_copies(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    by_name = [*COLUMNS_OF_GROUP[options.by], "name"]
+def _build_copies(summary: Summary, groups: Groups) -> pl.DataFrame:
+    by_name = [*groups, "name"]
     ops = summary.frames["op_aggregates"].filter(pl.col("kind").is_in(["memcpy", "memset"]))
-    sizes = add_groups(summary.frames["copy_sizes"], summary, options)
+    sizes = add_groups(summary.frames["copy_sizes"], summary, groups)
     described = describe_distributions(merge_distributions(sizes, by_name), unit="bytes").drop("count")
-    rows = join_by(sum_times(ops, summary, options, keys=["name"]), described, by_name)
+    rows = join_by(sum_times(ops, summary, groups, keys=["name"]), described, by_name)
     speed = pl.when(pl.col("total_ns") > 0).then(
         pl.col("total_bytes").cast(pl.Float64) * NS_PER_S / pl.col("total_ns")
     )
-    return order_table(
-        rows.with_columns(bytes_per_s=speed),
-        _COLUMNS_COPIES,
-        groups=COLUMNS_OF_GROUP[options.by],
-        sort="total_ns",
-    )
+    return rows.with_columns(bytes_per_s=speed)
 
 
-COPY_TABLE = Table(
+COPY_TABLE = _define(
+    _build_copies,
     name="copies",
     title="Memory copies and sets",
-    columns=_COLUMNS_COPIES,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *TIME_COLUMNS,
+        Column("total_bytes", pl.Int64, "sum of their sizes; null where none is recorded"),
+        Column("mean_bytes", pl.Float64, "mean size"),
+        Column("median_bytes", pl.Float64, "median size"),
+        Column("max_bytes", pl.Int64, "largest size"),
+        Column("bytes_per_s", pl.Float64, "all bytes over the sum of durations"),
+        Column("name", pl.String, "direction of the copy, or kind of memory that is set"),
+    ),
     caption=(
-        "Durations of memory copies and sets on GPUs, summed, and their sizes: concurrent ones all count, so "
-        "the"
-        " bandwidth is that of a single one. Shares are of the sum of their durations."
+        "Durations of memory copies and sets on GPUs, summed, and their sizes: concurrent ones all count, "
+        "so the bandwidth is that of a single one. Shares are of the sum of their durations."
     ),
     needs=("copies", "sets"),
     totals=(*TIME_TOTALS, "total_bytes"),
     sort="total_ns",
-    build=_build_copies,
 )
 
 
-_COLUMNS_RANGES = (
-    *TIME_COLUMNS,
-    Column(
-        "gpu_total_ns", pl.Int64, "sum of the durations of their operations on GPUs; null without operations"
-    ),
-    Column(
-        "gpu_span_ns", pl.Int64, "sum of the times from the first start to the last end of their operations"
-    ),
-    Column("style", pl.String, "push/pop or start/end"),
-    Column("name", pl.String, "domain and text", is_name=True),
-)
-
-
-def _build_ranges(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
+def _build_ranges(summary: Summary, groups: Groups) -> pl.DataFrame:
     keys = ["style", "name"]
     domain, text = pl.col("domain").cast(pl.String), pl.col("name").cast(pl.String).fill_null(NO_NAME)
     ranges = (
@@ -641,158 +523,134 @@ def _build_ranges(summary: Summary, options: TableOptions) -> pl.DataFrame:
             name=pl.when(domain.is_null()).then(text).otherwise(domain + ":" + text),
         )
     )
-    named = add_groups(ranges, summary, options)
-    rows = sum_times(ranges.filter(pl.col("measure") == "host"), summary, options, keys=keys)
+    named = add_groups(ranges, summary, groups)
+    rows = sum_times(ranges.filter(pl.col("measure") == "host"), summary, groups, keys=keys)
     for measure, column in (("gpu", "gpu_total_ns"), ("span", "gpu_span_ns")):
         sums = named.filter(pl.col("measure") == measure)
         sums = sum_by(sums, [*groups, *keys], **{column: pl.col("total").sum()})
         rows = rows.join(sums, on=[*groups, *keys], how="full", coalesce=True, nulls_equal=True)
-    return order_table(rows, _COLUMNS_RANGES, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return rows
 
 
-RANGE_TABLE = Table(
+RANGE_TABLE = _define(
+    _build_ranges,
     name="ranges",
     title="NVTX ranges",
-    columns=_COLUMNS_RANGES,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *TIME_COLUMNS,
+        Column(
+            "gpu_total_ns",
+            pl.Int64,
+            "sum of the durations of their operations on GPUs; null without operations",
+        ),
+        Column(
+            "gpu_span_ns",
+            pl.Int64,
+            "sum of the times from the first start to the last end of their operations",
+        ),
+        Column("style", pl.String, "push/pop or start/end"),
+        Column("name", pl.String, "domain and text", is_name=True),
+    ),
     caption=(
         "Durations of ranges on the CPU, summed by name; a range inside another counts in both. On GPUs: "
-        "durations of the"
-        " operations that were launched inside, summed, and the time from their first start to their last "
-        "end."
+        "durations of the operations that were launched inside, summed, and the time from their first start "
+        "to their last end."
     ),
     needs=("ranges",),
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_ranges,
 )
 
 
 _COLUMNS_CALLS = (*TIME_COLUMNS, Column("name", pl.String, "name of the call", is_symbol=True))
 
 
-def _build_cuda(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    return _build_calls(summary, options, api="cuda")
-
-
-def _build_os(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    return _build_calls(summary, options, api="os")
-
-
-def _build_calls(summary: Summary, options: TableOptions, *, api: str) -> pl.DataFrame:
+def _sum_calls(summary: Summary, groups: Groups, api: str) -> pl.DataFrame:
     calls = summary.frames["call_aggregates"].filter(pl.col("api") == api)
-    return build_times(calls, summary, options, columns=_COLUMNS_CALLS, keys=["name"])
+    return sum_times(calls, summary, groups, keys=["name"])
 
 
-CUDA_TABLE = Table(
+CUDA_TABLE = _define(
+    lambda summary, groups: _sum_calls(summary, groups, "cuda"),
     name="cuda",
     title="CUDA API calls",
     columns=_COLUMNS_CALLS,
-    extra_columns=SHARED_COLUMNS,
     caption=(
         "Time in calls of the CUDA runtime and driver on the CPU, summed over threads: concurrent calls of "
-        "several"
-        " threads all count, and so does a call inside a call. Shares are of this sum."
+        "several threads all count, and so does a call inside a call. Shares are of this sum."
     ),
     needs=("api_calls",),
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_cuda,
 )
-OS_TABLE = Table(
+OS_TABLE = _define(
+    lambda summary, groups: _sum_calls(summary, groups, "os"),
     name="os",
     title="OS runtime calls",
     columns=_COLUMNS_CALLS,
-    extra_columns=SHARED_COLUMNS,
     caption=(
-        "Time in traced calls of the operating system, mostly waiting, summed over threads: concurrent calls "
-        "of"
-        " several threads all count. Shares are of this sum."
+        "Time in traced calls of the operating system, mostly waiting, summed over threads: concurrent "
+        "calls of several threads all count. Shares are of this sum."
     ),
     needs=("os_calls",),
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_os,
 )
 
 
 _FRACTION = Column("fraction", pl.Float64, "share of the span on the CPU")
-_COLUMNS_SYNC = (
-    *(_FRACTION if column.name == "fraction" else column for column in TIME_COLUMNS),
-    Column("name", pl.String, "name of the call"),
-)
 _ANY = "any of them"
 
 
-def _build_sync(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
+def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     is_wait = pl.col("name").cast(pl.String).str.contains(WAITING_CALL)
     calls = summary.frames["call_aggregates"].filter(pl.col("api") == "cuda", is_wait)
     calls = calls.with_columns(pl.col("name").cast(pl.String))
-    hosts = add_groups(summary.frames["host_times"], summary, options)
+    hosts = add_groups(summary.frames["host_times"], summary, groups)
     unions = hosts.filter((pl.col("activity") == "sync") & (pl.col("count") > 0)).with_columns(
         name=pl.lit(_ANY)
     )
     union = sum_by(unions, [*groups, "name"], count=pl.col("count").sum(), total_ns=pl.col("union_ns").sum())
     union = add_ranks(union, unions, summary, groups=groups, keys=["name"], value="union_ns")
-    rows = pl.concat([sum_times(calls, summary, options, keys=["name"]), union], how="diagonal")
+    rows = pl.concat([sum_times(calls, summary, groups, keys=["name"]), union], how="diagonal")
     spans = hosts.filter(pl.col("activity") == "span")
     spans = sum_by(spans, groups, span_ns=pl.col("union_ns").sum())
-    rows = join_by(rows, spans, groups).with_columns(fraction=share("total_ns", "span_ns"))
-    return order_table(rows, _COLUMNS_SYNC, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns")
+    return join_by(rows, spans, groups).with_columns(fraction=share("total_ns", "span_ns"))
 
 
-SYNC_TABLE = Table(
+SYNC_TABLE = _define(
+    _build_sync,
     name="sync",
     title="Waiting for the GPU",
-    columns=_COLUMNS_SYNC,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *(_FRACTION if column.name == "fraction" else column for column in TIME_COLUMNS),
+        Column("name", pl.String, "name of the call"),
+    ),
     caption=(
-        "CUDA calls that wait for the GPU, summed over threads: synchronisation, and synchronous copies from "
-        "or to"
-        " the CPU; and the time in which any thread of a process was in such a call."
-        " Shares are of the span on the CPU, summed over processes."
+        "CUDA calls that wait for the GPU, summed over threads: synchronisation, and synchronous copies "
+        "from or to the CPU; and the time in which any thread of a process was in such a call. Shares are "
+        "of the span on the CPU, summed over processes."
     ),
     needs=("api_calls",),
     sort="total_ns",
-    build=_build_sync,
 )
 
 
-_COLUMNS_COMMUNICATION = (
-    Column(
-        "size_bytes", pl.Int64, "message size that NCCL recorded: one rank's part; null where not recorded"
-    ),
-    Column("rank_count", pl.Int64, "ranks of the communicator; null where not recorded"),
-    *TIME_COLUMNS,
-    Column("algorithm_bytes_per_s", pl.Float64, "bytes of the call over the median duration"),
-    Column("bus_bytes_per_s", pl.Float64, "bytes that a link transfers for it, over the median duration"),
-    Column("best_algorithm_bytes_per_s", pl.Float64, "bytes of the call over the shortest duration"),
-    Column(
-        "best_bus_bytes_per_s", pl.Float64, "bytes that a link transfers for it, over the shortest duration"
-    ),
-    Column("call", pl.String, 'name of the NCCL call; "unknown" where not recorded'),
-)
 # As nccl-tests defines them (doc/PERFORMANCE.md). Of calls on the parts of all ranks, NCCL records one part.
 _OF_PARTS = ("allgather", "reducescatter", "alltoall", "gather", "scatter")
 _OF_WHOLE = ("broadcast", "reduce", "send", "recv")
 
 
-def _build_communication(summary: Summary, options: TableOptions) -> pl.DataFrame:
+def _build_communication(summary: Summary, groups: Groups) -> pl.DataFrame:
     frame = summary.frames["collective_aggregates"].with_columns(pl.col("call").fill_null("unknown"))
-    rows = sum_times(frame, summary, options, keys=["call", "size_bytes", "rank_count"])
+    rows = sum_times(frame, summary, groups, keys=["call", "size_bytes", "rank_count"])
     algorithm_bytes, bus_bytes = _moved_bytes()
     speeds = {
         f"{best}{name}_bytes_per_s": pl.when(pl.col(duration) > 0).then(moved * NS_PER_S / pl.col(duration))
         for best, duration in (("", "median_ns"), ("best_", "min_ns"))
         for name, moved in (("algorithm", algorithm_bytes), ("bus", bus_bytes))
     }
-    return order_table(
-        rows.with_columns(**speeds),
-        _COLUMNS_COMMUNICATION,
-        groups=COLUMNS_OF_GROUP[options.by],
-        sort="total_ns",
-    )
+    return rows.with_columns(**speeds)
 
 
 def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
@@ -816,97 +674,99 @@ def _moved_bytes() -> tuple[pl.Expr, pl.Expr]:
     return whole, whole * factor
 
 
-COMMUNICATION_TABLE = Table(
+COMMUNICATION_TABLE = _define(
+    _build_communication,
     name="communication",
     title="Communication by call and size",
-    columns=_COLUMNS_COMMUNICATION,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column(
+            "size_bytes",
+            pl.Int64,
+            "message size that NCCL recorded: one rank's part; null where not recorded",
+        ),
+        Column("rank_count", pl.Int64, "ranks of the communicator; null where not recorded"),
+        *TIME_COLUMNS,
+        Column("algorithm_bytes_per_s", pl.Float64, "bytes of the call over the median duration"),
+        Column("bus_bytes_per_s", pl.Float64, "bytes that a link transfers for it, over the median duration"),
+        Column("best_algorithm_bytes_per_s", pl.Float64, "bytes of the call over the shortest duration"),
+        Column(
+            "best_bus_bytes_per_s",
+            pl.Float64,
+            "bytes that a link transfers for it, over the shortest duration",
+        ),
+        Column("call", pl.String, 'name of the NCCL call; "unknown" where not recorded'),
+    ),
     caption=(
         "Durations of communication kernels, summed; they include waiting for late ranks. Bandwidths by the "
-        "median are"
-        " those that the program achieved, bandwidths by the shortest duration come closest to those of the "
-        "links. They"
-        " require sizes and, for collectives, the number of ranks, which NCCL records if the communicator "
-        "was created"
-        " during the capture."
+        "median are those that the program achieved, bandwidths by the shortest duration come closest to "
+        "those of the links. They require sizes and, for collectives, the number of ranks, which NCCL "
+        "records if the communicator was created during the capture."
     ),
     needs=("kernels",),
     totals=TIME_TOTALS,
     sort="total_ns",
-    build=_build_communication,
 )
 
 
-_COLUMNS_LAUNCHES = (
-    Column("count", pl.Int64, "kernels and graphs with a known launch"),
-    Column("mean_ns", pl.Float64, "mean delay from the start of the call to the start of the kernel"),
-    Column("median_ns", pl.Float64, "median delay"),
-    Column("min_ns", pl.Int64, "shortest delay"),
-    Column("max_ns", pl.Int64, "longest delay"),
-    Column("mean_queue_count", pl.Float64, "kernels that are launched and not finished, mean over the span"),
-    Column("max_queue_count", pl.Int64, "kernels that are launched and not finished, at most"),
-    Column("short_count", pl.Int64, "kernels shorter than the call that launched them"),
-    Column(
-        "slow_call_count", pl.Int64, f"kernels whose call lasted longer than {SLOW_CALL_NS // NS_PER_US} us"
-    ),
-    Column(
-        "late_count", pl.Int64, f"kernels that started later than {LATE_NS // NS_PER_US} us after the call"
-    ),
-    Column("label", pl.String, "rank, or machine and GPU"),
-)
 _COUNTS = ("short_count", "slow_call_count", "late_count")
 
 
-def _build_launches(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = process_groups(options)
-    keys = [*dict.fromkeys([*groups, "label"])]
-    labels = summary.processes.select("process", "label")
+def _build_launches(summary: Summary, groups: Groups) -> pl.DataFrame:
     frame, times = (
-        add_groups(summary.frames[name], summary, options).join(labels, on="process", maintain_order="left")
-        for name in ("launch_aggregates", "gpu_times")
+        add_groups(summary.frames[name], summary, groups) for name in ("launch_aggregates", "gpu_times")
     )
-    delays = describe_distributions(merge_distributions(frame, keys))
+    delays = describe_distributions(merge_distributions(frame, groups))
     queues = sum_by(
         frame,
-        keys,
+        groups,
         queued_ns=pl.col("queued_ns").sum(),
         max_queue_count=pl.col("queue_most").max(),
         **{name: pl.col(name).sum() for name in _COUNTS},
     )
-    spans = sum_by(times, keys, span_ns=pl.col("span_ns").sum())
-    rows = join_by(join_by(delays, queues, keys), spans, keys)
-    rows = rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
-    order = summary.processes.select("label", pl.col("process").alias("_order"))
-    return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS_LAUNCHES, groups=groups)
+    spans = sum_by(times, groups, span_ns=pl.col("span_ns").sum())
+    rows = join_by(join_by(delays, queues, groups), spans, groups)
+    return rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
 
 
-LAUNCH_TABLE = Table(
+LAUNCH_TABLE = _define(
+    _build_launches,
+    order=["_order"],
+    of_processes=True,
     name="launches",
     title="Launches",
-    columns=_COLUMNS_LAUNCHES,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column("count", pl.Int64, "kernels and graphs with a known launch"),
+        Column("mean_ns", pl.Float64, "mean delay from the start of the call to the start of the kernel"),
+        Column("median_ns", pl.Float64, "median delay"),
+        Column("min_ns", pl.Int64, "shortest delay"),
+        Column("max_ns", pl.Int64, "longest delay"),
+        Column(
+            "mean_queue_count", pl.Float64, "kernels that are launched and not finished, mean over the span"
+        ),
+        Column("max_queue_count", pl.Int64, "kernels that are launched and not finished, at most"),
+        Column("short_count", pl.Int64, "kernels shorter than the call that launched them"),
+        Column(
+            "slow_call_count",
+            pl.Int64,
+            f"kernels whose call lasted longer than {SLOW_CALL_NS // NS_PER_US} us",
+        ),
+        Column(
+            "late_count",
+            pl.Int64,
+            f"kernels that started later than {LATE_NS // NS_PER_US} us after the call",
+        ),
+        Column("label", pl.String, "rank, or machine and GPU"),
+    ),
     caption=(
-        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a full "
-        "queue: the CPU"
-        " is ahead of the GPU, as it should be; short delays and an empty queue: the GPU waits for the CPU. "
-        "The mean queue"
-        " is over the span."
+        "From the start of the call that launched a kernel (or a graph) to its start. Long delays and a "
+        "full queue: the CPU is ahead of the GPU, as it should be; short delays and an empty queue: the GPU "
+        "waits for the CPU. The mean queue is over the span."
     ),
     needs=("api_calls",),
     totals=("count", *_COUNTS),
-    build=_build_launches,
 )
 
 
-_COLUMNS_IDLE = (
-    Column("where", pl.String, "the GPU as a whole, or one of its streams", is_group=True),
-    Column("count", pl.Int64, "number of gaps"),
-    Column("total_ns", pl.Int64, "sum of their lengths"),
-    Column("fraction", pl.Float64, "share of the span of the GPUs that have such a stream"),
-    Column("mean_ns", pl.Float64, "mean length"),
-    Column("max_ns", pl.Int64, "greatest length"),
-    Column("cause", pl.String, "reason why nothing ran"),
-)
 _CAUSES = {
     "edges": "nothing before, or nothing after",
     "host_late": "launched too late",
@@ -916,10 +776,9 @@ _CAUSES = {
 }
 
 
-def _build_idle(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
-    frame = add_groups(summary.frames["idle_times"], summary, options)
-    spans = add_groups(summary.frames["gpu_times"], summary, options)
+def _build_idle(summary: Summary, groups: Groups) -> pl.DataFrame:
+    frame = add_groups(summary.frames["idle_times"], summary, groups)
+    spans = add_groups(summary.frames["gpu_times"], summary, groups)
     spans = sum_by(spans, [*dict.fromkeys(["process", *groups])], span_ns=pl.col("span_ns").sum())
     by_stream = [*groups, "stream_id"]
     own_spans = join_by(frame.select("process", *by_stream).unique(), spans, ["process", *groups])
@@ -932,23 +791,29 @@ def _build_idle(summary: Summary, options: TableOptions) -> pl.DataFrame:
         max_ns=pl.col("most_ns").max(),
     )
     where = pl.when(pl.col("stream_id").is_null()).then(pl.lit("device"))
-    rows = join_by(rows, whole, by_stream).with_columns(
+    return join_by(rows, whole, by_stream).with_columns(
         pl.col("cause").cast(pl.String).replace(_CAUSES),
         fraction=share("total_ns", "span_ns"),
         mean_ns=share("total_ns", "count"),
         where=where.otherwise(pl.format("stream {}", "stream_id")),
         _stream=pl.col("stream_id").fill_null(-1),
     )
-    return order_table(
-        rows, _COLUMNS_IDLE, groups=COLUMNS_OF_GROUP[options.by], sort="total_ns", before=["_stream"]
-    )
 
 
-IDLE_TABLE = Table(
+IDLE_TABLE = _define(
+    _build_idle,
+    order=["_stream"],
     name="idle",
     title="Idle time of GPUs",
-    columns=_COLUMNS_IDLE,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column("where", pl.String, "the GPU as a whole, or one of its streams", is_group=True),
+        Column("count", pl.Int64, "number of gaps"),
+        Column("total_ns", pl.Int64, "sum of their lengths"),
+        Column("fraction", pl.Float64, "share of the span of the GPUs that have such a stream"),
+        Column("mean_ns", pl.Float64, "mean length"),
+        Column("max_ns", pl.Int64, "greatest length"),
+        Column("cause", pl.String, "reason why nothing ran"),
+    ),
     caption=(
         "Gaps in which a GPU, or a stream of it, ran nothing; streams with the same number are summed. "
         "Launched too late:"
@@ -957,148 +822,126 @@ IDLE_TABLE = Table(
     ),
     needs=("kernels", "copies", "sets", "graphs"),
     sort="total_ns",
-    build=_build_idle,
 )
 
 
-_COLUMNS_MEMORY = (
-    Column("kind", pl.String, "kind of memory", is_group=True),
-    Column("allocation_count", pl.Int64, "allocations"),
-    Column("free_count", pl.Int64, "releases"),
-    Column("allocated_bytes", pl.Int64, "sum of the sizes of allocations"),
-    Column("freed_bytes", pl.Int64, "sum of the sizes of releases"),
-    Column("increased_bytes", pl.Int64, "allocated less freed"),
-    Column(
-        "peak_bytes",
-        pl.Int64,
-        "most memory in use on a single GPU, of allocations during the capture; of a job: while the host was "
-        "in it",
-    ),
-    Column(
-        "name", pl.String, "kind of the innermost job around the call, else the name of its innermost range"
-    ),
-)
 _COUNTS_MEMORY = ("allocation_count", "free_count", "allocated_bytes", "freed_bytes")
-_INDENT = "  "
 
 
-def _build_memory(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    by_kind = [*COLUMNS_OF_GROUP[options.by], "kind"]
+def _build_memory(summary: Summary, groups: Groups) -> pl.DataFrame:
+    by_kind = [*groups, "kind"]
     name = pl.coalesce(
         pl.col("job").cast(pl.String), pl.col("name").cast(pl.String), pl.lit("outside all ranges")
     )
-    frame = add_groups(summary.frames["memory_aggregates"], summary, options).with_columns(
-        name=_INDENT + name
-    )
+    frame = add_groups(summary.frames["memory_aggregates"], summary, groups).with_columns(name=_INDENT + name)
     sums = {name: pl.col(name).sum() for name in _COUNTS_MEMORY}
     increased = {"increased_bytes": (pl.col("allocated_bytes") - pl.col("freed_bytes")).sum()}
     callers = sum_by(frame, [*by_kind, "name"], **sums, **increased)
-    of_jobs = add_groups(summary.frames["job_memory_peaks"], summary, options)
+    of_jobs = add_groups(summary.frames["job_memory_peaks"], summary, groups)
     of_jobs = of_jobs.with_columns(name=_INDENT + pl.col("job").cast(pl.String))
     of_jobs = sum_by(of_jobs, [*by_kind, "name"], peak_bytes=pl.col("peak_bytes").max())
     on = [*by_kind, "name"]
     callers = callers.join(of_jobs, on=on, how="full", coalesce=True, nulls_equal=True).with_columns(
         pl.col(*_COUNTS_MEMORY, "increased_bytes").fill_null(0), is_caller=pl.lit(True)
     )
-    peaks = add_groups(summary.frames["memory_peaks"], summary, options)
+    peaks = add_groups(summary.frames["memory_peaks"], summary, groups)
     peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())
     kinds = sum_by(frame, by_kind, **sums, **increased)
     kinds = kinds.join(peaks, on=by_kind, how="full", coalesce=True, nulls_equal=True).with_columns(
         is_caller=pl.lit(False), name=pl.lit("all")
     )
-    rows = pl.concat([kinds, callers], how="diagonal")
-    return order_table(
-        rows,
-        _COLUMNS_MEMORY,
-        groups=COLUMNS_OF_GROUP[options.by],
-        sort="increased_bytes",
-        before=["kind", "is_caller"],
-    )
+    return pl.concat([kinds, callers], how="diagonal")
 
 
-MEMORY_TABLE = Table(
+MEMORY_TABLE = _define(
+    _build_memory,
+    order=["kind", "is_caller"],
     name="memory",
     title="Memory",
-    columns=_COLUMNS_MEMORY,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column("kind", pl.String, "kind of memory", is_group=True),
+        Column("allocation_count", pl.Int64, "allocations"),
+        Column("free_count", pl.Int64, "releases"),
+        Column("allocated_bytes", pl.Int64, "sum of the sizes of allocations"),
+        Column("freed_bytes", pl.Int64, "sum of the sizes of releases"),
+        Column("increased_bytes", pl.Int64, "allocated less freed"),
+        Column(
+            "peak_bytes",
+            pl.Int64,
+            "most memory in use on a single GPU, of allocations during the capture; of a job: while the "
+            "host was in it",
+        ),
+        Column(
+            "name",
+            pl.String,
+            "kind of the innermost job around the call, else the name of its innermost range",
+        ),
+    ),
     caption=(
         "Allocations and releases by CUDA itself, which frameworks keep and reuse: memory that is reserved, "
-        "not used."
-        " The peak is that of the GPU with the largest one."
+        "not used. The peak is that of the GPU with the largest one."
     ),
     needs=("gpu_memory",),
     is_nested=True,
     sort="increased_bytes",
-    build=_build_memory,
 )
 
 
-_COLUMNS_DEVICES = (
-    Column("span_ns", pl.Int64, "span of the GPU's operations; of the process where it used no GPU"),
-    Column("cpu_fraction", pl.Float64, "CPU time of the process over its span on the CPU; may exceed 1"),
-    Column("kernel_fraction", pl.Float64, "share of the span in which a kernel ran"),
-    Column(
-        "compute_fraction", pl.Float64, "share of the span in which a kernel other than communication ran"
-    ),
-    Column(
-        "busy_fraction", pl.Float64, "share of the span in which any operation ran, copies and sets included"
-    ),
-    Column("label", pl.String, "rank, or machine and GPU"),
-)
-
-
-def _build_devices(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = process_groups(options)
-    keys = [*dict.fromkeys([*groups, "label"])]
-    times = add_groups(summary.frames["gpu_times"], summary, options)
-    hosts = add_groups(repeat_hosts(summary), summary, options)
-    labels = summary.processes.select("process", "label")
+def _build_devices(summary: Summary, groups: Groups) -> pl.DataFrame:
+    times = add_groups(summary.frames["gpu_times"], summary, groups)
+    hosts = add_groups(repeat_hosts(summary), summary, groups)
     names = ["span_ns", "kernel_ns", "compute_ns", "busy_ns"]
-    gpu = sum_by(times.join(labels, on="process"), keys, **{name: pl.col(name).sum() for name in names})
+    gpu = sum_by(times, groups, **{name: pl.col(name).sum() for name in names})
     is_cpu = pl.col("activity") == "cpu"
     host = sum_by(
-        hosts.join(labels, on="process"),
-        keys,
+        hosts,
+        groups,
         host_ns=pl.col("union_ns").filter(pl.col("activity") == "span").sum(),
         cpu_ns=pl.when(is_cpu.any()).then(pl.col("union_ns").filter(is_cpu).sum()),
     )
-    both = gpu.join(host, on=keys, how="full", coalesce=True, nulls_equal=True)
-    rows = both.with_columns(
+    both = gpu.join(host, on=groups, how="full", coalesce=True, nulls_equal=True)
+    return both.with_columns(
         span_ns=pl.coalesce("span_ns", "host_ns"),
         cpu_fraction=share("cpu_ns", "host_ns"),
         kernel_fraction=share("kernel_ns", "span_ns"),
         compute_fraction=share("compute_ns", "span_ns"),
         busy_fraction=share("busy_ns", "span_ns"),
     )
-    order = summary.processes.select("label", pl.col("process").alias("_order"))
-    return order_table(join_by(rows, order, ["label"]).sort("_order"), _COLUMNS_DEVICES, groups=groups)
 
 
-DEVICE_TABLE = Table(
+DEVICE_TABLE = _define(
+    _build_devices,
+    order=["_order"],
+    of_processes=True,
     name="device",
     title="Devices",
-    columns=_COLUMNS_DEVICES,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        Column("span_ns", pl.Int64, "span of the GPU's operations; of the process where it used no GPU"),
+        Column("cpu_fraction", pl.Float64, "CPU time of the process over its span on the CPU; may exceed 1"),
+        Column("kernel_fraction", pl.Float64, "share of the span in which a kernel ran"),
+        Column(
+            "compute_fraction", pl.Float64, "share of the span in which a kernel other than communication ran"
+        ),
+        Column(
+            "busy_fraction",
+            pl.Float64,
+            "share of the span in which any operation ran, copies and sets included",
+        ),
+        Column("label", pl.String, "rank, or machine and GPU"),
+    ),
     caption=(
         "Share of the span in which a GPU ran a kernel, a computing kernel, or any operation; and CPU time "
-        "of the process"
-        " over its span, which may exceed 100 %."
+        "of the process over its span, which may exceed 100 %."
     ),
     needs=("kernels", "copies", "sets", "graphs", "thread_switches"),
-    build=_build_devices,
 )
 
 
-_COLUMNS_MODEL = (
-    *item_columns("share of the time of steps on the CPU", "share of the GPU time of steps"),
-    Column("phase", pl.String, "phase of the step"),
-)
 _STEP, _OUTSIDE = "step", "outside phases"
 _ORDER = [*dict.fromkeys([_STEP, "data", *JOB_KINDS]), _OUTSIDE]
 
 
-def _build_model(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
+def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = summary.frames["item_aggregates"].filter(pl.col("item") == "phase")
     is_step, on_gpu = pl.col("name") == _STEP, pl.col("measure") == "gpu"
     # Phases outside the steps are left out, and so are those on a GPU of the process that has no steps.
@@ -1108,7 +951,7 @@ def _build_model(summary: Summary, options: TableOptions) -> pl.DataFrame:
     is_timed = (is_step & ~on_gpu).any().over(keys)
     items = items.with_columns(is_timed=is_timed, phase=pl.col("name").cast(pl.String))
     items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
-    named = add_groups(items, summary, options)
+    named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
     are_timed = over(pl.col("is_timed").any(), groups)
     named = named.filter(on_gpu | pl.col("is_timed") | ~are_timed)
@@ -1126,9 +969,7 @@ def _build_model(summary: Summary, options: TableOptions) -> pl.DataFrame:
         rows = rows.with_columns(share(total, whole).alias(f"{side}_fraction"))
     order = pl.col("phase").replace_strict(_ORDER, range(len(_ORDER)), return_dtype=pl.Int64)
     name = pl.when(is_step).then("phase").otherwise(_INDENT + pl.col("phase"))
-    return order_table(
-        rows.with_columns(name.alias("phase"), _order=order), _COLUMNS_MODEL, groups=groups, before=["_order"]
-    )
+    return rows.with_columns(name.alias("phase"), _order=order)
 
 
 def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
@@ -1143,40 +984,46 @@ def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
     return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
 
 
-MODEL_TABLE = Table(
+MODEL_TABLE = _define(
+    _build_model,
+    order=["_order"],
     name="model",
     title="Phases of training",
-    columns=_COLUMNS_MODEL,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *item_columns("share of the time of steps on the CPU", "share of the GPU time of steps"),
+        Column("phase", pl.String, "phase of the step"),
+    ),
     caption=(
         "Times of phases on the CPU, and durations of the operations that they launched, summed. A phase "
-        "inside another"
-        " counts in both; outside phases: steps less all outermost phases. Phases outside of steps are left "
-        "out."
+        "inside another counts in both; outside phases: steps less all outermost phases. Phases outside of "
+        "steps are left out."
     ),
     needs=("ranges",),
     is_fixed=True,
     is_nested=True,
-    build=_build_model,
 )
 
 
-_COLUMNS_FAMILIES = (
-    *TIME_COLUMNS,
-    *TENSOR_CORE_COLUMNS,
-    Column("library", pl.String, "library of the kernels; null: several, or unknown", priority=3),
-    Column("name", pl.String, "family; below it its kernels, without template arguments, sizes and hashes"),
-)
-_KERNEL = ["family", "folded_name"]
-
-
-def _build_families(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
-    ops = add_groups(classify_operations(summary.frames["op_aggregates"]), summary, options)
+def _build_families(summary: Summary, groups: Groups) -> pl.DataFrame:
+    ops = add_groups(classify_operations(summary.frames["op_aggregates"]), summary, groups)
     families = _sum_rows(ops, summary, groups, ["family"]).with_columns(folded_name=pl.lit(None, pl.String))
-    rows = pl.concat([families, _sum_rows(ops, summary, groups, _KERNEL)], how="diagonal")
+    rows = pl.concat([families, _sum_rows(ops, summary, groups, ["family", "folded_name"])], how="diagonal")
     whole = over(pl.col("total_ns").filter(pl.col("folded_name").is_null()).sum(), groups)
-    return _order(rows.with_columns(fraction=share("total_ns", whole)), groups)
+    is_kernel = pl.col("folded_name").is_not_null()
+    name = (
+        pl.when(is_kernel).then(_INDENT + pl.col("folded_name")).otherwise(pl.col("family").cast(pl.String))
+    )
+    # families by total, and the kernels of each below it
+    ordered = rows.with_columns(fraction=share("total_ns", whole), name=name).sort(
+        pl.col("total_ns").filter(~is_kernel).first().over(*groups, "family"),
+        "family",
+        is_kernel,
+        "total_ns",
+        "folded_name",
+        descending=[True, False, False, True, False],
+        nulls_last=True,
+    )
+    return ordered.with_row_index("_order")
 
 
 def _sum_rows(
@@ -1198,63 +1045,35 @@ def _sum_rows(
     return add_ranks(rows, ops, summary, groups=groups, keys=keys, value="total")
 
 
-def _order(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Sort families by total, and the kernels of each below it."""
-    is_kernel = pl.col("folded_name").is_not_null()
-    name = (
-        pl.when(is_kernel).then(_INDENT + pl.col("folded_name")).otherwise(pl.col("family").cast(pl.String))
-    )
-    numbered = number_groups(rows.with_columns(name=name), groups)
-    ordered = numbered.sort(
-        "_group",
-        pl.col("total_ns").filter(~is_kernel).first().over("_group", "family"),
-        "family",
-        is_kernel,
-        "total_ns",
-        "folded_name",
-        descending=[False, True, False, False, True, False],
-        nulls_last=True,
-    )
-    return order_table(ordered, _COLUMNS_FAMILIES, groups=groups)
-
-
-FAMILY_TABLE = Table(
+FAMILY_TABLE = _define(
+    _build_families,
+    order=["_order"],
     name="families",
     title="Families of kernels",
-    columns=_COLUMNS_FAMILIES,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *TIME_COLUMNS,
+        *TENSOR_CORE_COLUMNS,
+        Column("library", pl.String, "library of the kernels; null: several, or unknown", priority=3),
+        Column(
+            "name", pl.String, "family; below it its kernels, without template arguments, sizes and hashes"
+        ),
+    ),
     caption=(
         "Durations of operations, summed, by families that the names of kernels show; unknown: no rule "
-        "matches the name."
-        " Tensor cores: share of the durations of products, by names."
+        "matches the name. Tensor cores: share of the durations of products, by names."
     ),
     needs=("kernels", "copies", "sets", "graphs"),
     sort="total_ns",
     is_nested=True,
-    build=_build_families,
 )
 
 
-_COLUMNS_OPERATORS = (
-    *item_columns(
-        "share of all operators on the CPU, or of the operator around it",
-        "share of all operators on GPUs, or of the operator around it",
-    ),
-    Column(
-        "name",
-        pl.String,
-        "operator; below it its kernels, then the operators inside it with theirs",
-        is_symbol=True,
-    ),
-)
 _LEVELS = ["operator", "inner", "kernel"]
-_INNER_INDENT, _KERNEL_INDENT = " " * 2, " " * 4
 
 
-def _build_operators(summary: Summary, options: TableOptions) -> pl.DataFrame:
-    groups = COLUMNS_OF_GROUP[options.by]
+def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = summary.frames["item_aggregates"].filter(pl.col("item") == "operator")
-    named = add_groups(items, summary, options).with_columns(
+    named = add_groups(items, summary, groups).with_columns(
         operator=pl.col("name").cast(pl.String),
         inner=pl.col("inner").cast(pl.String),
         kernel=pl.col("kernel").cast(pl.String),
@@ -1272,51 +1091,52 @@ def _build_operators(summary: Summary, options: TableOptions) -> pl.DataFrame:
         inner = total.filter(~is_kernel).first().over(of_inner)
         parent = pl.when(is_top).then(whole).when(is_kernel).then(inner).otherwise(operator)
         rows = rows.with_columns(share(total, parent).alias(f"{side}_fraction"))
-    return _order_operators(rows, groups)
-
-
-def _order_operators(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
-    """Sort operators, and the rows inside each of them."""
-    is_inner, is_kernel = pl.col("inner").is_not_null(), pl.col("kernel").is_not_null()
     name = (
         pl.when(is_kernel)
-        .then(_KERNEL_INDENT + pl.col("kernel"))
+        .then(2 * _INDENT + pl.col("kernel"))
         .when(is_inner)
-        .then(_INNER_INDENT + pl.col("inner"))
+        .then(_INDENT + pl.col("inner"))
         .otherwise("operator")
     )
-    rows = number_groups(rows.with_columns(name=name), groups)
     value = pl.col("host_total_ns")
-    ordered = rows.sort(
-        "_group",
-        value.filter(~is_inner & ~is_kernel).first().over("_group", "operator"),
+    ordered = rows.with_columns(name=name).sort(
+        value.filter(is_top).first().over(of_operator),
         "operator",
         is_inner,  # own kernels come first: below an inner operator they would look like kernels of that one
-        value.filter(~is_kernel).first().over("_group", "operator", "inner"),
+        value.filter(~is_kernel).first().over(of_inner),
         "inner",
         is_kernel,
         "gpu_total_ns",
         "kernel",
-        descending=[False, True, False, False, True, False, False, True, False],
+        descending=[True, False, False, True, False, False, True, False],
         nulls_last=True,
     )
-    return order_table(ordered, _COLUMNS_OPERATORS, groups=groups)
+    return ordered.with_row_index("_order")
 
 
-OPERATOR_TABLE = Table(
+OPERATOR_TABLE = _define(
+    _build_operators,
+    order=["_order"],
     name="operators",
     title="Operators of the framework",
-    columns=_COLUMNS_OPERATORS,
-    extra_columns=SHARED_COLUMNS,
+    columns=(
+        *item_columns(
+            "share of all operators on the CPU, or of the operator around it",
+            "share of all operators on GPUs, or of the operator around it",
+        ),
+        Column(
+            "name",
+            pl.String,
+            "operator; below it its kernels, then the operators inside it with theirs",
+            is_symbol=True,
+        ),
+    ),
     caption=(
-        "Times of operators on the CPU, and durations of the operations that they launched, summed. Below an "
-        "operator: the"
-        " kernels that it launched itself, and operators directly inside it; their shares are of the row "
-        "that they are"
-        " part of."
+        "Times of operators on the CPU, and durations of the operations that they launched, summed. Below "
+        "an operator: the kernels that it launched itself, and operators directly inside it; their shares "
+        "are of the row that they are part of."
     ),
     needs=("ranges",),
     sort="host_total_ns",
     is_nested=True,
-    build=_build_operators,
 )

@@ -6,7 +6,8 @@ Steps, stages, lanes, kinds, families, iterations, gaps, links, stragglers and m
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,9 +19,8 @@ from nsys_pp.arrays.search import expand_windows, find_equal_rows, find_first, f
 from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import FAMILIES, FAMILY, MATRIX_FAMILIES
 from nsys_pp.frames.clock import list_comparable_steps
-from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import MOST_EARLY_NS, is_clock, rank_metric
-from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.table import Column, Table, View
 from nsys_pp.frames.training import (
     BATCH_COUNTS,
     BATCH_KIND,
@@ -96,37 +96,6 @@ def share_tensor_cores(total: pl.Expr) -> dict[str, pl.Expr]:
     }
 
 
-FAMILY_TIMES = (
-    Column("count", pl.Int64, "kernels, and graphs traced as a whole"),
-    Column("total_ns", pl.Int64, "sum of their durations, over all lanes"),
-    Column("mean_ns", pl.Float64, "mean duration"),
-)
-FAMILY_COLUMNS = (
-    *(replace(column, decimals=1) for column in TENSOR_CORE_COLUMNS),
-    Column("family", FAMILY, "family of the kernels, by their names; unknown: no rule matches"),
-)
-_KIND_COLUMNS = (
-    Column(
-        "kind", JOB_KIND, "kind of job around the launch; null: outside all jobs", null_text="outside jobs"
-    ),
-    *FAMILY_TIMES,
-    Column("fraction", pl.Float64, "share of the kernels of the kind", decimals=1),
-    *FAMILY_COLUMNS,
-)
-_STEP_COLUMNS = (
-    Column("step", pl.Int64, "number of the step"),
-    *FAMILY_TIMES,
-    Column("fraction", pl.Float64, "share of the kernels of the step", decimals=1),
-    *FAMILY_COLUMNS,
-)
-_STAGE_COLUMNS = (
-    Column("stage", pl.Int64, "pipeline stage"),
-    *FAMILY_TIMES,
-    Column("fraction", pl.Float64, "share of the kernels of the stage", decimals=1),
-    *FAMILY_COLUMNS,
-)
-
-
 def classify_training(training: Training) -> pl.DataFrame:
     """Return the kernels of a training (`Training.kernels`) with the columns of `KERNEL_FAMILIES`.
 
@@ -136,75 +105,75 @@ def classify_training(training: Training) -> pl.DataFrame:
     return classify_operations(named)
 
 
-def build_family_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `FAMILY_TABLE`: complete steps, by kind of job."""
-    kernels = _classify_complete(training)
-    return sum_families(kernels.rename({"kind": "op_kind", "job_kind": "kind"}), "kind", _KIND_COLUMNS)
+def _define_families(
+    name: str, key: Column, scope: Callable[[Training], pl.DataFrame], **spec: Any
+) -> Table[[Training]]:
+    """Define a table of the families of kernels by a key.
 
+    Args:
+        name: Name of the table.
+        key: First column.
+        scope: Function that lists the lanes and steps that count: lane, step, and the key if kernels lack it.
+        **spec: Title, caption and other attributes of the table.
+    """
 
-def build_step_family_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `STEP_FAMILY_TABLE`, by step."""
-    steps = training.steps.select("lane", "step")
-    return sum_families(
-        classify_training(training).join(steps, on=["lane", "step"], how="semi"), "step", _STEP_COLUMNS
-    )
-
-
-def build_stage_family_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `STAGE_FAMILY_TABLE`: complete steps of lanes of known stages, by stage."""
-    stages = training.lanes.select("lane", "stage").drop_nulls()
-    return sum_families(_classify_complete(training).join(stages, on="lane"), "stage", _STAGE_COLUMNS)
-
-
-def _classify_complete(training: Training) -> pl.DataFrame:
-    """Return the classified kernels of complete steps."""
-    complete = select_whole_steps(training).select("lane", "step")
-    return classify_training(training).join(complete, on=["lane", "step"], how="semi")
-
-
-def sum_families(kernels: pl.DataFrame, key: str, columns: Sequence[Column]) -> pl.DataFrame:
-    """Sum kernels by a key and family; families of a key by total."""
-    total = pl.col("total_ns")
-    sums = kernels.group_by(key, "family").agg(pl.col("count", "total_ns").sum(), **sum_tensor_cores(total))
-    whole = total.sum().over(key)
-    return (
-        sums.with_columns(
-            mean_ns=total / pl.col("count"),
-            fraction=pl.when(whole > 0).then(total / whole),
-            **share_tensor_cores(total),
+    def sum_families(training: Training) -> pl.DataFrame:
+        """Sum kernels by key and family; families of a key by total."""
+        kernels = classify_training(training).rename({"kind": "op_kind", "job_kind": "kind"})
+        total, whole = pl.col("total_ns"), pl.col("total_ns").sum().over(key.name)
+        return (
+            kernels.join(scope(training), on=["lane", "step"])
+            .group_by(key.name, "family")
+            .agg(pl.col("count", "total_ns").sum(), **sum_tensor_cores(total))
+            .with_columns(
+                mean_ns=total / pl.col("count"),
+                fraction=pl.when(whole > 0).then(total / whole),
+                **share_tensor_cores(total),
+            )
+            .sort(key.name, "total_ns", "family", descending=[False, True, False], nulls_last=True)
         )
-        .sort(key, "total_ns", "family", descending=[False, True, False], nulls_last=True)
-        .pipe(conform, build_table_schema(columns))
+
+    columns = (
+        key,
+        Column("count", pl.Int64, "kernels, and graphs traced as a whole"),
+        Column("total_ns", pl.Int64, "sum of their durations, over all lanes"),
+        Column("mean_ns", pl.Float64, "mean duration"),
+        Column(
+            "fraction",
+            pl.Float64,
+            f"share of the kernels of the {spec.pop('part', key.name)}",
+            decimals=1,
+        ),
+        *(replace(column, decimals=1) for column in TENSOR_CORE_COLUMNS),
+        Column("family", FAMILY, "family of the kernels, by their names; unknown: no rule matches"),
     )
+    return Table(name=name, columns=columns, rows=sum_families, **spec)
 
 
-_CAPTION = (
-    "durations of kernels, summed over lanes: concurrent kernels all count; families by the names of kernels;"
-    " tensor cores: share of the durations of products"
-)
-FAMILY_TABLE = Table(
-    name="families",
+_SUMMED = "durations of kernels, summed over lanes: concurrent kernels all count"
+_BY_NAME = f"{_SUMMED}; families by the names of kernels; tensor cores: share of the durations of products"
+FAMILY_TABLE = _define_families(
+    "families",
+    Column(
+        "kind", JOB_KIND, "kind of job around the launch; null: outside all jobs", null_text="outside jobs"
+    ),
+    lambda training: select_whole_steps(training).select("lane", "step"),
     title="Families of kernels by kind of job",
-    columns=_KIND_COLUMNS,
-    caption=f"{_CAPTION}; kernels of complete steps",
-    build=build_family_table,
-    view=View(columns=tuple(column.name for column in _KIND_COLUMNS)),
+    caption=f"{_BY_NAME}; kernels of complete steps",
 )
-STEP_FAMILY_TABLE = Table(
-    name="step_families",
+STEP_FAMILY_TABLE = _define_families(
+    "step_families",
+    Column("step", pl.Int64, "number of the step"),
+    lambda training: training.steps.select("lane", "step"),
     title="Families of kernels by step",
-    columns=_STEP_COLUMNS,
-    caption=_CAPTION,
-    build=build_step_family_table,
-    view=View(columns=tuple(column.name for column in _STEP_COLUMNS)),
+    caption=_BY_NAME,
 )
-STAGE_FAMILY_TABLE = Table(
-    name="stage_families",
+STAGE_FAMILY_TABLE = _define_families(
+    "stage_families",
+    Column("stage", pl.Int64, "pipeline stage"),
+    lambda training: select_whole_steps(training).select("lane", "step", "stage").drop_nulls("stage"),
     title="Families of kernels by stage",
-    columns=_STAGE_COLUMNS,
-    caption=f"{_CAPTION}; kernels of complete steps; empty where no stage is known",
-    build=build_stage_family_table,
-    view=View(columns=tuple(column.name for column in _STAGE_COLUMNS)),
+    caption=f"{_BY_NAME}; kernels of complete steps; empty where no stage is known",
 )
 
 
@@ -220,87 +189,6 @@ Some of them may share one cause, as congestion for a while.
 _NOISE_SPREADS = 3
 
 _PAIR = ["sender", "receiver"]
-_COLUMNS = (
-    Column("sender", pl.UInt32, "lane of the sender"),
-    Column("receiver", pl.UInt32, "lane of the receiver"),
-    Column("link", pl.String, "names of both lanes"),
-    Column("sender_stage", pl.Int64, "stage of the sender; null: unknown"),
-    Column("receiver_stage", pl.Int64, "stage of the receiver; null: unknown"),
-    Column("is_between_machines", pl.Boolean, "the lanes are on two machines"),
-    Column("message_count", pl.Int64, "messages with both sides recorded"),
-    Column(
-        "doubtful_count",
-        pl.Int64,
-        "messages of these whose pair of send and receive is doubtful",
-        heading="Doubtful",
-        priority=2,
-    ),
-    Column("size_bytes", pl.Int64, "sum of their sizes; null if any size is unknown"),
-    Column(
-        "median_wait_ns",
-        pl.Float64,
-        "wait of a receive for the begin of its send; median",
-        heading="Wait",
-        display_unit="ms",
-        priority=5,
-    ),
-    Column(
-        "p95_wait_ns",
-        pl.Float64,
-        "95th percentile of these waits",
-        heading="95 % wait",
-        display_unit="ms",
-        priority=3,
-    ),
-    Column(
-        "timed_count",
-        pl.Int64,
-        "messages that show the speed of the link: neither doubtful, nor buffered, nor in one kernel with "
-        "others",
-    ),
-    Column(
-        "median_transfer_ns",
-        pl.Float64,
-        "transfer of these, from the start of both sides to the end of the receive; median",
-        heading="Transfer",
-        display_unit="us",
-        priority=5,
-    ),
-    Column(
-        "p95_transfer_ns",
-        pl.Float64,
-        "95th percentile of these transfers",
-        heading="95 % transfer",
-        display_unit="us",
-        priority=3,
-    ),
-    Column("bytes_per_s", pl.Float64, "size over transfer; null if sizes are unknown"),
-    Column(
-        "usual_transfer_ns",
-        pl.Float64,
-        "median of the other links within a machine, or between machines, at the same sizes;"
-        " null without any",
-    ),
-    Column("excess_fraction", pl.Float64, "relative excess of transfers over the usual one"),
-    Column("spread_ns", pl.Float64, "median absolute deviation of the transfers"),
-    Column(
-        "bound_ns",
-        pl.Int64,
-        "error of waits and transfers from the alignment of clocks; null: unknown",
-        heading="Clock error",
-        display_unit="us",
-        priority=4,
-    ),
-    Column(
-        "is_slow",
-        pl.Boolean,
-        "20 transfers or more are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of this "
-        "link and the"
-        " others; 6 to 19 transfers are longer by twice as much",
-        heading="Slow",
-        is_optional=True,
-    ),
-)
 
 
 def build_link_table(training: Training) -> pl.DataFrame:
@@ -329,12 +217,18 @@ def build_link_table(training: Training) -> pl.DataFrame:
         bound_ns=pl.col("bound_ns").max(),
     )
     described = _add_lanes(links, training)
+    excess = pl.col("excess_ns")
+    is_slow = (
+        (pl.col("timed_count") >= LEAST_MESSAGES)
+        & (pl.col("excess_fraction") > _strictness() * LEAST_LINK_EXCESS)
+        & (excess > link_noise_ns())
+        & (excess > _strictness() * (pl.col("bound_ns") + pl.col("others_bound_ns")))
+    )
     return (
         described.with_columns(pl.when(pl.col("bytes_per_s").is_finite()).then("bytes_per_s"))
         .join(_compare_links(transfers, described), on=_PAIR, how="left")
-        .with_columns(is_slow=_is_slow())
+        .with_columns(is_slow=is_slow.fill_null(value=False))
         .sort(_PAIR)
-        .pipe(conform, build_table_schema(_COLUMNS))
     )
 
 
@@ -416,32 +310,98 @@ def _strictness() -> pl.Expr:
     return pl.when(pl.col("timed_count") < FEW_MESSAGES).then(2).otherwise(1)
 
 
-def _is_slow() -> pl.Expr:
-    excess = pl.col("excess_ns")
-    return (
-        (pl.col("timed_count") >= LEAST_MESSAGES)
-        & (pl.col("excess_fraction") > _strictness() * LEAST_LINK_EXCESS)
-        & (excess > link_noise_ns())
-        & (excess > _strictness() * (pl.col("bound_ns") + pl.col("others_bound_ns")))
-    ).fill_null(False)
-
-
-def _omit_zero_doubt(links: pl.DataFrame) -> pl.DataFrame:
-    """Replace counts of 0 by nulls: text formats omit columns of nulls."""
-    return links.with_columns(pl.when(pl.col("doubtful_count") > 0).then("doubtful_count"))
-
-
 LINK_TABLE = Table(
     name="links",
     title="Links between lanes",
-    columns=_COLUMNS,
+    columns=(
+        Column("sender", pl.UInt32, "lane of the sender"),
+        Column("receiver", pl.UInt32, "lane of the receiver"),
+        Column("link", pl.String, "names of both lanes"),
+        Column("sender_stage", pl.Int64, "stage of the sender; null: unknown"),
+        Column("receiver_stage", pl.Int64, "stage of the receiver; null: unknown"),
+        Column("is_between_machines", pl.Boolean, "the lanes are on two machines"),
+        Column("message_count", pl.Int64, "messages with both sides recorded"),
+        Column(
+            "doubtful_count",
+            pl.Int64,
+            "messages of these whose pair of send and receive is doubtful",
+            heading="Doubtful",
+            priority=2,
+        ),
+        Column("size_bytes", pl.Int64, "sum of their sizes; null if any size is unknown"),
+        Column(
+            "median_wait_ns",
+            pl.Float64,
+            "wait of a receive for the begin of its send; median",
+            heading="Wait",
+            display_unit="ms",
+            priority=5,
+        ),
+        Column(
+            "p95_wait_ns",
+            pl.Float64,
+            "95th percentile of these waits",
+            heading="95 % wait",
+            display_unit="ms",
+            priority=3,
+        ),
+        Column(
+            "timed_count",
+            pl.Int64,
+            "messages that show the speed of the link: neither doubtful, nor buffered, nor in one kernel "
+            "with others",
+        ),
+        Column(
+            "median_transfer_ns",
+            pl.Float64,
+            "transfer of these, from the start of both sides to the end of the receive; median",
+            heading="Transfer",
+            display_unit="us",
+            priority=5,
+        ),
+        Column(
+            "p95_transfer_ns",
+            pl.Float64,
+            "95th percentile of these transfers",
+            heading="95 % transfer",
+            display_unit="us",
+            priority=3,
+        ),
+        Column("bytes_per_s", pl.Float64, "size over transfer; null if sizes are unknown"),
+        Column(
+            "usual_transfer_ns",
+            pl.Float64,
+            "median of the other links within a machine, or between machines, at the same sizes;"
+            " null without any",
+        ),
+        Column("excess_fraction", pl.Float64, "relative excess of transfers over the usual one"),
+        Column("spread_ns", pl.Float64, "median absolute deviation of the transfers"),
+        Column(
+            "bound_ns",
+            pl.Int64,
+            "error of waits and transfers from the alignment of clocks; null: unknown",
+            heading="Clock error",
+            display_unit="us",
+            priority=4,
+        ),
+        Column(
+            "is_slow",
+            pl.Boolean,
+            "20 transfers or more are longer by more than 25 %, 3 deviations (spread_ns), and the bounds of "
+            "this link and the others; 6 to 19 transfers are longer by twice as much",
+            heading="Slow",
+            is_optional=True,
+        ),
+    ),
     caption=(
         "wait: from the begin of a receive to the begin of its send; transfer: the rest of the receive; "
         "medians of all messages"
     ),
-    build=build_link_table,
+    rows=build_link_table,
     view=View(
-        derive=_omit_zero_doubt,
+        derive=lambda links: links.with_columns(  # text formats omit columns of nulls
+            pl.when(pl.col("doubtful_count") > 0).then("doubtful_count")
+        ),
         columns=(
             *(
                 "message_count",
@@ -457,7 +417,6 @@ LINK_TABLE = Table(
 )
 
 
-_MEANS = ("span_ns", "compute_ns", "pause_ns", "bubble_ns")
 _CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in BUBBLE_CAUSES)
 _TIMES = (
     Column("lane_count", pl.Int64, "number of lanes", priority=1),
@@ -499,31 +458,11 @@ _TIMES = (
         note="gain: bubble beyond the ideal; negative: better than the ideal of median jobs",
     ),
 )
-_STAGE_TABLE_COLUMNS = (Column("stage", pl.Int64, "number of the stage; null: unknown"), *_TIMES)
-_LANE_COLUMNS = (
-    Column("lane", pl.UInt32, "number of the lane"),
-    Column("label", pl.String, "name of the lane", heading="Lane"),
-    Column("stage", pl.Int64, "its stage; null: unknown"),
-    *_TIMES,
-)
 _CAUSES = Column(
     "causes", pl.String, "the largest causes of the bubble, with their shares", heading="Causes of the bubble"
 )
 _SHOWN = ("span_ns", "bubble_ns", "bubble_fraction", "ideal_bubble_ns", "gain_ns", "compute_ns", "step_count")
 _MOST_CAUSES, _LEAST_SHARE = 3, 0.005
-
-
-def build_stage_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `STAGE_TABLE`, by stage."""
-    table = _sum_up(training, "stage").sort("stage", nulls_last=True)
-    return table.pipe(conform, build_table_schema(_STAGE_TABLE_COLUMNS))
-
-
-def build_lane_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `LANE_TABLE`, by lane."""
-    lanes = training.lanes.select("lane", "label", "stage")
-    table = _sum_up(training, "lane").join(lanes, on="lane", how="left").sort("lane")
-    return table.pipe(conform, build_table_schema(_LANE_COLUMNS))
 
 
 def _sum_up(training: Training, by: str) -> pl.DataFrame:
@@ -540,7 +479,12 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
         .group_by(by)
         .agg(
             *distributions,
-            pl.col(*_MEANS, *POSITION_COLUMNS, *_CAUSE_COLUMNS, "ideal_bubble_ns").mean(),
+            pl.col(
+                *("span_ns", "compute_ns", "pause_ns", "bubble_ns"),
+                *POSITION_COLUMNS,
+                *_CAUSE_COLUMNS,
+                "ideal_bubble_ns",
+            ).mean(),
             lane_count=pl.col("lane").n_unique(),
             step_count=pl.col("step").n_unique(),
             gain_ns=gain.mean(),
@@ -549,81 +493,54 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
     )
 
 
-def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the largest causes of each bubble with their shares, as text: "message wait 63%, idle 21%"."""
-    shares = (
-        table.select(_CAUSE_COLUMNS)
+def _add_parts(
+    table: pl.DataFrame, name: str, shares: Mapping[str, pl.Expr], *, least: float, most: int | None = None
+) -> pl.DataFrame:
+    """Add the largest shares of each row as text: "message wait 63%, idle 21%"."""
+    percent = (100 * pl.col("share")).round().cast(pl.Int64)
+    texts = (
+        table.select(**shares)
         .with_row_index("row")
-        .unpivot(index="row", variable_name="cause", value_name="time_ns")
-        .with_columns(share=pl.col("time_ns") / pl.col("time_ns").sum().over("row"))
-        .filter(pl.col("share").fill_nan(0) >= _LEAST_SHARE)  # NaN without bubble
+        .unpivot(index="row", variable_name="part", value_name="share")
+        .filter(pl.col("share").fill_nan(0) >= least)  # NaN of nothing
         .sort("row", "share", descending=[False, True], maintain_order=True)
         .group_by("row", maintain_order=True)
-        .head(_MOST_CAUSES)
+        .agg(pl.format("{} {}%", "part", percent).head(most or len(shares)).str.join(", ").alias(name))
     )
-    words = pl.col("cause").str.strip_suffix("_ns").str.replace_all("_", " ")
-    percent = (100 * pl.col("share")).round().cast(pl.Int64)
-    texts = shares.group_by("row", maintain_order=True).agg(
-        causes=pl.format("{} {}%", words, percent).str.join(", ")
-    )
-    rows = table.with_row_index("row")
-    return rows.join(texts, on="row", how="left", maintain_order="left").drop("row")
+    return table.with_row_index("row").join(texts, on="row", how="left", maintain_order="left").drop("row")
+
+
+def _add_causes(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the largest causes of each bubble with their shares."""
+    whole = pl.sum_horizontal(_CAUSE_COLUMNS)
+    shares = {cause.replace("_", " "): pl.col(f"{cause}_ns") / whole for cause in BUBBLE_CAUSES}
+    return _add_parts(table, "causes", shares, least=_LEAST_SHARE, most=_MOST_CAUSES)
 
 
 STAGE_TABLE = Table(
     name="stages",
     title="Stages, per step",
-    columns=_STAGE_TABLE_COLUMNS,
+    columns=(Column("stage", pl.Int64, "number of the stage; null: unknown"), *_TIMES),
     caption="complete steps, mean over steps and lanes; causes: their shares of the bubble",
-    build=build_stage_table,
+    rows=lambda training: _sum_up(training, "stage").sort("stage", nulls_last=True),
     view=View(columns=("stage", *_SHOWN, "lane_count", _CAUSES), derive=_add_causes),
 )
 LANE_TABLE = Table(
     name="lanes",
     title="Lanes, per step",
-    columns=_LANE_COLUMNS,
+    columns=(
+        Column("lane", pl.UInt32, "number of the lane"),
+        Column("label", pl.String, "name of the lane", heading="Lane"),
+        Column("stage", pl.Int64, "its stage; null: unknown"),
+        *_TIMES,
+    ),
     caption="complete steps, mean over steps; causes: their shares of the bubble",
-    build=build_lane_table,
+    rows=lambda training: (
+        _sum_up(training, "lane")
+        .join(training.lanes.select("lane", "label", "stage"), on="lane")
+        .sort("lane")
+    ),
     view=View(columns=("label", "stage", *_SHOWN, _CAUSES), derive=_add_causes),
-)
-
-
-_COLUMNS_KIND_TABLE = (
-    Column("stage", pl.Int64, "pipeline stage; null: unknown"),
-    Column("kind", JOB_KIND, "kind of job"),
-    Column("chunk", pl.Int64, "number of the chunk on its stage; null: unknown", is_optional=True),
-    Column("role", pl.String, "name of the model, such as actor or critic; null: none"),
-    Column("job_count", pl.Int64, "jobs in complete steps"),
-    Column(
-        "total_ns", pl.Int64, "sum of the compute of jobs, each from its first to its last computing kernel"
-    ),
-    Column(
-        "median_ns",
-        pl.Float64,
-        "median compute of a job; null if none computes",
-        display_unit="ms",
-        priority=5,
-    ),
-    Column("min_ns", pl.Int64, "shortest compute", display_unit="ms"),
-    Column("max_ns", pl.Int64, "longest compute", display_unit="ms"),
-    Column("busy_fraction", pl.Float64, "share of the compute in which kernels run", decimals=1, priority=4),
-    Column(
-        "median_hull_ns",
-        pl.Float64,
-        "median length of a job with its communication",
-        heading="With messages",
-        display_unit="ms",
-        priority=3,
-    ),
-    Column(
-        "median_launch_delay_ns",
-        pl.Float64,
-        "median delay from the call that launched the first operation of a job to that operation",
-        heading="Launch delay",
-        display_unit="us",
-        priority=3,
-    ),
-    Column("median_host_ns", pl.Float64, "median length of the range of a job on the CPU"),
 )
 
 
@@ -647,94 +564,63 @@ def build_kind_table(training: Training) -> pl.DataFrame:
             median_host_ns=(pl.col("host_end_ns") - pl.col("host_start_ns")).median(),
         )
         .sort("stage", "kind", "chunk", "role", nulls_last=True)
-        .pipe(conform, build_table_schema(_COLUMNS_KIND_TABLE))
     )
 
 
 KIND_TABLE = Table(
     name="kinds",
     title="Jobs by stage and kind",
-    columns=_COLUMNS_KIND_TABLE,
+    columns=(
+        Column("stage", pl.Int64, "pipeline stage; null: unknown"),
+        Column("kind", JOB_KIND, "kind of job"),
+        Column("chunk", pl.Int64, "number of the chunk on its stage; null: unknown", is_optional=True),
+        Column("role", pl.String, "name of the model, such as actor or critic; null: none"),
+        Column("job_count", pl.Int64, "jobs in complete steps"),
+        Column(
+            "total_ns",
+            pl.Int64,
+            "sum of the compute of jobs, each from its first to its last computing kernel",
+        ),
+        Column(
+            "median_ns",
+            pl.Float64,
+            "median compute of a job; null if none computes",
+            display_unit="ms",
+            priority=5,
+        ),
+        Column("min_ns", pl.Int64, "shortest compute", display_unit="ms"),
+        Column("max_ns", pl.Int64, "longest compute", display_unit="ms"),
+        Column(
+            "busy_fraction", pl.Float64, "share of the compute in which kernels run", decimals=1, priority=4
+        ),
+        Column(
+            "median_hull_ns",
+            pl.Float64,
+            "median length of a job with its communication",
+            heading="With messages",
+            display_unit="ms",
+            priority=3,
+        ),
+        Column(
+            "median_launch_delay_ns",
+            pl.Float64,
+            "median delay from the call that launched the first operation of a job to that operation",
+            heading="Launch delay",
+            display_unit="us",
+            priority=3,
+        ),
+        Column("median_host_ns", pl.Float64, "median length of the range of a job on the CPU"),
+    ),
     caption=(
         "medians of one job, from its first to its last computing kernel (no communication); jobs of "
         "complete steps"
     ),
-    build=build_kind_table,
+    rows=build_kind_table,
     view=View(
         columns=(
             *("stage", "chunk", "role", "job_count", "median_ns", "min_ns", "max_ns", "busy_fraction"),
             *("median_hull_ns", "median_launch_delay_ns", "kind"),
         )
-    ),
-)
-
-
-_STEP_TABLE_COLUMNS = (
-    Column("step", pl.Int64, "number of the step"),
-    Column(
-        "start_ns",
-        pl.Int64,
-        "start on its first lane, from the start of the earliest session; null if clocks of lanes cannot be "
-        "compared",
-        display_unit="ms",
-        priority=2,
-    ),
-    Column(
-        "span_ns",
-        pl.Int64,
-        "from the start on its first lane to the end on its last; null if clocks of lanes cannot be compared",
-        display_unit="ms",
-    ),
-    Column("lane_count", pl.Int64, "lanes that run it", priority=2),
-    Column(
-        "compute_fraction",
-        pl.Float64,
-        "share of its time on a lane in which kernels compute; mean of the lanes",
-        decimals=1,
-    ),
-    Column(
-        "bubble_fraction", pl.Float64, "time without compute on all lanes, over time on all lanes", decimals=1
-    ),
-    Column(
-        "worst_bubble_fraction",
-        pl.Float64,
-        "bubble fraction of the lane with the largest one",
-        heading="Worst",
-        decimals=1,
-    ),
-    Column(
-        "worst_lane",
-        pl.String,
-        "name of that lane: it waits, and need not be the cause",
-        note="worst: the lane with most bubble",
-    ),
-    Column(
-        "ideal_bubble_fraction",
-        pl.Float64,
-        "bubble fraction of the same jobs in the same order without gaps between them; null: unknown",
-        heading="Ideal",
-        decimals=1,
-        note="ideal: the same jobs in the same order without gaps",
-    ),
-    Column(
-        "slowest_stage",
-        pl.Int64,
-        "stage that computes longer than the others, as in the stragglers; null: none beyond noise",
-        priority=4,
-    ),
-    Column(
-        "source",
-        pl.String,
-        "source of a step without a range: jobs, repetition of launches, or the whole capture; null: a range",
-        priority=4,
-    ),
-    Column(
-        "is_partial",
-        pl.Boolean,
-        "a capture began or ended inside it",
-        heading="Partial",
-        priority=4,
-        is_optional=True,
     ),
 )
 
@@ -768,7 +654,6 @@ def build_step_table(training: Training) -> pl.DataFrame:
         )
         .join(_slowest_stages(training, lanes), on="step", how="left")
         .sort("step")
-        .pipe(conform, build_table_schema(_STEP_TABLE_COLUMNS))
     )
 
 
@@ -792,9 +677,81 @@ def _slowest_stages(training: Training, lanes: pl.DataFrame) -> pl.DataFrame:
 STEP_TABLE = Table(
     name="steps",
     title="Steps of the whole run",
-    columns=_STEP_TABLE_COLUMNS,
+    columns=(
+        Column("step", pl.Int64, "number of the step"),
+        Column(
+            "start_ns",
+            pl.Int64,
+            "start on its first lane, from the start of the earliest session; null if clocks of lanes "
+            "cannot be compared",
+            display_unit="ms",
+            priority=2,
+        ),
+        Column(
+            "span_ns",
+            pl.Int64,
+            "from the start on its first lane to the end on its last; null if clocks of lanes cannot be "
+            "compared",
+            display_unit="ms",
+        ),
+        Column("lane_count", pl.Int64, "lanes that run it", priority=2),
+        Column(
+            "compute_fraction",
+            pl.Float64,
+            "share of its time on a lane in which kernels compute; mean of the lanes",
+            decimals=1,
+        ),
+        Column(
+            "bubble_fraction",
+            pl.Float64,
+            "time without compute on all lanes, over time on all lanes",
+            decimals=1,
+        ),
+        Column(
+            "worst_bubble_fraction",
+            pl.Float64,
+            "bubble fraction of the lane with the largest one",
+            heading="Worst",
+            decimals=1,
+        ),
+        Column(
+            "worst_lane",
+            pl.String,
+            "name of that lane: it waits, and need not be the cause",
+            note="worst: the lane with most bubble",
+        ),
+        Column(
+            "ideal_bubble_fraction",
+            pl.Float64,
+            "bubble fraction of the same jobs in the same order without gaps between them; null: unknown",
+            heading="Ideal",
+            decimals=1,
+            note="ideal: the same jobs in the same order without gaps",
+        ),
+        Column(
+            "slowest_stage",
+            pl.Int64,
+            "stage that computes longer than the others, as in the stragglers; null: none beyond noise",
+            priority=4,
+        ),
+        Column(
+            "source",
+            pl.String,
+            "source of a step without a range: jobs, repetition of launches, or the whole capture; null: a "
+            "range",
+            priority=4,
+        ),
+        Column(
+            "is_partial",
+            pl.Boolean,
+            "a capture began or ended inside it",
+            heading="Partial",
+            priority=4,
+            is_optional=True,
+        ),
+    ),
     caption="bubble: time in the step without computing kernels, over all lanes",
-    build=build_step_table,
+    rows=build_step_table,
     view=View(
         columns=(
             *("step", "start_ns", "span_ns", "lane_count", "compute_fraction", "bubble_fraction"),
@@ -832,48 +789,6 @@ class Work(Struct, frozen=True, kw_only=True):
     gpu_count: int
 
 
-_COLUMNS_UTILISATION_TABLE = (
-    Column("step", pl.Int64, "number of the step"),
-    Column(
-        "span_ns",
-        pl.Int64,
-        "length of the step on all lanes; of its longest lane if clocks cannot be compared",
-        display_unit="ms",
-    ),
-    Column("gpu_count", pl.Int64, "GPUs of the run, recorded or not", heading="GPUs"),
-    Column(
-        "model_tflops",
-        pl.Float64,
-        "FLOPs of the model in the step, in 10^12",
-        heading="Model TFLOPs",
-        decimals=1,
-    ),
-    Column(
-        "tflops_per_gpu_s",
-        pl.Float64,
-        "FLOPs of the model per GPU and second, in 10^12; null: the capture cuts every step",
-        heading="TFLOP/s per GPU",
-        decimals=1,
-        null_text="unknown",
-    ),
-    Column(
-        "peak_tflops_per_gpu_s",
-        pl.Float64,
-        "peak of a GPU, dense, mean over lanes; null: unknown for a GPU of the run",
-        heading="Peak",
-        decimals=1,
-    ),
-    Column(
-        "mfu_fraction",
-        pl.Float64,
-        "model FLOPs utilisation: share of the peak; null: unknown",
-        heading="MFU",
-        decimals=1,
-        null_text="unknown",
-    ),
-)
-
-
 def build_utilisation(training: Training, work: Work) -> pl.DataFrame:
     """Build the rows of `UTILISATION_TABLE`: complete steps.
 
@@ -898,7 +813,6 @@ def build_utilisation(training: Training, work: Work) -> pl.DataFrame:
         .with_columns(tflops_per_gpu_s=pl.col("model_tflops") / seconds / pl.col("gpu_count"))
         .with_columns(mfu_fraction=pl.col("tflops_per_gpu_s") / pl.col("peak_tflops_per_gpu_s"))
         .sort("step")
-        .pipe(conform, build_table_schema(_COLUMNS_UTILISATION_TABLE))
     )
 
 
@@ -930,55 +844,58 @@ def _find_rate(gpu: str | None, data_type: str) -> float | None:
 UTILISATION_TABLE: Table[[Training, Work]] = Table(
     name="utilisation",
     title="Model FLOPs utilisation",
-    columns=_COLUMNS_UTILISATION_TABLE,
+    columns=(
+        Column("step", pl.Int64, "number of the step"),
+        Column(
+            "span_ns",
+            pl.Int64,
+            "length of the step on all lanes; of its longest lane if clocks cannot be compared",
+            display_unit="ms",
+        ),
+        Column("gpu_count", pl.Int64, "GPUs of the run, recorded or not", heading="GPUs"),
+        Column(
+            "model_tflops",
+            pl.Float64,
+            "FLOPs of the model in the step, in 10^12",
+            heading="Model TFLOPs",
+            decimals=1,
+        ),
+        Column(
+            "tflops_per_gpu_s",
+            pl.Float64,
+            "FLOPs of the model per GPU and second, in 10^12; null: the capture cuts every step",
+            heading="TFLOP/s per GPU",
+            decimals=1,
+            null_text="unknown",
+        ),
+        Column(
+            "peak_tflops_per_gpu_s",
+            pl.Float64,
+            "peak of a GPU, dense, mean over lanes; null: unknown for a GPU of the run",
+            heading="Peak",
+            decimals=1,
+        ),
+        Column(
+            "mfu_fraction",
+            pl.Float64,
+            "model FLOPs utilisation: share of the peak; null: unknown",
+            heading="MFU",
+            decimals=1,
+            null_text="unknown",
+        ),
+    ),
     caption=(
         "MFU: FLOPs of the model in a step / (length of the step x GPUs x peak); recomputed activations do "
-        "not count;"
-        " complete steps"
+        "not count; complete steps"
     ),
-    build=build_utilisation,
-    view=View(columns=tuple(column.name for column in _COLUMNS_UTILISATION_TABLE)),
+    rows=build_utilisation,
 )
 
 
-_SHOWN_GAP_TABLE = 10  # on a terminal
 _NAME_WIDTH = 40  # on a terminal: some programs write whole records as names
+_RANGE = pl.col("range")
+_IS_LONG = _RANGE.str.len_chars() > _NAME_WIDTH
 _GAP = ["lane", "start_ns", "end_ns"]
-_COLUMNS_GAP_TABLE = (
-    Column("lane", pl.String, "name of the lane, `lanes.label`; in `jobs`, `lane` is its number"),
-    Column("step", pl.Int64, "step in which it ends; null: outside all steps"),
-    Column("start_ns", pl.Int64, "since the start of the earliest session", heading="Start"),
-    Column("length_ns", pl.Int64, "time between two kernels that are not communication", priority=9),
-    Column("cause", CAUSE, "cause of most of it; null: outside all steps", priority=9),
-    Column("cause_fraction", pl.Float64, "share of this cause in the gap", heading="Share", decimals=0),
-    Column(
-        "range",
-        pl.String,
-        "innermost range on the thread that launches the next kernel, in most of the gap; null: none",
-        is_name=True,
-        priority=8,
-    ),
-    Column("range_fraction", pl.Float64, "share of the gap in this range", heading="In range", decimals=0),
-    Column("call", pl.String, "CUDA call of this thread in most of the gap; null: none", priority=8),
-    Column("call_fraction", pl.Float64, "share of the gap in this call", heading="In call", decimals=0),
-    Column(
-        "os_call",
-        pl.String,
-        "call of the operating system of this thread in most of the gap; null: none, or not recorded",
-        heading="OS call",
-        priority=8,
-    ),
-    Column("os_call_fraction", pl.Float64, "share of the gap in this call", heading="In OS call", decimals=0),
-    Column(
-        "launch_delay_ns",
-        pl.Int64,
-        "from the launch of the next kernel to the kernel: longer than the gap if the host was ahead; null: "
-        "unknown",
-        heading="Launched before",
-        display_unit="us",
-        priority=4,
-    ),
-)
 
 
 def build_gap_table(training: Training) -> pl.DataFrame:
@@ -1003,7 +920,6 @@ def build_gap_table(training: Training) -> pl.DataFrame:
             start_ns=pl.col("start_ns") - training.zero_ns,
         )
         .sort(-pl.col("length_ns"), "start_ns", "lane")
-        .pipe(conform, build_table_schema(_COLUMNS_GAP_TABLE))
     )
 
 
@@ -1033,60 +949,61 @@ def _find_causes(gaps: pl.DataFrame, lane_states: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cut_names(frame: pl.DataFrame) -> pl.DataFrame:
-    """Cut long names of ranges."""
-    name = pl.col("range")
-    is_long = name.str.len_chars() > _NAME_WIDTH
-    return frame.with_columns(
-        range=pl.when(is_long).then(name.str.head(_NAME_WIDTH - 1) + "…").otherwise(name)
-    )
-
-
 GAP_TABLE = Table(
     name="gaps",
     title="Longest gaps",
-    columns=_COLUMNS_GAP_TABLE,
+    columns=(
+        Column("lane", pl.String, "name of the lane, `lanes.label`; in `jobs`, `lane` is its number"),
+        Column("step", pl.Int64, "step in which it ends; null: outside all steps"),
+        Column("start_ns", pl.Int64, "since the start of the earliest session", heading="Start"),
+        Column("length_ns", pl.Int64, "time between two kernels that are not communication", priority=9),
+        Column("cause", CAUSE, "cause of most of it; null: outside all steps", priority=9),
+        Column("cause_fraction", pl.Float64, "share of this cause in the gap", heading="Share", decimals=0),
+        Column(
+            "range",
+            pl.String,
+            "innermost range on the thread that launches the next kernel, in most of the gap; null: none",
+            is_name=True,
+            priority=8,
+        ),
+        Column(
+            "range_fraction", pl.Float64, "share of the gap in this range", heading="In range", decimals=0
+        ),
+        Column("call", pl.String, "CUDA call of this thread in most of the gap; null: none", priority=8),
+        Column("call_fraction", pl.Float64, "share of the gap in this call", heading="In call", decimals=0),
+        Column(
+            "os_call",
+            pl.String,
+            "call of the operating system of this thread in most of the gap; null: none, or not recorded",
+            heading="OS call",
+            priority=8,
+        ),
+        Column(
+            "os_call_fraction", pl.Float64, "share of the gap in this call", heading="In OS call", decimals=0
+        ),
+        Column(
+            "launch_delay_ns",
+            pl.Int64,
+            "from the launch of the next kernel to the kernel: longer than the gap if the host was ahead; "
+            "null: unknown",
+            heading="Launched before",
+            display_unit="us",
+            priority=4,
+        ),
+    ),
     caption="range, call: of the thread that launches the next kernel, in most of the gap",
-    build=build_gap_table,
+    rows=build_gap_table,
     view=View(
         columns=(
             *("lane", "step", "start_ns", "length_ns", "cause", "cause_fraction", "range", "range_fraction"),
             *("call", "call_fraction", "os_call", "os_call_fraction", "launch_delay_ns"),
         ),
-        derive=_cut_names,
-        only=pl.int_range(pl.len()) < _SHOWN_GAP_TABLE,
+        derive=lambda gaps: gaps.with_columns(
+            range=pl.when(_IS_LONG).then(_RANGE.str.head(_NAME_WIDTH - 1) + "…").otherwise(_RANGE)
+        ),
+        only=pl.int_range(pl.len()) < 10,
         hidden="the longest gaps: {} that are kept, 50 per lane and 3 per step",
     ),
-)
-
-
-_COLUMNS_OVERHEAD_TABLE = (
-    Column("step", pl.Int64, "number of the step; null: outside all steps", priority=9),
-    Column("name", pl.String, "name of the overhead; null: all of the profiler", is_name=True, priority=9),
-    Column(
-        "is_of_profiler",
-        pl.Boolean,
-        "the profiler causes it; false: CUDA or the program loads or compiles code, or launches are too many",
-        priority=5,
-    ),
-    Column(
-        "time_ns",
-        pl.Int64,
-        "time that it took of launching threads, over all lanes",
-        display_unit="ms",
-        priority=8,
-    ),
-    Column(
-        "fraction",
-        pl.Float64,
-        "share of the step, over the lanes with overhead; null outside",
-        decimals=1,
-        priority=9,
-    ),
-    Column("most_fraction", pl.Float64, "share on the lane with the largest one", decimals=1, priority=6),
-    Column("label", pl.String, "this lane", priority=5),
-    Column("count", pl.Int64, "occurrences that began in the step", priority=4),
-    Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
 )
 
 
@@ -1115,20 +1032,48 @@ def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.Data
         )
         .with_columns(most_fraction=pl.when(pl.col("step").is_not_null()).then("most_fraction"))
         .sort("step", pl.col("name").is_not_null(), -pl.col("time_ns"), "name", nulls_last=True)
-        .pipe(conform, build_table_schema(_COLUMNS_OVERHEAD_TABLE))
     )
 
 
 OVERHEAD_TABLE = Table(
     name="overhead",
     title="Overhead of profiling in launching threads",
-    columns=_COLUMNS_OVERHEAD_TABLE,
+    columns=(
+        Column("step", pl.Int64, "number of the step; null: outside all steps", priority=9),
+        Column(
+            "name", pl.String, "name of the overhead; null: all of the profiler", is_name=True, priority=9
+        ),
+        Column(
+            "is_of_profiler",
+            pl.Boolean,
+            "the profiler causes it; false: CUDA or the program loads or compiles code, or launches are too "
+            "many",
+            priority=5,
+        ),
+        Column(
+            "time_ns",
+            pl.Int64,
+            "time that it took of launching threads, over all lanes",
+            display_unit="ms",
+            priority=8,
+        ),
+        Column(
+            "fraction",
+            pl.Float64,
+            "share of the step, over the lanes with overhead; null outside",
+            decimals=1,
+            priority=9,
+        ),
+        Column("most_fraction", pl.Float64, "share on the lane with the largest one", decimals=1, priority=6),
+        Column("label", pl.String, "this lane", priority=5),
+        Column("count", pl.Int64, "occurrences that began in the step", priority=4),
+        Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
+    ),
     caption=(
         "time in which nsys or the tracing of CUDA held a thread that launches; a step is longer by at most "
-        "as much."
-        " What tracing adds to each call is not recorded"
+        "as much. What tracing adds to each call is not recorded"
     ),
-    build=build_overhead_table,
+    rows=build_overhead_table,
     empty="no overhead was recorded on launching threads",
 )
 
@@ -1139,27 +1084,6 @@ _SUMS = (
     Column("peak", pl.Float64, "largest sample of that time", decimals=1, priority=8),
     Column("time_ns", pl.Int64, "time with samples, summed over lanes", display_unit="ms", priority=5),
     Column("lane_count", pl.Int64, "lanes with samples in that time", heading="Lanes", priority=3),
-)
-_COLUMNS_METRIC_TABLE = (
-    _METRIC,
-    Column(
-        "group",
-        pl.String,
-        "time that is measured: steps, compute, jobs, families of kernels or bubbles",
-        priority=8,
-    ),
-    Column(
-        "item",
-        pl.String,
-        "kind of the jobs, family of the kernels, or cause of the bubbles; null: all",
-        priority=9,
-    ),
-    *_SUMS,
-)
-_STEP_COLUMNS_METRIC_TABLE = (
-    _METRIC,
-    Column("step", pl.Int64, "number of the step", priority=9),
-    *_SUMS,
 )
 
 
@@ -1180,19 +1104,14 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
         pl.col("group").replace_strict(list(METRIC_GROUPS), range(len(METRIC_GROUPS)), return_dtype=pl.Int64),
         pl.col("item").replace_strict(items, range(len(items)), default=-1, return_dtype=pl.Int64),
     ]
-    return (
-        sums.group_by("metric", "group", "item")
-        .agg(**_sum())
-        .sort(order)
-        .pipe(conform, build_table_schema(_COLUMNS_METRIC_TABLE))
-    )
+    return sums.group_by("metric", "group", "item").agg(**_sum()).sort(order)
 
 
 def build_step_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of `STEP_METRIC_TABLE`, by metric and step; arguments as in `build_metric_table`."""
     of_steps = sums.filter(pl.col("group") == "steps", pl.col("step").is_not_null())
     by_step = of_steps.group_by("metric", "step").agg(**_sum())
-    return by_step.sort(_RANK, "metric", "step").pipe(conform, build_table_schema(_STEP_COLUMNS_METRIC_TABLE))
+    return by_step.sort(_RANK, "metric", "step")
 
 
 def _sum() -> dict[str, pl.Expr]:
@@ -1209,72 +1128,41 @@ _CAPTION_METRIC_TABLE = "means are weighted by time; a value holds until the nex
 METRIC_TABLE = Table(
     name="metrics",
     title="GPU metrics by job, phase, family of kernels and bubble",
-    columns=_COLUMNS_METRIC_TABLE,
+    columns=(
+        _METRIC,
+        Column(
+            "group",
+            pl.String,
+            "time that is measured: steps, compute, jobs, families of kernels or bubbles",
+            priority=8,
+        ),
+        Column(
+            "item",
+            pl.String,
+            "kind of the jobs, family of the kernels, or cause of the bubbles; null: all",
+            priority=9,
+        ),
+        *_SUMS,
+    ),
     caption=(
         f"{_CAPTION_METRIC_TABLE}. Jobs are from their first to their last operation, and may contain "
         "bubbles; items that overlap"
         " all count. Kernels shorter than the distance of samples have values of their neighbourhood"
     ),
-    build=build_metric_table,
+    rows=build_metric_table,
     empty="no GPU metrics",  # the caller knows the reason
 )
 STEP_METRIC_TABLE = Table(
     name="step_metrics",
     title="GPU metrics by step",
-    columns=_STEP_COLUMNS_METRIC_TABLE,
+    columns=(
+        _METRIC,
+        Column("step", pl.Int64, "number of the step", priority=9),
+        *_SUMS,
+    ),
     caption=_CAPTION_METRIC_TABLE,
-    build=build_step_metric_table,
+    rows=build_step_metric_table,
     empty="no GPU metrics",
-)
-
-
-_COLUMNS_NETWORK_TABLE = (
-    Column("step", pl.Int64, "number of the step", is_group=True, priority=9),
-    Column("machine", pl.String, "machine that recorded the metrics", is_name=True, priority=8),
-    Column(
-        "source",
-        pl.String,
-        "all network cards of the machine, or the name of a switch",
-        is_name=True,
-        priority=7,
-    ),
-    Column("sent_bytes", pl.Float64, "bytes sent in the step; null: not recorded", priority=9),
-    Column("received_bytes", pl.Float64, "bytes received in the step; null: not recorded", priority=9),
-    Column(
-        "sent_peak_bytes_per_s",
-        pl.Float64,
-        "largest sample of any card",
-        heading="Sent peak",
-        priority=5,
-    ),
-    Column(
-        "received_peak_bytes_per_s",
-        pl.Float64,
-        "largest sample of any card",
-        heading="Received peak",
-        priority=4,
-    ),
-    Column(
-        "message_bytes",
-        pl.Int64,
-        "messages of NCCL in the step from ranks of the machine to other machines, as recorded; null: none "
-        "of known size",
-        priority=6,
-    ),
-    Column(
-        "collective_bytes",
-        pl.Int64,
-        "data of collectives of NCCL of ranks of the machine that began in the step, as recorded, without "
-        "the factor of their"
-        " algorithm; null: none of known size",
-        priority=6,
-    ),
-    Column(
-        "communication_ns",
-        pl.Int64,
-        "kernels of communication in the step, summed over the machine's lanes",
-        priority=3,
-    ),
 )
 
 
@@ -1309,58 +1197,69 @@ def build_network_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
         .join(kernels, on=["step", "machine"], how="left", maintain_order="left")
         .with_columns(pl.when(is_card).then(pl.col("message_bytes", "communication_ns")))
         .sort("step", "machine", "source")
-        .pipe(conform, build_table_schema(_COLUMNS_NETWORK_TABLE))
     )
 
 
 NETWORK_TABLE = Table(
     name="network",
     title="Network by step",
-    columns=_COLUMNS_NETWORK_TABLE,
+    columns=(
+        Column("step", pl.Int64, "number of the step", is_group=True, priority=9),
+        Column("machine", pl.String, "machine that recorded the metrics", is_name=True, priority=8),
+        Column(
+            "source",
+            pl.String,
+            "all network cards of the machine, or the name of a switch",
+            is_name=True,
+            priority=7,
+        ),
+        Column("sent_bytes", pl.Float64, "bytes sent in the step; null: not recorded", priority=9),
+        Column("received_bytes", pl.Float64, "bytes received in the step; null: not recorded", priority=9),
+        Column(
+            "sent_peak_bytes_per_s",
+            pl.Float64,
+            "largest sample of any card",
+            heading="Sent peak",
+            priority=5,
+        ),
+        Column(
+            "received_peak_bytes_per_s",
+            pl.Float64,
+            "largest sample of any card",
+            heading="Received peak",
+            priority=4,
+        ),
+        Column(
+            "message_bytes",
+            pl.Int64,
+            "messages of NCCL in the step from ranks of the machine to other machines, as recorded; null: "
+            "none of known size",
+            priority=6,
+        ),
+        Column(
+            "collective_bytes",
+            pl.Int64,
+            "data of collectives of NCCL of ranks of the machine that began in the step, as recorded, "
+            "without the factor of their algorithm; null: none of known size",
+            priority=6,
+        ),
+        Column(
+            "communication_ns",
+            pl.Int64,
+            "kernels of communication in the step, summed over the machine's lanes",
+            priority=3,
+        ),
+    ),
     caption=(
         "bytes are rates of nsys times their intervals; a sample that reaches into two steps counts by its "
-        "share of time. Steps of a"
-        " machine end where the next one begins on any of its GPUs. What other programs send through the "
-        "cards counts, too"
+        "share of time. Steps of a machine end where the next one begins on any of its GPUs. What other "
+        "programs send through the cards counts, too"
     ),
-    build=build_network_table,
+    rows=build_network_table,
     empty="no network metrics",  # the caller knows the reason
 )
 
 
-_COLUMNS_HOST_TABLE = (
-    Column("cause", CAUSE, "cause of the bubbles: host or data", priority=9),
-    Column(
-        "activity",
-        HOST_ACTIVITY,
-        "kind of activity of the launching thread; null: the bubbles themselves",
-        priority=8,
-    ),
-    Column(
-        "name",
-        pl.String,
-        "name of the range, call, state or function, or functions of the stack from "
-        "the innermost on; null: the bubbles themselves",
-        is_name=True,
-        priority=9,
-    ),
-    Column(
-        "time_ns",
-        pl.Int64,
-        "time in it during the bubbles, without activities of its kind inside it; null for samples",
-        display_unit="ms",
-        priority=8,
-    ),
-    Column(
-        "fraction",
-        pl.Float64,
-        "share of the time of the bubbles; of the samples of these bubbles",
-        decimals=1,
-        priority=9,
-    ),
-    Column("count", pl.Int64, "bubbles with it; samples", priority=6),
-    Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
-)
 _LEAST_FRACTION = 0.001
 _SAMPLES = ("sample", "sample stack")
 
@@ -1390,147 +1289,55 @@ def build_host_table(training: Training, host_times: pl.DataFrame) -> pl.DataFra
         )
         .filter(pl.col("activity").is_null() | (pl.col("fraction") >= _LEAST_FRACTION))
         .sort("cause", "activity", -pl.col("fraction"), "name", nulls_last=False)
-        .pipe(conform, build_table_schema(_COLUMNS_HOST_TABLE))
     )
 
 
 HOST_TABLE = Table(
     name="host",
     title="Host in bubbles of causes host and data",
-    columns=_COLUMNS_HOST_TABLE,
+    columns=(
+        Column("cause", CAUSE, "cause of the bubbles: host or data", priority=9),
+        Column(
+            "activity",
+            HOST_ACTIVITY,
+            "kind of activity of the launching thread; null: the bubbles themselves",
+            priority=8,
+        ),
+        Column(
+            "name",
+            pl.String,
+            "name of the range, call, state or function, or functions of the stack from "
+            "the innermost on; null: the bubbles themselves",
+            is_name=True,
+            priority=9,
+        ),
+        Column(
+            "time_ns",
+            pl.Int64,
+            "time in it during the bubbles, without activities of its kind inside it; null for samples",
+            display_unit="ms",
+            priority=8,
+        ),
+        Column(
+            "fraction",
+            pl.Float64,
+            "share of the time of the bubbles; of the samples of these bubbles",
+            decimals=1,
+            priority=9,
+        ),
+        Column("count", pl.Int64, "bubbles with it; samples", priority=6),
+        Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
+    ),
     caption=(
         "of the thread that launched the next kernel; shares of one kind of activity add up to at most all "
-        "of the bubbles, and kinds overlap."
-        " Shares below 0.1 % are left out"
+        "of the bubbles, and kinds overlap. Shares below 0.1 % are left out"
     ),
-    build=build_host_table,
+    rows=build_host_table,
     empty="no bubble of cause host or data",
 )
 
 
 _KIND = Column("batch", BATCH_KIND, "kind of batch; null: unknown", null_text="unknown")
-_COLUMNS_ITERATION_TABLE = (
-    Column("iteration_count", pl.Int64, "complete iterations of the run", heading="Iterations"),
-    Column("lane_iteration_count", pl.Int64, "the same, of all lanes", heading="On all lanes", priority=1),
-    Column(
-        "median_ns",
-        pl.Float64,
-        "median time from the first operation of an iteration to its last one",
-        heading="Time",
-        display_unit="ms",
-        priority=9,
-    ),
-    Column(
-        "p99_ns",
-        pl.Float64,
-        "99th percentile of this time",
-        heading="Time p99",
-        display_unit="ms",
-        priority=9,
-    ),
-    Column("busy_fraction", pl.Float64, "share of this time in which operations run", decimals=1, priority=8),
-    Column(
-        "median_gap_ns",
-        pl.Float64,
-        "median time from the last operation of an iteration to the first one of the next",
-        heading="Gap after",
-        display_unit="us",
-        priority=9,
-    ),
-    Column(
-        "p99_gap_ns",
-        pl.Float64,
-        "99th percentile of this time",
-        heading="Gap p99",
-        display_unit="us",
-        priority=8,
-    ),
-    Column(
-        "gap_fraction",
-        pl.Float64,
-        "share of the gaps in the time of iterations and gaps",
-        decimals=1,
-        priority=8,
-    ),
-    *(
-        Column(
-            f"{activity}_fraction",
-            pl.Float64,
-            f"share of the gaps in which the host was {activity}; null without gaps"
-            if activity != "other"
-            else "share of the gaps without a known activity of the host; null without gaps",
-            decimals=0,
-            priority=6,
-        )
-        for activity in HOST_ACTIVITIES
-    ),
-    *(
-        Column(
-            f"mean_{count}",
-            pl.Float64,
-            f"{count.replace('context', 'prefill').replace('_', ' ')} of an iteration, mean; null: not in "
-            "all names",
-            heading=count.replace("context", "prefill").replace("_", " ").capitalize(),
-            decimals=1,
-            priority=5,
-        )
-        for count in BATCH_COUNTS
-    ),
-    Column(
-        "tokens_per_s",
-        pl.Float64,
-        "tokens of all kinds per second of iterations and gaps, on one lane; null: not in all names",
-        heading="Tokens/s",
-        decimals=0,
-        priority=5,
-    ),
-    Column(
-        "graph_fraction",
-        pl.Float64,
-        "share of kernel time in CUDA graphs",
-        heading="In graphs",
-        decimals=1,
-        priority=7,
-    ),
-    Column(
-        "graph_launch_fraction",
-        pl.Float64,
-        "share of launches of CUDA graphs in the launches of kernels",
-        heading="Graph launches",
-        decimals=1,
-        priority=5,
-    ),
-    Column(
-        "by_launches_fraction",
-        pl.Float64,
-        "share of iterations whose kind follows from their launches, not from names",
-        heading="By launches",
-        decimals=0,
-        priority=2,
-        is_optional=True,
-    ),
-    _KIND,
-)
-_ACTIVITY_FRACTIONS = tuple(f"{activity}_fraction" for activity in HOST_ACTIVITIES)
-_ACTIVITIES = Column(
-    "activities",
-    pl.String,
-    "activities of the host in the gaps, with their shares",
-    heading="Host in gaps",
-    priority=9,
-)
-_SHOWN_ITERATION_TABLE = (
-    *("batch", "iteration_count", "median_ns", "p99_ns", "busy_fraction", "median_gap_ns", "p99_gap_ns"),
-    *("gap_fraction", *(f"mean_{count}" for count in BATCH_COUNTS), "tokens_per_s", "graph_fraction"),
-    *("graph_launch_fraction", "by_launches_fraction"),
-)
-_LEAST_SHARE_ITERATION_TABLE = 0.01  # of the activities that are shown
-_FAMILY_COLUMNS = (
-    _KIND,
-    *FAMILY_TIMES,
-    Column("fraction", pl.Float64, "share of the kernels of the kind of batch", decimals=1),
-    *FAMILY_COLUMNS,
-)
 
 
 def select_iterations(training: Training) -> pl.DataFrame:
@@ -1589,40 +1396,7 @@ def build_iteration_table(training: Training) -> pl.DataFrame:
         )
         .rename({"kind": "batch"})
         .sort("batch", nulls_last=True)
-        .pipe(conform, build_table_schema(_COLUMNS_ITERATION_TABLE))
     )
-
-
-def build_iteration_family_table(training: Training) -> pl.DataFrame:
-    """Build the rows of `ITERATION_FAMILY_TABLE`: kernels of complete iterations by kind of batch.
-
-    Empty without batches.
-    """
-    batches = select_iterations(training).select("lane", "step", batch="kind")
-    kernels = classify_training(training).join(batches, on=["lane", "step"])
-    return sum_families(kernels, "batch", _FAMILY_COLUMNS)
-
-
-def _add_activities(table: pl.DataFrame) -> pl.DataFrame:
-    """Add the largest shares of the host's activities in the gaps, as text.
-
-    "scheduling 48%, launching 47%".
-    """
-    shares = (
-        table.select(_ACTIVITY_FRACTIONS)
-        .with_row_index("row")
-        .unpivot(index="row", variable_name="activity", value_name="share")
-        .filter(pl.col("share") >= _LEAST_SHARE_ITERATION_TABLE)
-        .sort("row", "share", descending=[False, True], maintain_order=True)
-    )
-    percent = (100 * pl.col("share")).round().cast(pl.Int64)
-    texts = shares.group_by("row", maintain_order=True).agg(
-        activities=pl.format("{} {}%", pl.col("activity").str.strip_suffix("_fraction"), percent).str.join(
-            ", "
-        )
-    )
-    rows = table.with_row_index("row")
-    return rows.join(texts, on="row", how="left", maintain_order="left").drop("row")
 
 
 def _share(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
@@ -1634,77 +1408,167 @@ _EMPTY = "no step is an iteration of inference"
 ITERATION_TABLE = Table(
     name="iterations",
     title="Iterations of inference by kind of batch",
-    columns=_COLUMNS_ITERATION_TABLE,
+    columns=(
+        Column("iteration_count", pl.Int64, "complete iterations of the run", heading="Iterations"),
+        Column(
+            "lane_iteration_count", pl.Int64, "the same, of all lanes", heading="On all lanes", priority=1
+        ),
+        Column(
+            "median_ns",
+            pl.Float64,
+            "median time from the first operation of an iteration to its last one",
+            heading="Time",
+            display_unit="ms",
+            priority=9,
+        ),
+        Column(
+            "p99_ns",
+            pl.Float64,
+            "99th percentile of this time",
+            heading="Time p99",
+            display_unit="ms",
+            priority=9,
+        ),
+        Column(
+            "busy_fraction", pl.Float64, "share of this time in which operations run", decimals=1, priority=8
+        ),
+        Column(
+            "median_gap_ns",
+            pl.Float64,
+            "median time from the last operation of an iteration to the first one of the next",
+            heading="Gap after",
+            display_unit="us",
+            priority=9,
+        ),
+        Column(
+            "p99_gap_ns",
+            pl.Float64,
+            "99th percentile of this time",
+            heading="Gap p99",
+            display_unit="us",
+            priority=8,
+        ),
+        Column(
+            "gap_fraction",
+            pl.Float64,
+            "share of the gaps in the time of iterations and gaps",
+            decimals=1,
+            priority=8,
+        ),
+        *(
+            Column(
+                f"{activity}_fraction",
+                pl.Float64,
+                f"share of the gaps in which the host was {activity}; null without gaps"
+                if activity != "other"
+                else "share of the gaps without a known activity of the host; null without gaps",
+                decimals=0,
+                priority=6,
+            )
+            for activity in HOST_ACTIVITIES
+        ),
+        *(
+            Column(
+                f"mean_{count}",
+                pl.Float64,
+                f"{count.replace('context', 'prefill').replace('_', ' ')} of an iteration, mean; "
+                "null: not in all names",
+                heading=count.replace("context", "prefill").replace("_", " ").capitalize(),
+                decimals=1,
+                priority=5,
+            )
+            for count in BATCH_COUNTS
+        ),
+        Column(
+            "tokens_per_s",
+            pl.Float64,
+            "tokens of all kinds per second of iterations and gaps, on one lane; null: not in all names",
+            heading="Tokens/s",
+            decimals=0,
+            priority=5,
+        ),
+        Column(
+            "graph_fraction",
+            pl.Float64,
+            "share of kernel time in CUDA graphs",
+            heading="In graphs",
+            decimals=1,
+            priority=7,
+        ),
+        Column(
+            "graph_launch_fraction",
+            pl.Float64,
+            "share of launches of CUDA graphs in the launches of kernels",
+            heading="Graph launches",
+            decimals=1,
+            priority=5,
+        ),
+        Column(
+            "by_launches_fraction",
+            pl.Float64,
+            "share of iterations whose kind follows from their launches, not from names",
+            heading="By launches",
+            decimals=0,
+            priority=2,
+            is_optional=True,
+        ),
+        _KIND,
+    ),
     caption=(
         "times on the GPU, of operations launched in an iteration; activities: of the launching thread, in "
-        "the gaps after"
-        " iterations; complete iterations, on all lanes"
+        "the gaps after iterations; complete iterations, on all lanes"
     ),
-    build=build_iteration_table,
+    rows=build_iteration_table,
     is_fixed=True,
     empty=_EMPTY,
-    view=View(columns=(*_SHOWN_ITERATION_TABLE, _ACTIVITIES), derive=_add_activities),
+    view=View(
+        columns=(
+            *(
+                *(
+                    "batch",
+                    "iteration_count",
+                    "median_ns",
+                    "p99_ns",
+                    "busy_fraction",
+                    "median_gap_ns",
+                    "p99_gap_ns",
+                ),
+                *(
+                    "gap_fraction",
+                    *(f"mean_{count}" for count in BATCH_COUNTS),
+                    "tokens_per_s",
+                    "graph_fraction",
+                ),
+                *("graph_launch_fraction", "by_launches_fraction"),
+            ),
+            Column(
+                "activities",
+                pl.String,
+                "activities of the host in the gaps, with their shares",
+                heading="Host in gaps",
+                priority=9,
+            ),
+        ),
+        derive=lambda table: _add_parts(
+            table,
+            "activities",
+            {activity: pl.col(f"{activity}_fraction") for activity in HOST_ACTIVITIES},
+            least=0.01,
+        ),
+    ),
 )
-ITERATION_FAMILY_TABLE = Table(
-    name="iteration_families",
+
+ITERATION_FAMILY_TABLE = _define_families(
+    "iteration_families",
+    _KIND,
+    lambda training: select_iterations(training).select("lane", "step", batch="kind"),
     title="Families of kernels by kind of batch",
-    columns=_FAMILY_COLUMNS,
-    caption="durations of kernels, summed over lanes: concurrent kernels all count; complete iterations",
-    build=build_iteration_family_table,
+    caption=f"{_SUMMED}; complete iterations",
+    part="kind of batch",
     empty=_EMPTY,
-    view=View(columns=tuple(column.name for column in _FAMILY_COLUMNS)),
 )
 
 
-_COLUMNS_SCHEDULE_TABLE = (
-    Column("name", pl.String, "name of the schedule, or unknown", heading="Schedule"),
-    Column("source", pl.String, "given, recognised, or uncertain: much compute belongs to no job"),
-    Column(
-        "agreement_fraction",
-        pl.Float64,
-        "share of the jobs whose position agrees with the schedule",
-        heading="Agree",
-        priority=4,
-        decimals=1,
-    ),
-    Column(
-        "unexplained_fraction",
-        pl.Float64,
-        "share of the compute between jobs that belongs to no job",
-        heading="Unexplained",
-        decimals=1,
-    ),
-    Column("stage_count", pl.Int64, "stages; null: unknown", priority=3),
-    Column("micro_batch_count", pl.Int64, "micro-batches of a step; null: unknown", priority=3),
-    Column("chunk_count", pl.Int64, "parts of the model on each stage", priority=2),
-    Column(
-        "formula", pl.String, "ideal bubble if all jobs of a kind are equally long and messages take no time"
-    ),
-    Column(
-        "formula_bubble_fraction",
-        pl.Float64,
-        "value of the formula; null if no formula is exact",
-        heading="Formula",
-        decimals=1,
-        note="formula: all jobs of a kind equally long",
-    ),
-    Column(
-        "ideal_bubble_fraction",
-        pl.Float64,
-        "bubble with the recorded lengths of jobs; median of the complete steps, null: unknown",
-        heading="Ideal",
-        decimals=1,
-        note="ideal: the same jobs without gaps between them",
-    ),
-    Column(
-        "bubble_fraction",
-        pl.Float64,
-        "measured bubble, with optimizer and collectives; median of the complete steps",
-        decimals=1,
-    ),
-    Column("sentence", pl.String, "description of the schedule, or the reason why it is unknown"),
-    Column("preset", pl.String, "naming rules that recognise jobs; null if none fits", priority=2),
-)
 _SENTENCES = {
     "gpipe": "All forwards of a step, then all backwards.",
     "1f1b": "After the warm-up, each stage alternates one forward and one backward.",
@@ -1767,9 +1631,7 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
         "preset": training.preset or None,
         "sentence": _SENTENCES.get(schedule.name, schedule.reason or None),
     }
-    return pl.DataFrame([row], schema=build_table_schema(_COLUMNS_SCHEDULE_TABLE)).pipe(
-        conform, build_table_schema(_COLUMNS_SCHEDULE_TABLE)
-    )
+    return pl.DataFrame([row])
 
 
 def _list_reasons(table: pl.DataFrame) -> list[str]:
@@ -1782,24 +1644,69 @@ def _list_reasons(table: pl.DataFrame) -> list[str]:
     ]
 
 
-def _hide_small_shares(table: pl.DataFrame) -> pl.DataFrame:
-    """Remove the share of unexplained compute of certain schedules."""
-    return table.with_columns(pl.when(source="uncertain").then("unexplained_fraction"))
-
-
 SCHEDULE_TABLE = Table(
     name="schedule",
     title="Schedule",
-    columns=_COLUMNS_SCHEDULE_TABLE,
+    columns=(
+        Column("name", pl.String, "name of the schedule, or unknown", heading="Schedule"),
+        Column("source", pl.String, "given, recognised, or uncertain: much compute belongs to no job"),
+        Column(
+            "agreement_fraction",
+            pl.Float64,
+            "share of the jobs whose position agrees with the schedule",
+            heading="Agree",
+            priority=4,
+            decimals=1,
+        ),
+        Column(
+            "unexplained_fraction",
+            pl.Float64,
+            "share of the compute between jobs that belongs to no job",
+            heading="Unexplained",
+            decimals=1,
+        ),
+        Column("stage_count", pl.Int64, "stages; null: unknown", priority=3),
+        Column("micro_batch_count", pl.Int64, "micro-batches of a step; null: unknown", priority=3),
+        Column("chunk_count", pl.Int64, "parts of the model on each stage", priority=2),
+        Column(
+            "formula",
+            pl.String,
+            "ideal bubble if all jobs of a kind are equally long and messages take no time",
+        ),
+        Column(
+            "formula_bubble_fraction",
+            pl.Float64,
+            "value of the formula; null if no formula is exact",
+            heading="Formula",
+            decimals=1,
+            note="formula: all jobs of a kind equally long",
+        ),
+        Column(
+            "ideal_bubble_fraction",
+            pl.Float64,
+            "bubble with the recorded lengths of jobs; median of the complete steps, null: unknown",
+            heading="Ideal",
+            decimals=1,
+            note="ideal: the same jobs without gaps between them",
+        ),
+        Column(
+            "bubble_fraction",
+            pl.Float64,
+            "measured bubble, with optimizer and collectives; median of the complete steps",
+            decimals=1,
+        ),
+        Column("sentence", pl.String, "description of the schedule, or the reason why it is unknown"),
+        Column("preset", pl.String, "naming rules that recognise jobs; null if none fits", priority=2),
+    ),
     caption="bubble: as measured",
-    build=build_schedule_table,
+    rows=build_schedule_table,
     view=View(
         columns=(
             *("name", "preset", "stage_count", "micro_batch_count", "chunk_count", "agreement_fraction"),
             "unexplained_fraction",
             *("bubble_fraction", "ideal_bubble_fraction", "formula_bubble_fraction", "formula"),
         ),
-        derive=_hide_small_shares,
+        derive=lambda table: table.with_columns(pl.when(source="uncertain").then("unexplained_fraction")),
         notes=_list_reasons,
     ),
 )
@@ -1851,8 +1758,8 @@ def _describe_falls(training: Training, clocks: pl.DataFrame) -> list[str]:
     for row in worst.sort("share", "lane").head(_MOST_NOTES).iter_rows(named=True):
         more = f", and in {format_count(row['count'] - 1, 'more step')}" if row["count"] > 1 else ""
         notes.append(
-            f"the clock of {_name(row)} fell from {_format(row['usual'])}, the median of its steps, to"
-            f" {_format(row['clock'])} in step {row['step']}{more}; the step took"
+            f"the clock of {_name(row)} fell from {row['usual']:,.0f} MHz, the median of its steps, to"
+            f" {row['clock']:,.0f} MHz in step {row['step']}{more}; the step took"
             f" {format_duration(int(row['length']))}, the median is "
             f"{format_duration(int(row['usual_length']))}. {_REASON}"
         )
@@ -1870,7 +1777,7 @@ def _describe_low(clocks: pl.DataFrame) -> list[str]:
     median = float(lanes["usual"].median())  # type: ignore[arg-type]
     low = lanes.filter(pl.col("usual") < _LOW * median).sort("usual", "lane")
     notes = [
-        f"the clock of {_name(row)} is {_format(row['usual'])}, the median of all GPUs {_format(median)}. "
+        f"the clock of {_name(row)} is {row['usual']:,.0f} MHz, the median of all GPUs {median:,.0f} MHz. "
         f"{_REASON}"
         for row in low.head(_MOST_NOTES).iter_rows(named=True)
     ]
@@ -1884,46 +1791,7 @@ def _name(row: dict[str, object]) -> str:
     return str(row["label"]) if row["label"] == place else f"{row['label']} ({place})"
 
 
-def _format(clock_mhz: float) -> str:
-    return f"{clock_mhz:,.0f} MHz"
-
-
-_LEAST_FRACTION_CRITICAL_TABLE = 0.0005  # on a terminal: what is not rounded to 0.0 %
-
 _ROLE = Column("role", pl.String, "role of that job: name of the model, such as actor or critic; null: none")
-_COLUMNS_CRITICAL_TABLE = (
-    Column("stage", pl.Int64, "pipeline stage; null: unknown"),
-    Column("cause", CAUSE, "compute, or the cause of the bubble"),
-    Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
-    _ROLE,
-    Column("step_count", pl.Int64, "complete steps with this work on their critical path"),
-    Column("segment_count", pl.Int64, "number of segments of this work on these paths"),
-    Column(
-        "time_ns", pl.Float64, "time on the path of a step; mean of the complete steps", display_unit="ms"
-    ),
-    Column("fraction", pl.Float64, "share of the path", decimals=1),
-    Column(
-        "most_gain_ns",
-        pl.Float64,
-        "upper limit of the gain in a step if this work were 10 % faster; less if another path is then the "
-        "longest",
-        heading="Gain if 10 % faster",
-        display_unit="ms",
-        priority=4,
-    ),
-)
-_PATH_COLUMNS = (
-    Column("step", pl.Int64, "number of the step"),
-    Column("lane", pl.UInt32, "lane of the path"),
-    Column("label", pl.String, "name of that lane", heading="Lane"),
-    Column("stage", pl.Int64, "stage of that lane; null: unknown"),
-    Column("cause", CAUSE, "compute, or the cause of the bubble"),
-    Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
-    _ROLE,
-    Column("job", pl.UInt32, "number of that job"),
-    Column("start_ns", pl.Int64, "start, from the start of the earliest session", display_unit="ms"),
-    Column("end_ns", pl.Int64, "end, from the start of the earliest session", display_unit="ms"),
-)
 _ACTIVITY = Column("activity", pl.String, "cause and kind of job, as text")
 
 
@@ -1942,7 +1810,6 @@ def build_critical_table(training: Training) -> pl.DataFrame:
             most_gain_ns=pl.col("total_ns") / (10 * step_count),
         )
         .sort("time_ns", "stage", "cause", "kind", "role", descending=[True, False, False, False, False])
-        .pipe(conform, build_table_schema(_COLUMNS_CRITICAL_TABLE))
     )
 
 
@@ -1954,7 +1821,6 @@ def build_path_table(training: Training) -> pl.DataFrame:
         .select(CRITICAL_PATH.names())
         .join(labels, on="lane", how="left", maintain_order="left")
         .with_columns(pl.col("start_ns", "end_ns") - training.zero_ns)
-        .pipe(conform, build_table_schema(_PATH_COLUMNS))
     )
 
 
@@ -1966,25 +1832,56 @@ def _add_activity(table: pl.DataFrame) -> pl.DataFrame:
 CRITICAL_TABLE = Table(
     name="critical",
     title="Critical path, per step",
-    columns=_COLUMNS_CRITICAL_TABLE,
+    columns=(
+        Column("stage", pl.Int64, "pipeline stage; null: unknown"),
+        Column("cause", CAUSE, "compute, or the cause of the bubble"),
+        Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+        _ROLE,
+        Column("step_count", pl.Int64, "complete steps with this work on their critical path"),
+        Column("segment_count", pl.Int64, "number of segments of this work on these paths"),
+        Column(
+            "time_ns", pl.Float64, "time on the path of a step; mean of the complete steps", display_unit="ms"
+        ),
+        Column("fraction", pl.Float64, "share of the path", decimals=1),
+        Column(
+            "most_gain_ns",
+            pl.Float64,
+            "upper limit of the gain in a step if this work were 10 % faster; less if another path is then "
+            "the longest",
+            heading="Gain if 10 % faster",
+            display_unit="ms",
+            priority=4,
+        ),
+    ),
     caption=(
         "the chain of work and waiting that determines the length of a complete step, across lanes;"
         " gain: 10 % of the time, less if another path is then the longest"
     ),
-    build=build_critical_table,
+    rows=build_critical_table,
     view=View(
         columns=("time_ns", "fraction", "most_gain_ns", "stage", "role", _ACTIVITY),
         derive=_add_activity,
-        only=pl.col("fraction") >= _LEAST_FRACTION_CRITICAL_TABLE,
+        only=pl.col("fraction") >= 0.0005,
         hidden="{} are below 0.05 % of the path",
     ),
 )
 PATH_TABLE = Table(
     name="critical_path",
     title="Critical path of each step",
-    columns=_PATH_COLUMNS,
+    columns=(
+        Column("step", pl.Int64, "number of the step"),
+        Column("lane", pl.UInt32, "lane of the path"),
+        Column("label", pl.String, "name of that lane", heading="Lane"),
+        Column("stage", pl.Int64, "stage of that lane; null: unknown"),
+        Column("cause", CAUSE, "compute, or the cause of the bubble"),
+        Column("kind", JOB_KIND, "kind of the job that computes; null outside of jobs"),
+        _ROLE,
+        Column("job", pl.UInt32, "number of that job"),
+        Column("start_ns", pl.Int64, "start, from the start of the earliest session", display_unit="ms"),
+        Column("end_ns", pl.Int64, "end, from the start of the earliest session", display_unit="ms"),
+    ),
     caption="the chain of work and waiting that determines the length of each step, in order of time",
-    build=build_path_table,
+    rows=build_path_table,
     view=View(
         columns=("step", "start_ns", "end_ns", "label", "stage", "role", _ACTIVITY), derive=_add_activity
     ),

@@ -694,7 +694,7 @@ STRAGGLER_TABLE = Table(
         " median of the peers; waiting time is not counted; medians over the complete steps in which a slow"
         " one is slow, and over all complete steps for the others"
     ),
-    build=find_stragglers,
+    rows=find_stragglers,
     view=View(
         columns=(
             *(
@@ -1074,7 +1074,7 @@ VERDICT_TABLE = Table(
     title="Verdict",
     columns=_COLUMNS,
     caption="",
-    build=lambda training: build_verdict_table(build_verdict(training)),
+    rows=lambda training: build_verdict_table(build_verdict(training)),
     is_fixed=True,
     empty="no GPU process was recorded",
     view=View(columns=("line",), lines=_list_lines),

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
 from nsys_pp.errors import OptionError, ReportError
-from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
+from nsys_pp.options import SUMMARY_GROUPS as GROUPS
 from tests.cli.calls import assert_refused, call
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"

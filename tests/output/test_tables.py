@@ -54,7 +54,7 @@ def make_table(
         title=title,
         columns=columns,
         caption=caption,
-        build=lambda: frame,
+        rows=lambda: frame,
         totals=totals,
         is_nested=is_nested,
         is_fixed=is_fixed,
@@ -554,7 +554,7 @@ def filled(frame: pl.DataFrame, **more: object) -> FilledTable:
         title=f"Title {NASTY}",
         columns=columns,
         caption="how",
-        build=lambda: frame,
+        rows=lambda: frame,
         **more,  # type: ignore[arg-type]
     )
     return FilledTable(table=table, frame=frame)

@@ -24,7 +24,7 @@ def test_lines_replace_rows_and_control_nothing() -> None:
         title="Words",
         columns=(Column("line", pl.String, ""),),
         caption="",
-        build=lambda: frame,
+        rows=lambda: frame,
         view=View(columns=("line",), lines=lambda rows: rows["line"].to_list()),
     )
     stream = io.StringIO()
@@ -168,7 +168,7 @@ def test_where_there_is_no_room_measures_of_one_call_go_before_totals_and_are_na
 def test_a_long_name_of_a_range_loses_its_end_on_a_terminal_and_is_whole_in_a_log() -> None:
     frame = pl.DataFrame({"count": [1], "name": ["  " + "abcdefghij" * 20]})
     columns = (Column("count", pl.Int64, ""), Column("name", pl.String, "", is_name=True))
-    table = Table(name="t", title="T", columns=columns, caption="", build=lambda: frame)
+    table = Table(name="t", title="T", columns=columns, caption="", rows=lambda: frame)
     filled = FilledTable(table=table, frame=frame)
     assert printed(filled, width=40)[2:] == [
         "    1    abcdefghijabcdefghijabcdefghija",

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from nsys_pp.arrays.distributions import build_distributions
 from nsys_pp.frames.aggregates import AGGREGATE_FRAMES, DISTRIBUTION, SUMMARY_PROCESSES, Summary
 from nsys_pp.frames.conform import build_schema
+from nsys_pp.options import SUMMARY_GROUPS as GROUPS
 from nsys_pp.tables.registry import PADDLE_TABLES
 from nsys_pp.tables.registry import SUMMARY_TABLES as TABLES
-from nsys_pp.tables.summary import COLUMNS_OF_GROUP as GROUPS
-from nsys_pp.tables.summary import GROUP_COLUMNS, TableOptions
+from nsys_pp.tables.summary import GROUP_COLUMNS
 
 
 def schema_of_aggregates(name: str) -> pl.Schema:
@@ -63,7 +63,7 @@ def make_processes(count: int, *, gpus_per_process: int = 1, stages: int = 1) ->
 
 def build(table: str, summary: Summary, *, by: str = "run", paddle_compat: bool = False) -> pl.DataFrame:
     registry = PADDLE_TABLES if paddle_compat else TABLES
-    return registry[table].build(summary, TableOptions(by=by))
+    return registry[table].build(summary, by)
 
 
 def rows_of(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

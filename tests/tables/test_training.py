@@ -41,7 +41,6 @@ from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import (
     UTILISATION_TABLE,
     Work,
-    build_family_table,
     build_iteration_table,
     ideal_bubble_fraction,
 )
@@ -325,7 +324,7 @@ def result() -> PipelineResult:
 
 
 def test_families_of_jobs_add_up_to_their_kernels(result: PipelineResult) -> None:
-    table = build_family_table(result.training)
+    table = TABLES["families"].build(result.training)
     assert table["total_ns"].sum() == result.training.kernels.drop_nulls("step")["total_ns"].sum()
     of_kind = table.group_by("kind").agg(pl.col("fraction").sum())
     assert of_kind["fraction"].to_list() == pytest.approx([1.0] * len(of_kind))
