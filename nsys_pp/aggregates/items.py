@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.aggregates.times import DEVICE, EVER, step_on_device, step_on_host, time_on_device
+from nsys_pp.aggregates.times import DEVICE, step_on_device, step_on_host
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
@@ -48,8 +47,6 @@ from nsys_pp.frames.conform import NAME, conform, conform_part
 from nsys_pp.frames.report import COUNTERS, KERNEL_KINDS, OpDetails
 from nsys_pp.frames.training import JOB_KINDS
 
-_COUNTS = ("call_count",)
-
 
 def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.DataFrame:
     """Add up instances of one kind of item by one measure.
@@ -63,21 +60,13 @@ def sum_instances(instances: pl.DataFrame, *, item: str, measure: str) -> pl.Dat
         `ITEM_AGGREGATES`: one row per combination of values, with counts added up. Missing columns are null.
             Empty in, empty out.
     """
-    counts = [column for column in _COUNTS if column in instances.columns]
+    counts = [column for column in ("call_count",) if column in instances.columns]
     keys = [column for column in instances.columns if column not in (*counts, "value_ns")]
     sums = build_distributions(instances, keys, "value_ns", counts=counts)
-    of_all = [_repeat("item", item, len(sums)), _repeat("measure", measure, len(sums))]
-    return conform_part(sums.hstack(of_all), ITEM_AGGREGATES)
-
-
-def _repeat(column: str, text: str, count: int) -> pl.Series:
-    """Build a column of one category."""
-    return _build_category(column, text).new_from_index(0, count)
-
-
-@cache
-def _build_category(column: str, text: str) -> pl.Series:
-    return pl.Series(column, [text], dtype=ITEM_AGGREGATES[column])
+    of_all = {
+        name: pl.lit(text, ITEM_AGGREGATES[name]) for name, text in (("item", item), ("measure", measure))
+    }
+    return conform_part(sums.with_columns(**of_all), ITEM_AGGREGATES)
 
 
 MOST_NAMES = 10_000
@@ -181,29 +170,23 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) -> list[pl.DataFrame]:
-    columns = [numbers(steps[name]) for name in _STEP]
-    process, device, start, end = (
-        numbers(gpu_ops[name])[is_counted] for name in (*DEVICE, "start_ns", "end_ns")
+    name = pl.lit("step", NAME)
+    ops = keep_rows(gpu_ops, is_counted)
+    ran = (
+        ops.select(*DEVICE, step=step_on_device(ops, steps), value_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .group_by(_STEP)
+        .agg(pl.col("value_ns").sum())
     )
-    of_ops = (process, device, time_on_device(steps).find([process, device], start))
-    group = pack(*(np.append(own, other) for own, other in zip(columns, of_ops, strict=True)))
-    first, number = number_keys(group)
-    ran = np.zeros(len(first), dtype=np.int64)
-    np.add.at(ran, number[len(steps) :], end - start)
-    name = pl.Series("name", ["step"], dtype=NAME)
-    on_device = steps[_STEP].hstack(
-        [pl.Series("value_ns", ran[number[: len(steps)]]), name.new_from_index(0, len(steps))]
+    on_device = steps.select(*_STEP, name=name).join(
+        ran, on=_STEP, how="left", nulls_equal=True, maintain_order="left"
     )
-
-    first, number = number_keys(pack(columns[0], columns[2]))
-    begin, end = np.full(len(first), EVER), np.full(len(first), NEVER)
-    np.minimum.at(begin, number, numbers(steps["host_start_ns"], null=EVER))
-    np.maximum.at(end, number, numbers(steps["host_end_ns"]))
-    length = np.where((begin < EVER) & (end > NEVER), end - begin, NEVER)
-    on_host = index_rows(steps[["process_key", "step"]], first).hstack(
-        [as_numbers("value_ns", length), name.new_from_index(0, len(first))]
+    on_host = steps.group_by("process_key", "step", maintain_order=True).agg(
+        value_ns=pl.col("host_end_ns").max() - pl.col("host_start_ns").min()
     )
-    measured = {"host": on_host, "gpu": on_device}
+    measured = {
+        "host": on_host.with_columns(name=name),
+        "gpu": on_device.with_columns(pl.col("value_ns").fill_null(0)),
+    }
     return [sum_instances(rows, item="phase", measure=measure) for measure, rows in measured.items()]
 
 
@@ -215,15 +198,10 @@ def _is_inside_its_kind(jobs: pl.DataFrame) -> Bools:
     outer = find_rows(ids[first], outer_ids[first])
     is_inside = np.zeros(len(first), dtype=np.bool_)
     for code in list_distinct(kind):
-        is_inside |= (kind == code) & _is_below(outer, kind == code)
+        is_below = (outer >= 0) & has_marked_line(outer, kind == code)[outer]
+        is_inside |= (kind == code) & is_below
     mask: Bools = is_inside[number]
     return mask
-
-
-def _is_below(parent: Int64s, marked: Bools) -> Bools:
-    """Return the mask of rows with a marked ancestor."""
-    line = has_marked_line(parent, marked)
-    return np.asarray((parent >= 0) & line[parent])
 
 
 _CALL = ("thread_key", "start_ns", "end_ns")
@@ -268,29 +246,31 @@ def sum_operators(
 
     around = _find_around(inner, outer)
     names = ([outer_name.alias("name")], [gather(outer_name, around), inner_name.alias("inner")])
-    levels = [
-        _describe(level, ranges, steps).hstack(own) for level, own in zip((outer, inner), names, strict=True)
-    ]
+    levels, parts = [], []
+    for level, own in zip((outer, inner), names, strict=True):
+        chosen = index_rows(ranges[["process_key", "start_ns"]], level.row)
+        facts = chosen[["process_key"]].hstack([step_on_host(chosen, steps), *own])
+        levels.append(facts)
+        length = pl.Series("value_ns", level.end - level.start)
+        parts.append(sum_instances(facts.hstack([length]), item="operator", measure="host"))
     ops = _list_ops(gpu_ops, api_calls, launches)
     in_outer, in_inner = _find_around(ops, outer), _find_around(ops, inner)
     is_inside = in_outer >= 0
     ops, in_outer, in_inner = select_rows(ops, is_inside), in_outer[is_inside], in_inner[is_inside]
     facts = index_rows(gpu_ops[["process_key", "device_id", "name", "start_ns"]], ops.row)
-    parts = [
-        *(_sum_host(level, own) for level, own in zip(levels, (outer, inner), strict=True)),
-        *(
-            _sum_gpu(level, ops, facts["device_id"], at)
-            for level, at in zip(levels, (in_outer, in_inner), strict=True)
-        ),
-        _sum_kernels(
-            facts,
-            ops,
-            gather(outer_name, in_outer),
-            gather_rows(inner_name.to_frame(), ["name"], in_inner)["name"],
-            steps=steps,
-        ),
+    parts += [
+        _sum_gpu(level, ops, facts["device_id"], at)
+        for level, at in zip(levels, (in_outer, in_inner), strict=True)
     ]
-    return pl.concat(parts)
+    of_ops = [
+        step_on_device(facts, steps),
+        gather(outer_name, in_outer).alias("name"),
+        gather_rows(inner_name.to_frame(), ["name"], in_inner)["name"].alias("inner"),
+        facts["name"].alias("kernel"),
+        pl.Series("value_ns", ops.duration),
+    ]
+    kernels = facts[["process_key", "device_id"]].hstack(of_ops)
+    return pl.concat([*parts, sum_instances(kernels, item="operator", measure="gpu")])
 
 
 class _Instances(Struct, frozen=True):
@@ -326,17 +306,6 @@ def _list_instances(ranges: pl.DataFrame, range_id: Int64s) -> _Instances:
     return select_rows(instances, sort_rows(thread, start, -end))
 
 
-def _describe(level: _Instances, ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the process_key and step of operators."""
-    chosen = index_rows(ranges[["process_key", "start_ns"]], level.row)
-    return chosen[["process_key"]].hstack([step_on_host(chosen, steps)])
-
-
-def _sum_host(facts: pl.DataFrame, operators: _Instances) -> pl.DataFrame:
-    length = pl.Series("value_ns", operators.end - operators.start)
-    return sum_instances(facts.hstack([length]), item="operator", measure="host")
-
-
 def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> pl.DataFrame:
     """Add up the operations of each instance on each device; instances without operations are dropped.
 
@@ -360,21 +329,6 @@ def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> p
     ]
     launched = index_rows(facts, instance[first]).hstack(columns)
     return sum_instances(launched, item="operator", measure="gpu")
-
-
-def _sum_kernels(
-    facts: pl.DataFrame, ops: _Ops, name: pl.Series, inner: pl.Series, *, steps: pl.DataFrame
-) -> pl.DataFrame:
-    """Add up single operations by the operators around them."""
-    columns = [
-        step_on_device(facts, steps),
-        name.alias("name"),
-        inner.alias("inner"),
-        facts["name"].alias("kernel"),
-        pl.Series("value_ns", ops.duration),
-    ]
-    instances = facts[["process_key", "device_id"]].hstack(columns)
-    return sum_instances(instances, item="operator", measure="gpu")
 
 
 def _list_ops(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Ops:
@@ -460,9 +414,6 @@ def sum_items(
     return conform(pl.concat(items), ITEM_AGGREGATES)
 
 
-_DEVICE = ("process_key", "device_id", "step")
-
-
 def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
     """Add up durations of operations by name.
 
@@ -476,28 +427,19 @@ def sum_ops(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -
         template arguments or parameters are rows of their own, as in `cuda_gpu_kern_sum` of `nsys stats`.
         Empty in, empty out.
     """
-    names = gpu_ops[["op_id", "name"]]
-    columns = [
-        step_on_device(gpu_ops, steps),
-        *_name_fully(names, op_details),
-        gpu_ops["name"].alias("base_name"),
-        (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
-    ]
-    ops = gpu_ops[[*_DEVICE[:2], "kind", "is_communication"]].hstack(columns)
-    keys = [*_DEVICE, "kind", "name", "base_name", "is_communication"]
-    return conform(build_distributions(ops, keys, "duration_ns"), OP_AGGREGATES)
-
-
-def _name_fully(ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
-    """Return the demangled names of operations (op_id, name), and short names where these are null.
-
-    `name`.
-    """
-    name, full_name = ops["name"], op_details.gather("full_name", ops["op_id"])
+    name, full_name = gpu_ops["name"], op_details.gather("full_name", gpu_ops["op_id"])
     is_short = ~has_value(full_name)
     if is_short.any():
         full_name = name if is_short.all() else name.zip_with(pl.Series(is_short), full_name)
-    return full_name.alias("name").to_frame()
+    columns = [
+        step_on_device(gpu_ops, steps),
+        full_name.alias("name"),
+        gpu_ops["name"].alias("base_name"),
+        (gpu_ops["end_ns"] - gpu_ops["start_ns"]).alias("duration_ns"),
+    ]
+    ops = gpu_ops[[*DEVICE, "kind", "is_communication"]].hstack(columns)
+    keys = [*_STEP, "kind", "name", "base_name", "is_communication"]
+    return conform(build_distributions(ops, keys, "duration_ns"), OP_AGGREGATES)
 
 
 def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataFrame) -> pl.DataFrame:
@@ -518,7 +460,7 @@ def sum_copy_sizes(gpu_ops: pl.DataFrame, op_details: OpDetails, steps: pl.DataF
         return COPY_SIZES.to_frame()
     sized = keep_rows(gpu_ops.hstack([size]), is_sized)
     ops = sized.hstack([step_on_device(sized, steps)])
-    return conform(build_distributions(ops, [*_DEVICE, "kind", "name"], "size_bytes"), COPY_SIZES)
+    return conform(build_distributions(ops, [*_STEP, "kind", "name"], "size_bytes"), COPY_SIZES)
 
 
 def sum_calls(api_calls: pl.DataFrame, os_calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -587,7 +529,9 @@ def sum_collectives(
     )
     call = described["call"]
     if call.null_count():
-        call = call.zip_with(pl.Series(has_value(call)), _name_calls(kernels["name"]))
+        distinct = list_names(kernels["name"])
+        named = gather(distinct.texts.str.extract(_NAMED_CALL), distinct.row)
+        call = call.zip_with(pl.Series(has_value(call)), named)
     columns = [
         step_on_device(kernels, steps),
         call.alias("call"),
@@ -616,12 +560,6 @@ def _describe_requests(requests: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.D
         pl.when(pl.col("size_bytes").is_not_null().all()).then(pl.col("size_bytes").sum()),
         pl.when(is_same).then(pl.col("rank_count").first()),
     )
-
-
-def _name_calls(names: pl.Series) -> pl.Series:
-    """Parse the call from the name of each kernel; each distinct name is parsed once."""
-    distinct = list_names(names)
-    return gather(distinct.texts.str.extract(_NAMED_CALL), distinct.row)
 
 
 _SERIES = ["process_key", "device_id", "kind"]
@@ -654,7 +592,10 @@ def sum_memory(
     if memory_events.is_empty():
         return MEMORY_AGGREGATES.to_frame()
     events = _match_releases(memory_events)
-    threads = _find_threads(events, api_calls)
+    keys = ["process_key", "correlation_id"]
+    calls = api_calls.select(*keys, "thread_key").join(events.select(keys), on=keys, how="semi")
+    calls = calls.unique(keys, keep="first", maintain_order=True)
+    threads = events.select(keys).join(calls, on=keys, how="left", maintain_order="left")["thread_key"]
     jobs = jobs.select("thread_key", "name", "kind", start_ns="host_start_ns", end_ns="host_end_ns")
     job = _rows_around(threads, events["time_ns"], jobs)
     opened = _rows_around(threads, events["time_ns"], ranges)
@@ -856,14 +797,6 @@ def _add_up(events: pl.DataFrame) -> pl.DataFrame:
             used_bytes=pl.col("change").cum_sum().over(_SERIES),
         )
     )
-
-
-def _find_threads(events: pl.DataFrame, api_calls: pl.DataFrame) -> pl.Series:
-    """Return the thread of the call of each event; null if unknown."""
-    keys = ["process_key", "correlation_id"]
-    calls = api_calls.select(*keys, "thread_key").join(events.select(keys), on=keys, how="semi")
-    calls = calls.unique(keys, keep="first", maintain_order=True)
-    return events.select(keys).join(calls, on=keys, how="left", maintain_order="left")["thread_key"]
 
 
 def _rows_around(threads: pl.Series, times: pl.Series, intervals: pl.DataFrame) -> pl.Series:

@@ -165,80 +165,57 @@ class AggregateSources(Struct, frozen=True, kw_only=True):
     op_kinds: tuple[str, ...]
 
 
-def _sum_items(sources: AggregateSources) -> pl.DataFrame:
-    return sum_items(
-        ranges=sources.report.ranges,
-        projections=sources.projections,
-        operators=sources.operators,
-        jobs=sources.jobs,
-        steps=sources.steps,
-        kinds=sources.op_kinds,
-        gpu_ops=sources.report.gpu_ops,
-        api_calls=sources.report.api_calls,
-        launches=sources.launches,
-    )
-
-
-def _measure_gpu(sources: AggregateSources) -> pl.DataFrame:
-    communication = find_communication(sources.report.ranges, sources.operators)
-    return measure_gpu(
-        sources.report.gpu_ops, host_communication=communication, windows=sources.windows.device
-    )
-
-
-def _measure_host(sources: AggregateSources) -> pl.DataFrame:
-    return measure_host(
-        windows=sources.windows.host,
-        ranges=sources.report.ranges,
-        operators=sources.operators,
-        jobs=sources.jobs,
-        api_calls=sources.report.api_calls,
-        os_calls=sources.report.os_calls,
-        thread_runs=sources.report.thread_runs,
-    )
-
-
-def _find_idle(sources: AggregateSources) -> pl.DataFrame:
-    return find_idle(
-        sources.report.gpu_ops,
-        api_calls=sources.report.api_calls,
-        launches=sources.launches,
-        windows=sources.windows.device,
-    )
-
-
-def _sum_launches(sources: AggregateSources) -> pl.DataFrame:
-    return sum_launches(
-        sources.report.gpu_ops,
-        api_calls=sources.report.api_calls,
-        launches=sources.launches,
-        steps=sources.steps,
-    )
-
-
-def _sum_memory(sources: AggregateSources) -> pl.DataFrame:
-    return sum_memory(
-        sources.report.memory_events,
-        ranges=sources.report.ranges,
-        jobs=sources.jobs,
-        api_calls=sources.report.api_calls,
-        steps=sources.steps,
-    )
-
-
 AGGREGATES: Mapping[str, Callable[[AggregateSources], pl.DataFrame]] = {
     "op_aggregates": lambda of: sum_ops(of.report.gpu_ops, of.report.op_details, of.steps),
     "copy_sizes": lambda of: sum_copy_sizes(of.report.gpu_ops, of.report.op_details, of.steps),
     "call_aggregates": lambda of: sum_calls(of.report.api_calls, of.report.os_calls, of.steps),
-    "item_aggregates": _sum_items,
+    "item_aggregates": lambda of: sum_items(
+        ranges=of.report.ranges,
+        projections=of.projections,
+        operators=of.operators,
+        jobs=of.jobs,
+        steps=of.steps,
+        kinds=of.op_kinds,
+        gpu_ops=of.report.gpu_ops,
+        api_calls=of.report.api_calls,
+        launches=of.launches,
+    ),
     "collective_aggregates": lambda of: sum_collectives(
         of.report.gpu_ops, of.requests, of.report.nccl_calls, of.steps
     ),
-    "gpu_times": _measure_gpu,
-    "host_times": _measure_host,
-    "idle_times": _find_idle,
-    "launch_aggregates": _sum_launches,
-    "memory_aggregates": _sum_memory,
+    "gpu_times": lambda of: measure_gpu(
+        of.report.gpu_ops,
+        host_communication=find_communication(of.report.ranges, of.operators),
+        windows=of.windows.device,
+    ),
+    "host_times": lambda of: measure_host(
+        windows=of.windows.host,
+        ranges=of.report.ranges,
+        operators=of.operators,
+        jobs=of.jobs,
+        api_calls=of.report.api_calls,
+        os_calls=of.report.os_calls,
+        thread_runs=of.report.thread_runs,
+    ),
+    "idle_times": lambda of: find_idle(
+        of.report.gpu_ops,
+        api_calls=of.report.api_calls,
+        launches=of.launches,
+        windows=of.windows.device,
+    ),
+    "launch_aggregates": lambda of: sum_launches(
+        of.report.gpu_ops,
+        api_calls=of.report.api_calls,
+        launches=of.launches,
+        steps=of.steps,
+    ),
+    "memory_aggregates": lambda of: sum_memory(
+        of.report.memory_events,
+        ranges=of.report.ranges,
+        jobs=of.jobs,
+        api_calls=of.report.api_calls,
+        steps=of.steps,
+    ),
     "memory_peaks": lambda of: find_peaks(of.report.memory_events, windows=of.windows.host),
     "job_memory_peaks": lambda of: find_job_peaks(of.report.memory_events, jobs=of.jobs),
 }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +18,6 @@ from nsys_pp.arrays.columns import (
     is_among,
     join_rows,
     keep_rows,
-    list_distinct,
     numbers,
     pack,
     pick,
@@ -41,7 +37,6 @@ from nsys_pp.arrays.search import (
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.aggregates import (
     ACTIVITY,
-    DISTRIBUTION,
     GPU_TIMES,
     HOST_TIMES,
     IDLE_CAUSE,
@@ -59,11 +54,6 @@ PROCESS = ("process_key",)
 DEVICE = ("process_key", "device_id")
 EVER = np.int64(1 << 62)
 """Later than any time."""
-
-
-def sort_last(step: Int64s) -> Int64s:
-    """Return a key that sorts steps by number, and the time outside all steps (`NEVER`) last."""
-    return np.where(step == NEVER, EVER, step)
 
 
 class StepTimes(Struct, frozen=True):
@@ -225,12 +215,6 @@ def sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64
     return _sum_within(np.sort(start), np.sort(end), first, last)
 
 
-def count_within(start: Int64s, first: Int64s, last: Int64s) -> Int64s:
-    """Count the starts (in any order) within each window `[first, last)`."""
-    in_order = np.sort(start)
-    return np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
-
-
 def _sum_within(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """Add up lengths as `sum_within`; starts and ends are sorted separately."""
     return (
@@ -324,24 +308,17 @@ def find_windows(
 
 def _find_spans(frames: Sequence[pl.DataFrame], steps: pl.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
     """Find the first and the last time of each process, in events and steps."""
-    names = [("start_ns", "end_ns")] * (len(frames) + 1) + [("host_start_ns", "host_end_ns")]
-    parts = []
-    for frame, (start, end) in zip((*frames, steps, steps), names, strict=True):
-        process, number = number_keys(numbers(frame["process_key"]))
-        first, last = np.full(len(process), EVER), np.full(len(process), NEVER)
-        np.minimum.at(first, number, numbers(frame[start], null=EVER))
-        np.maximum.at(last, number, numbers(frame[end]))
-        parts.append((numbers(frame["process_key"])[process], first, last))
-    process, first, last = (np.concatenate(column) for column in zip(*parts, strict=True))
-    order = sort_rows(process)
-    begins = np.flatnonzero(np.append(True, np.diff(process[order]) != 0)[: len(order)])
-    if not len(begins):
-        return process, first, last
-    return (
-        process[order][begins],
-        np.minimum.reduceat(first[order], begins),
-        np.maximum.reduceat(last[order], begins),
+    times = [
+        *(frame.select("process_key", first="start_ns", last="end_ns") for frame in (*frames, steps)),
+        steps.select("process_key", first="host_start_ns", last="host_end_ns"),
+    ]
+    spans = (
+        pl.concat(times)
+        .group_by("process_key")
+        .agg(pl.col("first").min(), pl.col("last").max())
+        .sort("process_key")
     )
+    return numbers(spans["process_key"]), numbers(spans["first"], null=EVER), numbers(spans["last"])
 
 
 def tile(
@@ -425,54 +402,43 @@ def measure_gpu(
     begins = number_keys(pack(*keys[:2]))[0]
     for begin, until in zip(begins, [*begins[1:], len(windows)], strict=True):
         own, is_own = slice(begin, until), (process == keys[0][begin]) & (device == keys[1][begin])
-        unions = [
+        compute, communication, memcpy, memset = (
             unite(start[of], end[of]) for of in (is_own & (work == code) for code in range(len(_WORKS)))
-        ]
+        )
         of_host = host_process == keys[0][begin]
-        host = unite(host_start[of_host], host_end[of_host])
-        measured[:, own] = _measure(*unions, host=host, first=first[own], last=last[own])
-    first_row, number = number_keys(pack(*keys))
-    sums = np.zeros((len(_MEASURES), len(first_row)), dtype=np.int64)
-    np.add.at(sums.T, number, measured.T)
-    process, device, step = (key[first_row] for key in keys)
-    order = sort_rows(process, device, sort_last(step))
-    steps = [as_numbers(name, key[first_row][order]) for name, key in zip(_STEP, keys, strict=True)]
-    times = [pl.Series(name, values[order]) for name, values in zip(_MEASURES, sums, strict=True)]
-    return conform(pl.DataFrame([*steps, *times]), GPU_TIMES)
+        any_communication = communication | unite(host_start[of_host], host_end[of_host])
+        kernel, since, until_ns = compute | communication, first[own], last[own]
+        unions = (kernel | memcpy | memset, kernel, compute, communication, memcpy, memset, any_communication)
+        measured[:, own] = [
+            until_ns - since,
+            compute.overlap_within(communication, since, until_ns),
+            compute.overlap_within(any_communication, since, until_ns),
+            *(union.within(since, until_ns) for union in unions),
+        ]
+    sums = pl.DataFrame([pl.Series(name, of) for name, of in zip(_MEASURES, measured, strict=True)])
+    return (
+        windows.select(_STEP)
+        .hstack(sums)
+        .group_by(_STEP)
+        .agg(pl.col(_MEASURES).sum())
+        .sort(_STEP, nulls_last=[False, False, True])
+        .pipe(conform, GPU_TIMES)
+    )
 
 
 def _number_works(gpu_ops: pl.DataFrame) -> Int64s:
     """Number the work of each operation, as in `_WORKS`; -1 for other kinds."""
-    categories = OP_KIND.categories.to_list()
-    code_of = [_WORKS.index(kind) if kind in _WORKS else -1 for kind in categories]
-    code_of = [0 if kind in KERNEL_KINDS else code for kind, code in zip(categories, code_of, strict=True)]
-    work: Int64s = np.array(code_of)[numbers(gpu_ops["kind"])]
+    codes = {
+        **dict.fromkeys(OP_KIND.categories, -1),
+        **dict.fromkeys(KERNEL_KINDS, 0),
+        "memcpy": 2,
+        "memset": 3,
+    }
+    work: Int64s = np.array([*codes.values()])[numbers(gpu_ops["kind"])]
     work[gpu_ops["is_communication"].to_numpy() & (work == 0)] = 1
     return work
 
 
-def _measure(
-    compute: Union,
-    communication: Union,
-    memcpy: Union,
-    memset: Union,
-    *,
-    host: Union,
-    first: Int64s,
-    last: Int64s,
-) -> list[Int64s]:
-    """Measure the work of one device in each of its windows: `_MEASURES`."""
-    kernel, memory, any_communication = compute | communication, memcpy | memset, communication | host
-    unions = (kernel | memory, kernel, compute, communication, memcpy, memset, any_communication)
-    return [
-        last - first,
-        compute.overlap_within(communication, first, last),
-        compute.overlap_within(any_communication, first, last),
-        *(union.within(first, last) for union in unions),
-    ]
-
-
-_DEVICE = ("process_key", "device_id")
 _EDGES, _HOST_LATE, _KERNEL_WAIT, _OTHER, _UNKNOWN = range(len(IDLE_CAUSE.categories))
 
 
@@ -501,18 +467,24 @@ def find_idle(
     context, stream, start, end = (numbers(gpu_ops[name]) for name in columns)
     launch = pick(numbers(api_calls["start_ns"]), call, NEVER)
     ops = _Ops(context, stream, start, end, launch)
-    process, device = (numbers(gpu_ops[name]) for name in _DEVICE)
-    of_process, of_device, step, first, last = (
-        numbers(windows[name]) for name in (*_DEVICE, "step", "start_ns", "end_ns")
-    )
-    begins = number_keys(pack(of_process, of_device))[0].tolist()
+    process, device = (numbers(gpu_ops[name]) for name in DEVICE)
     parts = []
-    for begin, until in pairwise([*begins, len(windows)]):
-        own = slice(begin, until)
-        of_own = select_rows(ops, (process == of_process[begin]) & (device == of_device[begin]))
-        gaps = _list_gaps(of_own, int(first[begin]), int(last[until - 1]))
-        parts.append(_cut_idle_times(gaps, first[own], last[own], begin))
-    return _add_up(join_rows(*parts), of_process, of_device, step) if parts else IDLE_TIMES.to_frame()
+    for (of_process, of_device), own in windows.partition_by(DEVICE, as_dict=True).items():
+        of_own = select_rows(ops, (process == of_process) & (device == of_device))
+        parts.append(_cut_gaps(_list_gaps(of_own, own["start_ns"][0], own["end_ns"][-1]), own))
+    if not parts:
+        return IDLE_TIMES.to_frame()
+    keys = ["process_key", "device_id", "stream_id", "step", "cause"]
+    return (
+        pl.concat(parts)
+        .group_by(keys)
+        .agg(pl.col("count", "total_ns").sum(), pl.col("most_ns").max())
+        .sort(keys, nulls_last=[False, False, False, True, False])
+        .with_columns(
+            pl.col("cause").replace_strict(dict(enumerate(IDLE_CAUSE.categories)), return_dtype=IDLE_CAUSE)
+        )
+        .pipe(conform, IDLE_TIMES)
+    )
 
 
 class _Ops(Struct, frozen=True):
@@ -534,49 +506,12 @@ class _Gaps(Struct, frozen=True):
     end: Int64s
 
 
-class _Pieces(Struct, frozen=True):
-    """Pieces of gaps, each in one window."""
-
-    stream: Int64s
-    cause: Int64s
-    window: Int64s  # row of the windows of all devices
-    is_first: Int64s  # 1: the first piece of its gap; else 0
-    length: Int64s
-    whole: Int64s  # length of the gap, of its first piece; else `NEVER`
-
-
-def _add_up(pieces: _Pieces, process: Int64s, device: Int64s, step: Int64s) -> pl.DataFrame:
-    """Add up the pieces of each device, stream, step and cause (`IDLE_TIMES`)."""
-    window, stream, cause = pieces.window, pieces.stream, pieces.cause
-    keys = (process[window], device[window], stream, step[window], cause)
-    first, number = number_keys(pack(*keys))
-    count, total = np.zeros((2, len(first)), dtype=np.int64)
-    most = np.full(len(first), NEVER)
-    np.add.at(count, number, pieces.is_first)
-    np.add.at(total, number, pieces.length)
-    np.maximum.at(most, number, pieces.whole)
-    of_process, of_device, stream, of_step, cause = (key[first] for key in keys)
-    order = sort_rows(of_process, of_device, stream, sort_last(of_step), cause)
-    columns = {
-        "process_key": of_process,
-        "device_id": of_device,
-        "step": of_step,
-        "stream_id": stream,
-        "count": count,
-        "total_ns": total,
-        "most_ns": most,
-    }
-    causes = pl.Series("cause", IDLE_CAUSE.categories, dtype=IDLE_CAUSE)[cause[order]]
-    summed = pl.DataFrame([as_numbers(name, values[order]) for name, values in columns.items()])
-    return conform(summed.hstack([causes]), IDLE_TIMES)
-
-
 def _list_gaps(ops: _Ops, first: int, last: int) -> _Gaps:
     """List the gaps of one device and of its streams; its time is [first, last)."""
     if not len(ops.start):
         return _list_edges([(first, last)])
     by_start = np.argsort(ops.start, kind="stable")
-    stream = _number_streams(ops)
+    stream = find_distinct(pack(ops.context, ops.stream))[1]  # two contexts may use the same ids
     narrow = stream[by_start].astype(np.min_scalar_type(stream.max()))  # 16 bits are sorted by radix
     by_stream = by_start[np.argsort(narrow, kind="stable")]
     of_device = _list_between(ops, by_start, np.zeros_like(stream))
@@ -585,11 +520,6 @@ def _list_gaps(ops: _Ops, first: int, last: int) -> _Gaps:
         replace(of_device, stream=np.full_like(of_device.stream, NEVER)),
         _list_between(ops, by_stream, stream),
     )
-
-
-def _number_streams(ops: _Ops) -> Int64s:
-    """Number the streams of a device; two contexts may use the same ids."""
-    return find_distinct(pack(ops.context, ops.stream))[1]
 
 
 def _list_edges(edges: list[tuple[int, int]]) -> _Gaps:
@@ -612,33 +542,30 @@ def _list_between(ops: _Ops, order: Int64s, group: Int64s) -> _Gaps:
     return _Gaps(ops.stream[next_op], cause, begin, until)
 
 
-def _cut_idle_times(gaps: _Gaps, first: Int64s, last: Int64s, begin: int) -> _Pieces:
-    """Split gaps at the borders of the windows of their device, whose rows begin at `begin`."""
+def _cut_gaps(gaps: _Gaps, windows: pl.DataFrame) -> pl.DataFrame:
+    """Split gaps at the borders of the windows of their device, which tile its time.
+
+    Returns:
+        process_key, device_id, step, stream_id, cause (its code), count (1: the first piece of a gap; else
+        0), total_ns, most_ns (length of the gap, of its first piece; else null).
+    """
+    first, last = (numbers(windows[name]) for name in ("start_ns", "end_ns"))
     from_window = np.searchsorted(first, gaps.start, side="right") - 1
     until_window = np.searchsorted(first, gaps.end)
     gap = np.repeat(np.arange(len(gaps.start)), until_window - from_window)
     window = expand_windows(from_window, until_window)
     is_first = window == from_window[gap]
     length = np.minimum(gaps.end[gap], last[window]) - np.maximum(gaps.start[gap], first[window])
-    whole = np.where(is_first, (gaps.end - gaps.start)[gap], NEVER)
-    return _Pieces(
-        gaps.stream[gap], gaps.cause[gap], window + begin, is_first.astype(np.int64), length, whole
+    columns = {
+        "stream_id": gaps.stream[gap],
+        "cause": gaps.cause[gap],
+        "count": is_first.astype(np.int64),
+        "total_ns": length,
+        "most_ns": np.where(is_first, (gaps.end - gaps.start)[gap], NEVER),
+    }
+    return index_rows(windows.select(_STEP), window).hstack(
+        [as_numbers(name, values) for name, values in columns.items()]
     )
-
-
-_STEP_LAUNCHES = [*DEVICE, "step"]
-_NOTHING: Mapping[str, Any] = {
-    "count": 0,
-    "total": 0,
-    "least": None,
-    "most": None,
-    "squares": 0.0,
-    "values": [],
-    "value_counts": [],
-}
-_NO_DELAYS = pl.DataFrame(
-    [pl.Series(name, [_NOTHING[name]], dtype=dtype) for name, dtype in DISTRIBUTION.items()]
-)
 
 
 def sum_launches(
@@ -660,34 +587,34 @@ def sum_launches(
         starts; the queue is cut at the borders of steps, so that a step may have a queue and a `count` of 0.
     """
     launched, times = _list_launches(gpu_ops, api_calls, launches), time_on_device(steps)
-    queues = _measure_queues(launched, times)
-    step = times.find([launched.process, launched.device], launched.start)
-    keys = [
-        np.append(queues.process, launched.process),
-        np.append(queues.device, launched.device),
-        np.append(queues.step, step),
-    ]
-    first, number = number_keys(pack(*keys))
-    count = len(first)
-    queued, most = np.zeros((2, count), dtype=np.int64)
-    np.add.at(queued, number[: len(queues.step)], queues.queued)
-    np.maximum.at(most, number[: len(queues.step)], queues.most)
-    number = number[len(queues.step) :]
     call_ns, delay = launched.call_end - launched.call, launched.start - launched.call
     delay[delay < -MOST_EARLY_NS] = NEVER
-    marked = {
-        "short_count": launched.end - launched.start < call_ns,
-        "slow_call_count": call_ns > SLOW_CALL_NS,
-        "late_count": delay > LATE_NS,
+    columns = {
+        "process_key": launched.process,
+        "device_id": launched.device,
+        "step": times.find([launched.process, launched.device], launched.start),
+        "delay_ns": delay,
+        "short_count": (launched.end - launched.start < call_ns).astype(np.int64),
+        "slow_call_count": (call_ns > SLOW_CALL_NS).astype(np.int64),
+        "late_count": (delay > LATE_NS).astype(np.int64),
     }
-    columns = [as_numbers(name, key[first]) for name, key in zip(_STEP_LAUNCHES, keys, strict=True)]
-    columns += [pl.Series(name, np.bincount(number[mask], minlength=count)) for name, mask in marked.items()]
-    columns += [pl.Series("queued_ns", queued), pl.Series("queue_most", most)]
-    delays = _describe_delays(number, delay, count)
-    kept = np.flatnonzero((numbers(delays["count"]) > 0) | (most > 0))
-    process, device, of_step = (key[first][kept] for key in keys)
-    order = sort_rows(process, device, sort_last(of_step))
-    return conform(index_rows(pl.DataFrame(columns).hstack(delays), kept[order]), LAUNCH_AGGREGATES)
+    frame = pl.DataFrame([as_numbers(name, values) for name, values in columns.items()])
+    delays = build_distributions(frame, _STEP, "delay_ns")
+    marked = frame.group_by(_STEP).agg(pl.col("short_count", "slow_call_count", "late_count").sum())
+    queues = _measure_queues(launched, times)
+    joined = marked
+    for other in (queues, delays):
+        joined = joined.join(other, on=_STEP, how="full", coalesce=True, nulls_equal=True)
+    return (
+        joined.with_columns(
+            pl.col(name).fill_null(0)
+            for name in (*marked.columns[3:], *queues.columns[3:], "count", "total", "squares")
+        )
+        .with_columns(pl.col("values", "value_counts").fill_null([]))
+        .filter((pl.col("count") > 0) | (pl.col("queue_most") > 0))
+        .sort(_STEP, nulls_last=[False, False, True])
+        .pipe(conform, LAUNCH_AGGREGATES)
+    )
 
 
 class _Launches(Struct, frozen=True):
@@ -699,27 +626,6 @@ class _Launches(Struct, frozen=True):
     end: Int64s  # of the last operation
     call: Int64s  # start of the call
     call_end: Int64s
-
-
-class _Queues(Struct, frozen=True):
-    """Queues of devices in windows of their steps."""
-
-    process: Int64s
-    device: Int64s
-    step: Int64s  # `NEVER` outside all steps
-    queued: Int64s
-    most: Int64s
-
-
-def _describe_delays(row: npt.NDArray[np.uint32], delay: Int64s, count: int) -> pl.DataFrame:
-    """Build the distribution of delays of each row (`DISTRIBUTION`), also of rows without delays."""
-    delays = build_distributions(
-        pl.DataFrame([pl.Series("row", row.astype(np.int64)), as_numbers("delay_ns", delay)]),
-        ["row"],
-        "delay_ns",
-    )
-    at = find_rows(numbers(delays["row"]), np.arange(count))
-    return index_rows(pl.concat([delays.drop("row"), _NO_DELAYS]), np.where(at < 0, len(delays), at))
 
 
 def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> _Launches:
@@ -739,8 +645,8 @@ def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.
     return _Launches(process, device, start, end, *calls)
 
 
-def _measure_queues(launched: _Launches, steps: StepTimes) -> _Queues:
-    """Measure the queue of each device in each window of its steps."""
+def _measure_queues(launched: _Launches, steps: StepTimes) -> pl.DataFrame:
+    """Measure the queue of each device in its steps: process_key, device_id, step, queued_ns, queue_most."""
     # with clock errors, a kernel may start before its call
     begin, end = np.minimum(launched.call, launched.start), launched.end
     first, number = number_keys(pack(launched.process, launched.device))
@@ -756,7 +662,9 @@ def _measure_queues(launched: _Launches, steps: StepTimes) -> _Queues:
         begins, ends = np.sort(begin[number == owner]), np.sort(end[number == owner])
         queued[own] = sum_within(begins, ends, start[own], stop[own])
         most[own] = _find_longest(begins, ends, start[own], stop[own])
-    return _Queues(keys[0], keys[1], step, queued, most)
+    columns = zip((*_STEP, "queued_ns", "queue_most"), (*keys, step, queued, most), strict=True)
+    windows = pl.DataFrame([as_numbers(name, values) for name, values in columns])
+    return windows.group_by(_STEP).agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
 
 
 def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:
@@ -778,8 +686,6 @@ def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> In
 
 _PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]
-_CODES = {name: code for code, name in enumerate(ACTIVITY.categories)}
-_WHOLE = _CODES["span"]
 
 
 def measure_host(
@@ -824,23 +730,38 @@ def measure_host(
         "os": _list_intervals(os_calls),
         "cpu": _list_intervals(thread_runs),
     }
-    process, step, first, last = (
-        numbers(windows[name]) for name in ("process_key", "step", "start_ns", "end_ns")
-    )
-    codes, rows = [_WHOLE], [_Measured(process, step, np.ones_like(step), last - first)]
-    owners = list_distinct(process)
-    for name, intervals in activities.items():
-        for owner in owners:
-            own = np.flatnonzero(process == owner)
-            count, time = _measure_host_times(
-                select_rows(intervals, intervals.process == owner),
-                first[own],
-                last[own],
-                is_summed=name == "cpu",
+    keys = ["process_key", "step"]
+    span = pl.col("end_ns") - pl.col("start_ns")
+    rows = [
+        windows.select(*keys, activity=pl.lit("span", ACTIVITY), count=pl.lit(1, pl.Int64), union_ns=span)
+    ]
+    for owner, own in windows.partition_by("process_key", as_dict=True).items():
+        first, last = numbers(own["start_ns"]), numbers(own["end_ns"])
+        for name, intervals in activities.items():
+            start, end = (of[intervals.process == owner[0]] for of in (intervals.start, intervals.end))
+            in_order = np.sort(start)
+            count = np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
+            time = (
+                sum_within(start, end, first, last)
+                if name == "cpu"
+                else unite(start, end).within(first, last)
             )
-            codes.append(_CODES[name])
-            rows.append(_Measured(process[own], step[own], count, time))
-    return _add_up_host_times(join_rows(*rows), np.repeat(codes, [len(row.step) for row in rows]))
+            rows.append(
+                own.select(
+                    *keys,
+                    activity=pl.lit(name, ACTIVITY),
+                    count=pl.Series(count),
+                    union_ns=pl.Series(time),
+                )
+            )
+    return (
+        pl.concat(rows)
+        .filter((pl.col("count") > 0) | (pl.col("union_ns") > 0) | (pl.col("activity") == "span"))
+        .group_by(*keys, "activity")
+        .agg(pl.col("count", "union_ns").sum())
+        .sort(*keys, "activity", nulls_last=[False, True, False])
+        .pipe(conform, HOST_TIMES)
+    )
 
 
 class _Intervals(Struct, frozen=True):
@@ -851,42 +772,8 @@ class _Intervals(Struct, frozen=True):
     end: Int64s
 
 
-class _Measured(Struct, frozen=True):
-    """Activity in windows of processes."""
-
-    process: Int64s
-    step: Int64s
-    count: Int64s
-    time: Int64s
-
-
 def _list_intervals(frame: pl.DataFrame) -> _Intervals:
     return _Intervals(*(numbers(frame[name]) for name in _SPAN))
-
-
-def _add_up_host_times(rows: _Measured, activity: Int64s) -> pl.DataFrame:
-    """Add up the windows of each process, step and activity (`HOST_TIMES`).
-
-    Rows without activity are left out.
-    """
-    kept = np.flatnonzero((rows.count > 0) | (rows.time > 0) | (activity == _WHOLE))
-    rows, activity = select_rows(rows, kept), activity[kept]
-    first, number = number_keys(pack(rows.process, rows.step, activity))
-    count, time = np.zeros((2, len(first)), dtype=np.int64)
-    np.add.at(count, number, rows.count)
-    np.add.at(time, number, rows.time)
-    # steps in order, null last
-    step = rows.step[first]
-    order = sort_rows(rows.process[first], sort_last(step), activity[first])
-    names = pl.Series("activity", ACTIVITY.categories, dtype=ACTIVITY)
-    columns = [
-        pl.Series("process_key", rows.process[first][order]),
-        as_numbers("step", step[order]),
-        names[activity[first][order]],
-        pl.Series("count", count[order]),
-        pl.Series("union_ns", time[order]),
-    ]
-    return conform(pl.DataFrame(columns), HOST_TIMES)
 
 
 def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -918,14 +805,3 @@ def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
     is_outer = np.ones(len(kind), dtype=np.bool_)
     is_outer[1:] = (group[1:] != group[:-1]) | (end[1:] > reach[:-1])
     return _Intervals(process[is_outer], start[is_outer], end[is_outer]), kind[is_outer]
-
-
-def _measure_host_times(
-    intervals: _Intervals, first: Int64s, last: Int64s, *, is_summed: bool
-) -> tuple[Int64s, Int64s]:
-    """Count the intervals of one process in its windows, and measure their union, or add up their lengths."""
-    start, end = intervals.start, intervals.end
-    if not len(start):
-        return np.zeros_like(first), np.zeros_like(first)
-    time = sum_within(start, end, first, last) if is_summed else unite(start, end).within(first, last)
-    return count_within(start, first, last), time

@@ -345,9 +345,6 @@ Samples = Mapping[str, pl.DataFrame]
 """`SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`."""
 
 
-def compare_trainings(a: Training, b: Training) -> dict[str, pl.DataFrame]:
-    """Compare two trainings; as `compare_samples`."""
-    return compare_samples(sample_training(a), sample_training(b))
 
 
 def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
@@ -556,7 +553,7 @@ def check_gates(comparison: Mapping[str, pl.DataFrame], gates: Iterable[Gate]) -
     If a run has a single step, its noise is unknown, and any change counts.
 
     Args:
-        comparison: Rows of the tables, as returned by `compare_trainings`.
+        comparison: Rows of the tables, as returned by `compare_samples`.
         gates: The gates.
 
     Returns:

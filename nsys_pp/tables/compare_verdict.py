@@ -148,6 +148,8 @@ class _Fact(Struct, frozen=True, kw_only=True):
         meaning: What a difference means.
         effect: See `EFFECT`.
         aspect: Key of `ASPECTS` by which a difference can be allowed; "": it is no reason to refuse.
+        ratio: Least ratio of both values that counts, for facts that differ a little between any two runs.
+        value: Reads the value as a number, for the ratio.
     """
 
     name: str
@@ -155,6 +157,17 @@ class _Fact(Struct, frozen=True, kw_only=True):
     meaning: str
     effect: str = "noted"
     aspect: str = ""
+    ratio: float = 1.0
+    value: Callable[[RunFacts], float] | None = None
+
+    def rate(self, a: RunFacts, b: RunFacts) -> str:
+        """Return the effect of the difference between two runs."""
+        if self.value is not None:
+            low, high = sorted((self.value(a), self.value(b)))
+            if low == high or high < self.ratio * low:
+                return "same"
+        values = self.read(a), self.read(b)
+        return "same" if values[0] == values[1] else "unknown" if None in values else self.effect
 
 
 _FACTS = (
@@ -177,6 +190,8 @@ _FACTS = (
             "decodes of more requests take longer: times of steps, ranks and kernels differ for this reason"
         ),
         effect="large",
+        ratio=MOST_REQUESTS,
+        value=lambda facts: facts.decode_requests or 0.0,
     ),
     _Fact(
         name="forwards and backwards",
@@ -280,19 +295,25 @@ _FACTS = (
         name="complete steps",
         read=lambda facts: _number(len(facts.steps)),
         meaning="the run with fewer steps limits how small a change is found",
+        ratio=2.0,
+        value=lambda facts: len(facts.steps),
     ),
     _Fact(
         name="error of the clocks",
-        read=lambda facts: _bound(facts),
+        read=lambda facts: (
+            "clocks cannot be compared"
+            if not facts.is_on_one_clock
+            else None
+            if facts.bound_ns is None
+            else format_time(facts.bound_ns)
+        ),
         meaning="waits and transfers between machines are known to this error",
+        ratio=3.0,
+        value=lambda facts: (
+            math.inf if not facts.is_on_one_clock or facts.bound_ns is None else float(facts.bound_ns)
+        ),
     ),
 )
-# Facts that differ a little between any two runs: only a large ratio counts.
-_RATIOS: dict[str, tuple[Callable[[RunFacts], float], float]] = {
-    "complete steps": (lambda facts: len(facts.steps), 2.0),
-    "requests of a decode": (lambda facts: facts.decode_requests or 0.0, MOST_REQUESTS),
-    "error of the clocks": (lambda facts: _bound_of(facts), 3.0),
-}
 
 
 def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) -> pl.DataFrame:
@@ -316,17 +337,22 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
                 "is nothing to compare",
                 "record at least one whole step, or name other steps (`RUN:10:14`)",
             )
-    rows = []
+    rows, recorded = [], (a.recorded, b.recorded)
     for fact in _FACTS:
         values = fact.read(a), fact.read(b)
-        effect = "same" if _is_close(fact, a, b) else _rate(fact, *values)
+        effect = fact.rate(a, b)
         is_capture = fact.aspect == "steps" and a.step_source == b.step_source == "capture"
         if fact.aspect and effect == "noted":
             if fact.aspect not in allowed:
-                raise _refusal(fact, *values)
+                raise ComparisonError(
+                    f"A and B cannot be compared: {fact.name} {values[0]} in A, {values[1]} in B; "
+                    f"{fact.meaning}",
+                    f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
+                )
             effect = "excluded"
         if effect == "noted" and fact.name == "what was recorded":
-            values = _only(a.recorded, b.recorded), _only(b.recorded, a.recorded)
+            more = ([name for name in own if name not in other] for own, other in (recorded, recorded[::-1]))
+            values = tuple(f"also {', '.join(names)}" if names else "less" for names in more)
         meaning = None if effect == "same" else fact.meaning
         if is_capture:
             effect, meaning = "large", _CAPTURE
@@ -336,12 +362,9 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
             meaning = "not known of both runs, so a difference would not show"
         rows.append((fact.name, *values, effect, meaning))
     if a.recordings and a.recordings == b.recordings:
-        is_same = a.steps == b.steps
-        meaning = (
-            "one recording: steps differ, all else is the same"
-            if not is_same
-            else "one recording, compared with itself"
-        )
+        meaning = "one recording: steps differ, all else is the same"
+        if a.steps == b.steps:
+            meaning = "one recording, compared with itself"
         rows.append(("recordings", "the same", "the same", "noted", meaning))
     frame = pl.DataFrame(rows, schema=build_table_schema(_COLUMNS), orient="row")
     order = pl.col("effect").replace_strict({"excluded": 0, "large": 1, "noted": 2, "unknown": 3, "same": 4})
@@ -350,45 +373,23 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
 
 def describe_comparability(table: pl.DataFrame) -> str:
     """Describe in a sentence how comparable two runs are."""
-    differing = table.filter(pl.col("effect").is_in(["large", "excluded"]), pl.col("a") != pl.col("b"))[
-        "fact"
-    ].to_list()
-    alike = table.filter(pl.col("effect") == "large", pl.col("a") == pl.col("b"))["fact"].to_list()
-    if alike:
-        reason = (
-            "a step is the whole capture" if "source of steps" in alike else "batches are of unknown kinds"
-        )
-        return f"{reason} in both runs, so compare with care"
-    noted = table.filter(pl.col("effect") == "noted")["fact"].to_list()
-    if differing:
-        return f"the runs differ in {_join(differing)}, so compare with care"
-    if noted:
-        return f"the runs differ in {_join(noted)}, and are alike in all else"
+    differs = pl.col("a") != pl.col("b")
+    is_large, is_noted = pl.col("effect") == "large", pl.col("effect") == "noted"
+    alike = table.filter(is_large, ~differs)["fact"]
+    for fact, reason in (
+        ("source of steps", "a step is the whole capture"),
+        ("batches of inference", "batches are of unknown kinds"),
+    ):
+        if fact in alike:
+            return f"{reason} in both runs, so compare with care"
+    for effect, consequence in (
+        ((is_large | (pl.col("effect") == "excluded")) & differs, "so compare with care"),
+        (is_noted, "and are alike in all else"),
+    ):
+        facts = table.filter(effect)["fact"].to_list()
+        if facts:
+            return f"the runs differ in {join_names(facts, most=len(facts))}, {consequence}"
     return "the runs are alike in all that was recorded of them"
-
-
-def _is_close(fact: _Fact, a: RunFacts, b: RunFacts) -> bool:
-    """Return whether a fact differs by less than its ratio."""
-    if fact.name not in _RATIOS:
-        return False
-    read, ratio = _RATIOS[fact.name]
-    low, high = sorted((read(a), read(b)))
-    return low == high or high < ratio * low
-
-
-def _rate(fact: _Fact, a: str | None, b: str | None) -> str:
-    if a == b:
-        return "same"
-    if a is None or b is None:
-        return "unknown"
-    return fact.effect
-
-
-def _refusal(fact: _Fact, a: str | None, b: str | None) -> ComparisonError:
-    return ComparisonError(
-        f"A and B cannot be compared: {fact.name} {a} in A, {b} in B; {fact.meaning}",
-        f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
-    )
 
 
 def _number(value: float) -> str | None:
@@ -400,34 +401,9 @@ def _names(values: Sequence[str], *, most: int = _MOST_NAMES) -> str | None:
     return ", ".join(shown) or None
 
 
-def _only(own: Sequence[str], other: Sequence[str]) -> str:
-    more = [name for name in own if name not in other]
-    return f"also {', '.join(more)}" if more else "less"
-
-
-def _bound(facts: RunFacts) -> str | None:
-    if not facts.is_on_one_clock:
-        return "clocks cannot be compared"
-    return None if facts.bound_ns is None else format_time(facts.bound_ns)
-
-
-def _join(names: Sequence[str]) -> str:
-    return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _count_same(table: pl.DataFrame) -> list[str]:
-    """Count the facts that are equal."""
-    same = table.filter(pl.col("effect") == "same")["fact"].to_list()
-    names = (
-        f"{', '.join(same[:_MOST_NAMES])} and {len(same) - _MOST_NAMES} more"
-        if len(same) > _MOST_NAMES
-        else _join(same)
-    )
-    return [f"the same: {names}"] if same else []
-
-
-def _bound_of(facts: RunFacts) -> float:
-    return math.inf if not facts.is_on_one_clock or facts.bound_ns is None else float(facts.bound_ns)
+def _list_same(table: pl.DataFrame) -> list[str]:
+    same = table.filter(effect="same")["fact"].to_list()
+    return [f"the same: {join_names(same)}"] if same else []
 
 
 COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
@@ -442,7 +418,7 @@ COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
         columns=("fact", "a", "b", "effect", "meaning"),
         only=pl.col("effect") != "same",
         hidden="",
-        notes=_count_same,
+        notes=_list_same,
     ),
 )
 
@@ -469,13 +445,6 @@ def is_any_change_noise(row: Mapping[str, Any]) -> bool:
     """Return whether there are so few steps that noise explains any change."""
     noise = row["noise_fraction"]
     return noise is not None and noise >= _ANY_CHANGE
-
-
-def describe_noise(row: Mapping[str, Any]) -> str:
-    """Describe the change that noise, or the least change, explains; "" where it is unknown."""
-    if row["noise_fraction"] is None:
-        return ""
-    return f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
 
 
 def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
@@ -513,16 +482,28 @@ def describe_members(comparison: Comparison) -> list[Finding]:
         if rows.is_empty():
             continue
         if len(rows) == len(changes) > 1 and _is_alike(rows):
-            findings.append(_describe_group(comparison, rows, f"all {len(rows)} ranks", stage=None))
+            findings.append(_describe_group(comparison, rows, stage=None))
             rows = _exceptions(rows)
-        for (stage,), members in rows.group_by("stage", maintain_order=True):
+        for members in rows.partition_by("stage", maintain_order=True):
+            stage = members["stage"][0]
             of_stage = changes.filter(pl.col("stage").eq_missing(pl.lit(stage, pl.Int64)))
             is_whole = stage is not None and len(members) == len(of_stage) and changes["stage"].n_unique() > 1
             if is_whole and _is_alike(members):
-                findings.append(_describe_group(comparison, members, f"stage {stage}", stage=_integer(stage)))
+                findings.append(_describe_group(comparison, members, stage=stage))
                 members = _exceptions(members)
-            findings += [_describe_rank(comparison, row) for row in members.iter_rows(named=True)]
-    return _fold(comparison, findings)
+            of_rank = "" if stage is None else f" (stage {stage})"
+            findings += [
+                _describe(
+                    comparison,
+                    row,
+                    f"{row['subject']}{of_rank} computes",
+                    label=row["subject"],
+                    stage=stage,
+                    kind="rank",
+                )
+                for row in members.iter_rows(named=True)
+            ]
+    return _fold(findings)
 
 
 def _is_alike(rows: pl.DataFrame) -> bool:
@@ -538,62 +519,37 @@ def _exceptions(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(apart > least)
 
 
-def _describe_group(comparison: Comparison, rows: pl.DataFrame, label: str, *, stage: int | None) -> Finding:
-    row = {
-        name: rows[name].median()
-        for name in ("a", "b", "change_fraction", "noise_fraction", "least_fraction")
-    }
+def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | None) -> Finding:
+    """Describe a change that all ranks, or the ranks of a stage, share."""
     starts = rows["since_step"].unique()
-    row["since_step"] = starts[0] if len(starts) == 1 else None
-    row["a_step_count"], row["b_step_count"] = rows["a_step_count"].min(), rows["b_step_count"].min()
-    row["is_change"] = True
-    row["is_among_peers"] = bool(rows["is_among_peers"].all())
-    subject = label
-    if stage is not None and len(rows) == 1:
-        subject = f"{rows['subject'][0]} ({label})"
-    elif stage is not None:
-        subject = f"{label} ({len(rows)} ranks)"
-    verb = "compute" if stage is None else "computes"
-    return _describe(
-        comparison,
-        row,
-        subject,
-        verb,
-        label=label,
-        stage=stage,
-        kind="stage" if stage is not None else "ranks",
+    of_group = rows.select(
+        pl.col("a", "b", "change_fraction", "noise_fraction", "least_fraction").median(),
+        pl.col("a_step_count", "b_step_count").min(),
+        pl.col("is_change", "is_among_peers").all(),
+        since_step=pl.lit(starts[0] if len(starts) == 1 else None, pl.Int64),
     )
-
-
-def _describe_rank(comparison: Comparison, row: dict[str, Any]) -> Finding:
-    label = row["subject"]
-    where = "" if row["stage"] is None else f" (stage {row['stage']})"
-    return _describe(
-        comparison, row, f"{label}{where}", "computes", label=label, stage=row["stage"], kind="rank"
-    )
+    if stage is None:
+        label = f"all {len(rows)} ranks"
+        words = f"{label} compute"
+    else:
+        label = f"stage {stage}"
+        of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
+        words = f"{of_stage} computes"
+    kind = "ranks" if stage is None else "stage"
+    return _describe(comparison, of_group.row(0, named=True), words, label=label, stage=stage, kind=kind)
 
 
 def _describe(
-    comparison: Comparison,
-    row: dict[str, Any],
-    subject: str,
-    verb: str,
-    *,
-    label: str,
-    stage: int | None,
-    kind: str,
+    comparison: Comparison, row: dict[str, Any], words: str, *, label: str, stage: int | None, kind: str
 ) -> Finding:
-    a, b = to_float(row["a"]), to_float(row["b"])
-    gain_ns = a * abs(to_float(row["change_fraction"]))
+    """Describe the change of a rank, a stage or all ranks; `words`: subject and verb."""
+    a, b, change = to_float(row["a"]), to_float(row["b"]), to_float(row["change_fraction"])
+    gain_ns = a * abs(change)
     peers = " relative to the others" if row["is_among_peers"] else ""
-    text = (
-        f"{subject} {verb} {describe_change(to_float(row['change_fraction']))}{peers}{since(row)}: "
-        f"{format_time(b)} instead of"
-        f" {format_time(a)} {comparison.per_text}"
-    )
     return Finding(
         kind=kind,
-        text=text,
+        text=f"{words} {describe_change(change)}{peers}{since(row)}: {format_time(b)} instead of"
+        f" {format_time(a)} {comparison.per_text}",
         confidence=rate(row, comparison),
         subject="stage" if kind == "stage" else "rank" if kind == "rank" else "run",
         gain_ns=gain_ns,
@@ -612,7 +568,7 @@ def _describe(
 _MOST_SINGLE = 2
 
 
-def _fold(comparison: Comparison, findings: list[Finding]) -> list[Finding]:
+def _fold(findings: list[Finding]) -> list[Finding]:
     """Fold many single ranks into one finding."""
     single = [finding for finding in findings if finding.kind == "rank"]
     if len(single) <= _MOST_SINGLE:
@@ -626,25 +582,19 @@ def _fold(comparison: Comparison, findings: list[Finding]) -> list[Finding]:
             continue
         most = max(abs(to_float(finding.excess_fraction)) for finding in group)
         names = join_names([str(finding.label) for finding in group])
-        text = f"{names} compute {word}, up to {describe_change(sign * most)}"
-        worst = group[0]
         kept.append(
             Finding(
                 kind="rank",
-                text=text,
-                confidence=worst.confidence,
+                text=f"{names} compute {word}, up to {describe_change(sign * most)}",
+                confidence=group[0].confidence,
                 subject="run",
-                gain_ns=worst.gain_ns,
-                gain_fraction=worst.gain_fraction,
+                gain_ns=group[0].gain_ns,
+                gain_fraction=group[0].gain_fraction,
                 excess_fraction=sign * most,
-                sample_count=worst.sample_count,
+                sample_count=group[0].sample_count,
             )
         )
     return kept
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 LEAST_GAIN = 0.005
@@ -830,21 +780,19 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
     are_some = any(finding.kind in ("rank", "stage") for finding in members)
     if not are_some or max(run.lane_count for run in comparison.facts) == 1:
         others += describe_kernels(comparison)
-    findings = sorted([*members, *others], key=partial(_order, comparison))
+    # by their time of a step; that of a link is one message per micro-batch and direction
+    messages = 1 if comparison.per else 2 * max(1.0, comparison.facts[0].micro_batch_count)
+    findings = sorted(
+        [*members, *others],
+        key=lambda finding: (
+            -messages * abs(to_float(finding.value_ns) - to_float(finding.usual_ns))
+            if finding.kind == "link"
+            else -finding.gain_ns
+        ),
+    )
     shown = findings[: MOST_LINES - 1 - len(steps)]
     last = _describe_rest(comparison, findings, are_all_shown=shown == findings)
     return Verdict(findings=(*steps, *shown, last))
-
-
-def _order(comparison: Comparison, finding: Finding) -> float:
-    """Return the sort key of a finding: its time of a step.
-
-    Of a link one message per micro-batch and direction.
-    """
-    if finding.kind != "link":
-        return -finding.gain_ns
-    messages = 1 if comparison.per else 2 * max(1.0, comparison.facts[0].micro_batch_count)
-    return -messages * abs(to_float(finding.value_ns) - to_float(finding.usual_ns))
 
 
 def _describe_steps(comparison: Comparison) -> Finding:
@@ -860,7 +808,9 @@ def _describe_steps(comparison: Comparison) -> Finding:
     if comparison.per:
         raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
-    noise = describe_noise(row)
+    noise = ""
+    if row["noise_fraction"] is not None:
+        noise = f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
     if row["is_change"]:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif row["is_change"] is None:

@@ -209,7 +209,7 @@ def cut_name(name: str) -> str:
     return shown if len(name) <= _MOST_LETTERS else f"{shown[:-1]}…"
 
 
-def join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str], most: int = _MOST_NAMES) -> str:
     """Join names into a list; of many, the first ones.
 
     >>> join_names(["rank 1"]), join_names(["a", "b", "c"]), join_names(["a", "b", "c", "d", "e", "f"])
@@ -217,8 +217,8 @@ def join_names(names: Sequence[str]) -> str:
     """
     if len(names) == 1:
         return names[0]
-    if len(names) > _MOST_NAMES:
-        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -46,6 +46,7 @@ def describe_hosts(
     steps: Collection[int] | None = None,
     *,
     when: str = "meanwhile",
+    is_call_known: bool = False,
 ) -> str:
     """Describe the activities of the launching threads of lanes in bubbles of some causes.
 
@@ -57,38 +58,7 @@ def describe_hosts(
         causes: "host", "data".
         steps: Steps; None: all complete ones.
         when: Words for the time of the bubbles.
-    """
-    rows, whole = _select(evidence, lanes, causes, steps)
-    if not whole:
-        return ""
-    words = [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
-    running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
-    if not words and running >= _MOST:
-        words = [f"{format_share(running)} running on a processor"]
-    stack = _describe_stack(rows, whole)
-    if not words and not stack:
-        return ""
-    who, verb = ("the launching thread", "was") if len(lanes) == 1 else ("launching threads", "were")
-    return f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
-
-
-def describe_stack(
-    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None = None
-) -> str:
-    """Name the stack of most of the calls, else of the samples; "" where none was recorded.
-
-    Arguments as in `describe_hosts`.
-    """
-    rows, whole = _select(evidence, lanes, causes, steps)
-    return _describe_stack(rows, whole) if whole else ""
-
-
-def _select(
-    evidence: Evidence, lanes: Sequence[int], causes: Collection[str], steps: Collection[int] | None
-) -> tuple[pl.DataFrame, float]:
-    """Select the activities of some lanes, causes and steps, and the time of their bubbles.
-
-    0 where nothing is recorded.
+        is_call_known: Describe only the stack of most of the calls, else of the samples.
     """
     late = evidence.lane_steps.filter(pl.col("lane").is_in(list(lanes)))
     late = late.group_by("lane").agg(
@@ -99,7 +69,29 @@ def _select(
     rows = evidence.read_hosts(chosen).filter(
         pl.col("cause").cast(pl.String).is_in(list(causes)), pl.col("step").is_in(complete)
     )
-    return rows, to_float(rows.filter(pl.col("activity").is_null())["time_ns"].sum())
+    whole = to_float(rows.filter(pl.col("activity").is_null())["time_ns"].sum())
+    if not whole:
+        return ""
+    stack = ""
+    stacks = _sum_names(rows, "stack")
+    samples = _sum_names(rows, "sample stack", "count")
+    count = to_float(samples["count"].sum())
+    if len(stacks) and stacks["time_ns"][0] >= _LEAST * whole:
+        caller = _shorten(stacks["name"][0], first=1)
+        stack = f", called from `{caller}`" if caller else ""
+    elif count * _LEAST >= 1 and samples["count"][0] >= _LEAST * count:  # fewer samples show no share
+        function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
+        stack = f", with {format_share(share)} of samples in `{function}`" if function else ""
+    if is_call_known:
+        return stack
+    words = [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
+    running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
+    if not words and running >= _MOST:
+        words = [f"{format_share(running)} running on a processor"]
+    if not words and not stack:
+        return ""
+    who, verb = ("the launching thread", "was") if len(lanes) == 1 else ("launching threads", "were")
+    return f"; {when} {who}{f' {verb} ' if words else ''}{' and '.join(words)}{stack}"
 
 
 def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
@@ -116,21 +108,6 @@ def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
     return listed[:_MOST_NAMED]
 
 
-def _describe_stack(rows: pl.DataFrame, whole: float) -> str:
-    """Name the stack of the calls, else of the samples, with the largest share."""
-    stacks = _sum_names(rows, "stack")
-    if len(stacks) and stacks["time_ns"][0] >= _LEAST * whole:
-        caller = _shorten(stacks["name"][0], first=1)
-        return f", called from `{caller}`" if caller else ""
-    samples = rows.filter(pl.col("activity") == "sample stack").group_by("name").agg(pl.col("count").sum())
-    samples = samples.sort("count", "name", descending=[True, False])
-    count = to_float(samples["count"].sum())
-    if count * _LEAST < 1 or samples["count"][0] < _LEAST * count:  # fewer samples show no share
-        return ""
-    function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
-    return f", with {format_share(share)} of samples in `{function}`" if function else ""
-
-
 def _shorten(stack: str, *, first: int) -> str:
     """Shorten a stack to its innermost functions that have a name; "" where none has.
 
@@ -142,23 +119,18 @@ def _shorten(stack: str, *, first: int) -> str:
     return cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
 
 
-def _sum_names(rows: pl.DataFrame, activity: str) -> pl.DataFrame:
-    """Sum the activities of a kind by name, the longest first: name, time_ns."""
+def _sum_names(rows: pl.DataFrame, activity: str, value: str = "time_ns") -> pl.DataFrame:
+    """Sum the activities of a kind by name, the longest first: name, and the value."""
     return (
         rows.filter(pl.col("activity") == activity)
         .group_by("name")
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", "name", descending=[True, False])
+        .agg(pl.col(value).sum())
+        .sort(value, "name", descending=[True, False])
     )
 
 
 _IN_FLIGHT = ("decode", "mixed")
 _UNKNOWN_WORK = ("waiting_ns", "other_ns")  # activities of a host that may only wait for requests
-
-
-def mark_in_flight() -> pl.Expr:
-    """Return the mask of batches whose requests were in flight before them."""
-    return pl.col("kind").cast(pl.String).is_in(_IN_FLIGHT).fill_null(value=False)
 
 
 def list_gaps(evidence: Evidence) -> pl.DataFrame:
@@ -169,7 +141,8 @@ def list_gaps(evidence: Evidence) -> pl.DataFrame:
         `HOST_ACTIVITY_COLUMNS` without this part.
     """
     batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]).sort("lane", "start_ns")
-    in_flight = mark_in_flight().shift(-1).over("lane").fill_null(value=False)
+    is_in_flight = pl.col("kind").cast(pl.String).is_in(_IN_FLIGHT).fill_null(value=False)
+    in_flight = is_in_flight.shift(-1).over("lane").fill_null(value=False)
     following = batches.with_columns(in_flight=in_flight).drop_nulls("gap_ns")
     return following.select(
         "lane",
@@ -252,7 +225,16 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
         return []
     lane, step, span_ns, most_ns = worst.row(0)
     when, since = describe_steps(sorted(worst["step"].to_list()), evidence.spans["step"].to_list())
-    name = _name_overhead(evidence, worst["step"])
+    named = (
+        evidence.training.overheads.filter(
+            "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(worst["step"].implode())
+        )
+        .group_by("name")
+        .agg(pl.col("time_ns").sum())
+        .filter(pl.col("time_ns") > 0)
+        .sort("time_ns", "name", descending=[True, False])
+    )
+    name = f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
     count = times.filter(pl.col("value_ns") > 0)["lane"].n_unique()
     whom = name_lane(evidence, lane) if count == 1 else f"{count:,} ranks"
     of_rank = "" if count == 1 else f" of {evidence.labels[lane]}"
@@ -276,29 +258,7 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
     ]
 
 
-def _name_overhead(evidence: Evidence, steps: pl.Series) -> str:
-    """Name the overhead that took most time in some steps: ", most in `CUPTI Buffer flush`".
-
-    "" where it has no name.
-    """
-    named = (
-        evidence.training.overheads.filter(
-            "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(steps.implode())
-        )
-        .group_by("name")
-        .agg(pl.col("time_ns").sum())
-        .filter(pl.col("time_ns") > 0)
-        .sort("time_ns", "name", descending=[True, False])
-    )
-    return f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
-
-
-def has_flush_beside(evidence: Evidence, lane: int, step: int, time_ns: float) -> bool:
-    """Return whether flushes on other threads ran during half of the late launches of a rank in a step."""
-    rows = evidence.training.overheads.filter(lane=lane, step=step)
-    return to_float(rows["beside_ns"].sum()) >= _MOST * time_ns
-
-
+_FEW = 3  # steps or ranks, of which the median is usual
 _MOST_SINGLE = 3  # stalls that are named one by one
 
 
@@ -364,50 +324,32 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
 
 def _list_stalls(evidence: Evidence) -> list[_Stall]:
     """List the ranks and steps with late launches, by descending gain."""
+    if evidence.step_count < _FEW and evidence.training.lanes.height < _FEW:
+        return []
+    length, count = pl.col("end_ns") - pl.col("start_ns"), evidence.step_count
+    # what is usual is the median of the steps of a rank, or of the ranks in one of a few steps
+    usual = pl.col("value").median().over("lane" if count >= _FEW else "step")
     found = []
     for cause in HOST_CAUSES:
-        column = f"{cause}_ns"
-        times = evidence.lane_steps.select("lane", "step", value=pl.col(column).cast(pl.Float64))
-        over = "lane" if evidence.step_count >= 3 else "step"
-        usual = pl.col("value").median().over(over)
-        if evidence.step_count < 3 and evidence.training.lanes.height < 3:
-            return []
-        times = times.with_columns(usual=usual).with_columns(excess=pl.col("value") - pl.col("usual"))
-        limit = pl.max_horizontal(pl.lit(noise_of(times["excess"])), LEAST_SHARE * pl.col("span_ns"))
-        times = times.join(evidence.measure_excess(), on="step").filter(pl.col("excess") > limit)
-        if times.is_empty():
-            continue
-        longest = _find_longest(evidence.training, cause)
-        rows = times.join(longest, on=["lane", "step"]).sort("lane", "step")
-        for row in rows.iter_rows(named=True):
-            lost = row["excess"] if row["longer_ns"] is None else min(row["excess"], row["longer_ns"])
-            found.append(
-                _Stall(
-                    lane=row["lane"],
-                    step=row["step"],
-                    cause=cause,
-                    excess_ns=row["excess"],
-                    usual_ns=row["usual"],
-                    gain_ns=lost / evidence.step_count,
-                    longest_ns=row["end_ns"] - row["start_ns"],
-                    start_ns=row["start_ns"],
-                    end_ns=row["end_ns"],
-                )
-            )
-    least_ns = LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count  # the step did not wait for the rest
+        times = evidence.lane_steps.select("lane", "step", value=pl.col(f"{cause}_ns").cast(pl.Float64))
+        times = times.with_columns(usual_ns=usual, excess_ns=pl.col("value") - usual)
+        least = pl.max_horizontal(pl.lit(noise_of(times["excess_ns"])), LEAST_SHARE * pl.col("span_ns"))
+        longest = (
+            evidence.training.lane_states.filter(pl.col("cause") == cause)
+            .sort(length, descending=True)
+            .unique(["lane", "step"], keep="first", maintain_order=True)
+            .select("lane", "step", "start_ns", "end_ns", longest_ns=length)
+        )
+        rows = (
+            times.join(evidence.measure_excess(), on="step")
+            .filter(pl.col("excess_ns") > least)
+            .join(longest, on=["lane", "step"])
+            .with_columns(cause=pl.lit(cause), gain_ns=pl.min_horizontal("excess_ns", "longer_ns") / count)
+            .sort("lane", "step")
+        )
+        found += [_Stall(**row) for row in rows.select(_Stall.__struct_fields__).iter_rows(named=True)]
+    least_ns = LEAST_SHARE * evidence.step_ns / 2 / count  # the step did not wait for the rest
     return sorted((s for s in found if s.gain_ns >= least_ns), key=lambda stall: (-stall.gain_ns, stall.lane))
-
-
-def _find_longest(training: Training, cause: str) -> pl.DataFrame:
-    """Find the longest interval with a cause, of each lane and step: lane, step, start_ns, end_ns."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return (
-        training.lane_states.select("lane", "step", "start_ns", "end_ns", "cause")
-        .filter(pl.col("cause") == cause)
-        .drop("cause")
-        .sort(length, descending=True)
-        .unique(["lane", "step"], keep="first", maintain_order=True)
-    )
 
 
 def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
@@ -429,8 +371,19 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
     if call is not None:
         text += f", in {call.words}"
-    text += _describe_activity(evidence, stalls, call)
-    is_beside = any(has_flush_beside(evidence, stall.lane, stall.step, stall.excess_ns) for stall in stalls)
+    text += describe_hosts(
+        evidence,
+        [worst.lane],
+        {stall.cause for stall in stalls},
+        steps,
+        is_call_known=call is not None and call.is_call,
+    )
+    overheads = evidence.training.overheads
+    is_beside = any(
+        to_float(overheads.filter(lane=stall.lane, step=stall.step)["beside_ns"].sum())
+        >= _MOST * stall.excess_ns
+        for stall in stalls
+    )
     if is_beside:
         text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
     return Finding(
@@ -450,18 +403,6 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         sample_count=len(stalls),
         call=call.name if call is not None else None,
     )
-
-
-def _describe_activity(evidence: Evidence, stalls: Sequence[_Stall], call: Activity | None) -> str:
-    """Describe the activities of the host in the steps of stalls.
-
-    With a named call, only its stack.
-    """
-    lanes, steps = sorted({stall.lane for stall in stalls}), {stall.step for stall in stalls}
-    causes = {stall.cause for stall in stalls}
-    if call is not None and call.is_call:
-        return describe_stack(evidence, lanes, causes, steps)
-    return describe_hosts(evidence, lanes, causes, steps)
 
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
@@ -494,10 +435,17 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         verb = "stalled"
     calls = {name_activity(evidence.training, each.lane, each.start_ns, each.end_ns) for each in stalls}
     call = calls.pop() if len(calls) == 1 else None
+    activity = describe_hosts(
+        evidence,
+        lanes,
+        {stall.cause for stall in stalls},
+        by_step,
+        is_call_known=call is not None and call.is_call,
+    )
     return Finding(
         kind="host",
         text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
-        f"{f', in {call.words}' if call is not None else ''}{_describe_activity(evidence, stalls, call)} "
+        f"{f', in {call.words}' if call is not None else ''}{activity} "
         f"({_describe_cost(evidence, [*by_step.values()])})",
         confidence="certain",
         subject="run",
@@ -635,7 +583,13 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     gain_ns = idle / max(evidence.lane_steps.height, 1)
     whole = "a step" if evidence.has_steps else "the capture"
     name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
-    longest = _describe_longest(evidence, idle)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    gaps = evidence.training.gaps.filter(pl.col("step").is_not_null(), length >= _LONG_GAP * idle)
+    longest = ""
+    if len(gaps):
+        start, end = gaps.sort(-length, "start_ns", "lane").select("start_ns", "end_ns").row(0)
+        at = format_time(start - evidence.training.zero_ns)
+        longest = f"; the longest gap is {format_time(end - start)}, at {at}"
     late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
     hosts = (
         describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
@@ -655,19 +609,6 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
             sample_count=evidence.lane_steps.height,
         )
     ]
-
-
-def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
-    """Describe the longest gap, if it is a large part of the idle time."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    gaps = evidence.training.gaps.filter(pl.col("step").is_not_null()).sort(-length, "start_ns", "lane")
-    if gaps.is_empty():
-        return ""
-    start, end = gaps["start_ns"][0], gaps["end_ns"][0]
-    if end - start < _LONG_GAP * idle_ns:
-        return ""
-    at = format_time(start - evidence.training.zero_ns)
-    return f"; the longest gap is {format_time(end - start)}, at {at}"
 
 
 def _name_largest(shares: Sequence[tuple[float, str]]) -> str:
@@ -712,11 +653,6 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
             sample_count=lanes["clock"].n_unique(),
         )
     ]
-
-
-def excludes_comparisons(finding: Finding) -> bool:
-    """Return whether clocks exclude statements on several machines: there are several groups of them."""
-    return finding.kind == "clocks" and finding.bound_ns is None and finding.sample_count is not None
 
 
 def describe_losses(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:

@@ -1712,7 +1712,7 @@ SCHEDULE_TABLE = Table(
 )
 
 
-_LOW = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
+LOW_CLOCK = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
 _FEWEST = 3  # steps or GPUs, of which the median is usual
 _MOST_NOTES = 3
 _REASON = "nsys does not record why (power, temperature and set limits are possible reasons)"
@@ -1749,7 +1749,7 @@ def _describe_falls(training: Training, clocks: pl.DataFrame) -> list[str]:
     spans = training.steps.select("lane", "step", length=pl.col("end_ns") - pl.col("start_ns"))
     lengths = spans.with_columns(usual_length=pl.col("length").median().over("lane"))
     fallen = (
-        clocks.filter(pl.col("step_count") >= _FEWEST, pl.col("share") < _LOW)
+        clocks.filter(pl.col("step_count") >= _FEWEST, pl.col("share") < LOW_CLOCK)
         .join(lengths, on=["lane", "step"], how="left", maintain_order="left")
         .sort("lane", "share", "step")
     )
@@ -1775,7 +1775,7 @@ def _describe_low(clocks: pl.DataFrame) -> list[str]:
     if len(lanes) < _FEWEST:
         return []
     median = float(lanes["usual"].median())  # type: ignore[arg-type]
-    low = lanes.filter(pl.col("usual") < _LOW * median).sort("usual", "lane")
+    low = lanes.filter(pl.col("usual") < LOW_CLOCK * median).sort("usual", "lane")
     notes = [
         f"the clock of {_name(row)} is {row['usual']:,.0f} MHz, the median of all GPUs {median:,.0f} MHz. "
         f"{_REASON}"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, Explanations, Training
-from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
-from nsys_pp.registry import Registry
+from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
+from nsys_pp.tables import host_findings
 from nsys_pp.tables.analysis import LEAST_STAGE_EXCESS
 from nsys_pp.tables.critical_path import find_critical_path
 from nsys_pp.tables.evidence import (
@@ -27,10 +27,10 @@ from nsys_pp.tables.evidence import (
     name_machine,
     name_stage,
 )
-from nsys_pp.tables.host_findings import excludes_comparisons
 from nsys_pp.tables.noise import SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
+    LOW_CLOCK,
     build_link_table,
     ideal_bubble_fraction,
     link_noise_ns,
@@ -145,27 +145,21 @@ def _compare_families(
     if evidence.has_passes:
         kernels = kernels.filter(pl.col("job_kind").is_in(MICRO_BATCH_KINDS))
     sums = kernels.group_by("lane", "family").agg(pl.col("total_ns", "count").sum())
+    is_member, is_peer = (pl.col("lane").is_in(list(lanes)) for lanes in (members, peers))
     present = pl.DataFrame({"lane": [*members, *peers]}, schema={"lane": pl.UInt32})
-    every = (
+    time, count = (pl.col(name).fill_null(0) for name in ("total_ns", "count"))
+    return (
         present.join(sums.select("family").unique(), how="cross")
         .join(sums, on=["lane", "family"], how="left")
-        .with_columns(pl.col("total_ns", "count").fill_null(0))
-    )
-    mine = (
-        every.filter(pl.col("lane").is_in(list(members)))
         .group_by("family")
-        .agg(pl.col("total_ns", "count").median())
+        .agg(
+            total_ns=time.filter(is_member).median(),
+            count=count.filter(is_member).median(),
+            usual_ns=time.filter(is_peer).median(),
+            usual_count=count.filter(is_peer).median(),
+        )
+        .with_columns(excess_ns=pl.col("total_ns") - pl.col("usual_ns"))
     )
-    others = (
-        every.filter(pl.col("lane").is_in(list(peers)))
-        .group_by("family")
-        .agg(usual_ns=pl.col("total_ns").median(), usual_count=pl.col("count").median())
-    )
-    joined = mine.join(others, on="family")
-    return joined.with_columns(excess_ns=pl.col("total_ns") - pl.col("usual_ns"))
-
-
-_LOW = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
 
 
 def describe_low_clock(
@@ -184,10 +178,10 @@ def describe_low_clock(
     is_slow, is_own = pl.col("step").is_in(list(steps)), pl.col("lane").is_in(list(lanes))
     clocks = evidence.clocks
     own, usual = _median(clocks, is_own, is_slow), _median(clocks, pl.col("lane").is_in(list(peers)), is_slow)
-    if not own or not usual or own >= _LOW * usual:
+    if not own or not usual or own >= LOW_CLOCK * usual:
         return ""
     other_steps = _median(clocks, is_own, ~is_slow)
-    if other_steps and own >= _LOW * other_steps:
+    if other_steps and own >= LOW_CLOCK * other_steps:
         return ""
     its = "its SM clock was" if len(lanes) == 1 else "their SM clocks were"
     where = "in these steps" if len(steps) > 1 else "in this step"
@@ -204,7 +198,7 @@ def describe_fall(evidence: Evidence, lane: int, step: int, others: Sequence[int
     usual = _median(
         evidence.clocks, is_own, pl.col("step").is_in([other for other in others if other != step])
     )
-    if not own or not usual or own >= _LOW * usual:
+    if not own or not usual or own >= LOW_CLOCK * usual:
         return ""
     return f"; its SM clock was {own:,.0f} of {usual:,.0f} MHz in this step"
 
@@ -217,7 +211,9 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     if not evidence.has_steps or evidence.clocks.is_empty() or not evidence.training.batches.is_empty():
         return []
     usual_mhz = pl.col("clock_mhz").max().over("lane")
-    clocks = evidence.clocks.with_columns(usual_mhz=usual_mhz, is_low=pl.col("clock_mhz") < _LOW * usual_mhz)
+    clocks = evidence.clocks.with_columns(
+        usual_mhz=usual_mhz, is_low=pl.col("clock_mhz") < LOW_CLOCK * usual_mhz
+    )
     lane_count = evidence.training.lanes.height
     per_step = (
         clocks.group_by("step")
@@ -325,17 +321,14 @@ def _select_informed(evidence: Evidence) -> pl.DataFrame:
     return evidence.lane_steps.join(informed, on="lane", how="semi")
 
 
-_MOST_LINKS = 2  # of one run
-
-
 def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find slow links, by descending gain, at most two."""
+    """Find the slow links with the largest gain, at most two."""
     if evidence.training.transfers.is_empty():
         return []
     slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
     findings = [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
-    return sorted(findings, key=lambda finding: -finding.gain_ns)[:_MOST_LINKS]
+    return sorted(findings, key=lambda finding: -finding.gain_ns)[:2]
 
 
 def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
@@ -343,7 +336,15 @@ def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
     value, count = to_float(row["median_transfer_ns"]), int(to_float(row["timed_count"]))
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
     bound = to_float(row["bound_ns"])
-    gain_ns = _gain(evidence, row, excess=excess, usual_ns=usual)
+    # exposed transfers of the receiver, less if the link has few of them
+    exposed = evidence.lane_steps.filter(pl.col("lane") == row["receiver"]).select(
+        pl.col("message_transfer_ns") + pl.col("message_ns")
+    )
+    steps = max(evidence.training.steps["step"].n_unique(), 1)
+    gain_ns = min(
+        to_float(exposed.to_series().mean()) * excess / (1 + excess),
+        excess * usual * to_float(row["message_count"]) / steps,
+    )
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
     word = "as" if excess >= 1 else "than"
     return Finding(
@@ -365,19 +366,6 @@ def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
         bound_ns=int(bound),
         sample_count=count,
     )
-
-
-def _gain(evidence: Evidence, row: dict[str, object], *, excess: float, usual_ns: float) -> float:
-    """Estimate the gain of a mean step.
-
-    Exposed transfers of the receiver, less if the link has few of them.
-    """
-    exposed = evidence.lane_steps.filter(pl.col("lane") == row["receiver"]).select(
-        pl.col("message_transfer_ns") + pl.col("message_ns")
-    )
-    exposed_ns = to_float(exposed.to_series().mean()) * excess / (1 + excess)
-    steps = max(evidence.training.steps["step"].n_unique(), 1)
-    return min(exposed_ns, excess * usual_ns * to_float(row["message_count"]) / steps)
 
 
 _NAMES = {
@@ -406,9 +394,14 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     if ideal_share is None and schedule.source != "uncertain":
         formula = ideal_bubble_fraction(schedule)
         ideal_share = None if formula is None else formula[1]
+    schedule_name = ""
+    if schedule.name != "unknown" and schedule.micro_batch_count:
+        batches = format_count(schedule.micro_batch_count, "micro-batch").replace("batchs", "batches")
+        stages = format_count(schedule.stage_count, "stage")
+        schedule_name = f"for {_NAMES.get(schedule.name, schedule.name)} with {stages} and {batches} "
     text = f"bubble {format_share(bubble)}"
     if ideal_share is not None:
-        text += f", ideal {_describe_schedule(evidence)}{format_share(to_float(ideal_share))}"
+        text += f", ideal {schedule_name}{format_share(to_float(ideal_share))}"
     elif schedule.source == "uncertain":
         text += "; the ideal is unknown, as much compute belongs to no job"
     # null where no step has an ideal
@@ -430,16 +423,6 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
             sample_count=evidence.step_count,
         )
     ]
-
-
-def _describe_schedule(evidence: Evidence) -> str:
-    """Describe the schedule with its number of micro-batches; "" if it is unknown."""
-    schedule = evidence.training.schedule
-    if schedule.name == "unknown" or not schedule.micro_batch_count:
-        return ""
-    name = _NAMES.get(schedule.name, schedule.name)
-    batches = format_count(schedule.micro_batch_count, "micro-batch").replace("batchs", "batches")
-    return f"for {name} with {format_count(schedule.stage_count, 'stage')} and {batches} "
 
 
 _LEAST_EXCESS = 0.05  # of a long step
@@ -478,17 +461,13 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
             continue  # a server may wait for requests, and batches differ
         among = "other decodes" if is_serving else "the others"
         findings.append(_describe_long_steps(evidence, step, span_ns, usual, growth, among=among))
-    return [finding for finding in findings if not _is_explained(evidence, finding, earlier)]
-
-
-def _is_explained(evidence: Evidence, finding: Finding, earlier: Sequence[Finding]) -> bool:
-    """Check whether earlier findings explain half of the excess of a step."""
-    explained = sum(
-        other.gain_ns
-        for other in earlier
-        if other.kind in ("host", "profiler", "straggler") and other.step in (finding.step, None)
-    )
-    return explained >= _MOST * finding.gain_ns
+    explained = [other for other in earlier if other.kind in ("host", "profiler", "straggler")]
+    return [
+        finding
+        for finding in findings
+        if sum(other.gain_ns for other in explained if other.step in (finding.step, None))
+        < _MOST * finding.gain_ns
+    ]
 
 
 def _describe_long_steps(
@@ -623,17 +602,32 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
     if evidence.own_compute.is_empty():
         return []
     model, compared = StepModel(evidence), evidence.stragglers
-    ranks, guesses = compared.ranks.slow, compared.guesses.slow
-    if not evidence.training.batches.is_empty():
-        ranks, guesses = (
-            [slow for slow in found if not _may_be_waiting(evidence, [slow])] for found in (ranks, guesses)
-        )
     findings = [
-        *_describe_ranks(evidence, model, ranks, is_guess=False),
-        *_describe_ranks(evidence, model, guesses, is_guess=True),
-        *(_describe_stage(evidence, model, slow) for slow in compared.stages.slow),
+        *_describe_ranks(evidence, model, compared.ranks.slow, is_guess=False),
+        *_describe_ranks(evidence, model, compared.guesses.slow, is_guess=True),
     ]
-    return [finding for finding in findings if _is_worth(evidence, finding)]
+    staged = evidence.training.lanes.drop_nulls("stage")
+    for slow in compared.stages.slow:
+        lanes = staged.filter(stage=slow.member)["lane"].to_list()
+        found = _describe_slow(
+            evidence,
+            model,
+            [slow],
+            lanes,
+            staged.filter(pl.col("stage") != slow.member)["lane"].to_list(),
+            peers="the other stages",
+            label=f"stage {slow.member}",
+            subject="stage",
+        )
+        findings.append(replace(found, stage=slow.member, lane=lanes[0] if len(lanes) == 1 else None))
+    steps = evidence.spans["step"]
+    return [
+        finding
+        for finding in findings
+        if finding.gain_fraction
+        >= LEAST_GAIN
+        * (1.0 if finding.since_step is None else to_float((steps >= finding.since_step).mean()))
+    ]
 
 
 def find_stragglers(training: Training) -> pl.DataFrame:
@@ -645,7 +639,23 @@ def find_stragglers(training: Training) -> pl.DataFrame:
     """
     evidence = Evidence(training)
     schema = build_table_schema(_STRAGGLER_COLUMNS)
-    compared = [_list_links(training).pipe(conform, schema)]
+    links = (
+        build_link_table(training)
+        .drop_nulls("usual_transfer_ns")
+        .with_columns(
+            what=pl.lit("link"),
+            label="link",
+            stage="sender_stage",
+            lane="sender",
+            value_ns="median_transfer_ns",
+            usual_ns="usual_transfer_ns",
+            noise_fraction=pl.when(pl.col("timed_count") > 1).then(
+                link_noise_ns() / pl.col("usual_transfer_ns")
+            ),
+            sample_count="timed_count",
+        )
+    )
+    compared = [links.pipe(conform, schema)]
     if not evidence.own_compute.is_empty():
         of = evidence.stragglers
         stages = of.stages.all.with_columns(what=pl.lit("stage"), label=pl.format("stage {}", "stage"))
@@ -661,27 +671,6 @@ def find_stragglers(training: Training) -> pl.DataFrame:
         ]
     return pl.concat(compared).sort(
         "is_slow", "what", "excess_fraction", "label", descending=[True, False, True, False]
-    )
-
-
-def _list_links(training: Training) -> pl.DataFrame:
-    """List the links with others of their kind: rows of `STRAGGLER_TABLE`."""
-    links = build_link_table(training).drop_nulls("usual_transfer_ns")
-    return links.select(
-        pl.lit("link").alias("what"),
-        pl.col("link").alias("label"),
-        pl.col("sender_stage").alias("stage"),
-        pl.col("sender").alias("lane"),
-        "receiver",
-        pl.col("median_transfer_ns").alias("value_ns"),
-        pl.col("usual_transfer_ns").alias("usual_ns"),
-        "excess_fraction",
-        pl.when(pl.col("timed_count") > 1)
-        .then(link_noise_ns() / pl.col("usual_transfer_ns"))
-        .alias("noise_fraction"),
-        "bound_ns",
-        pl.col("timed_count").alias("sample_count"),
-        "is_slow",
     )
 
 
@@ -714,81 +703,117 @@ STRAGGLER_TABLE = Table(
 )
 
 
-def _is_worth(evidence: Evidence, finding: Finding) -> bool:
-    """Return whether the gain is worth a line."""
-    share = 1.0
-    if finding.since_step is not None and evidence.step_count:
-        share = evidence.spans.filter(pl.col("step") >= finding.since_step).height / evidence.step_count
-    return finding.gain_fraction >= LEAST_GAIN * share
-
-
 def _describe_ranks(
     evidence: Evidence, model: StepModel, ranks: Sequence[SlowMember], *, is_guess: bool
 ) -> list[Finding]:
     """Describe slow ranks; two or more that are all compared ranks of a machine together."""
     lanes = evidence.training.lanes
-    machines = dict(lanes.select("lane", "machine").iter_rows())
-    peers = {lane for lane, stage in lanes.select("lane", "stage").iter_rows() if is_guess == (stage is None)}
+    machines, stages = (dict(lanes.select("lane", name).iter_rows()) for name in ("machine", "stage"))
     groups: dict[str, list[SlowMember]] = {}
     for slow in ranks:
-        groups.setdefault(machines[slow.member], []).append(slow)
+        others = _list_peers(evidence, [slow.member])
+        if evidence.training.batches.is_empty() or not may_be_waiting(
+            evidence, [slow.member], others, slow.steps
+        ):
+            groups.setdefault(machines[slow.member], []).append(slow)
     findings = []
     for machine, members in groups.items():
-        size = sum(machines[lane] == machine for lane in peers)
-        if 1 < len(members) == size and len(groups) < len({*machines.values()}):
-            findings.append(_describe_group(evidence, model, members, machine, is_guess=is_guess))
-        else:
-            findings += [
-                _describe_group(evidence, model, [slow], None, is_guess=is_guess) for slow in members
-            ]
+        size = sum(machines[lane] == machine for lane, stage in stages.items() if is_guess == (stage is None))
+        is_machine = 1 < len(members) == size and len(groups) < len({*machines.values()})
+        for group in [members] if is_machine else [[slow] for slow in members]:
+            numbers = [slow.member for slow in group]
+            found = _describe_slow(
+                evidence,
+                model,
+                group,
+                numbers,
+                _list_peers(evidence, numbers),
+                peers="the other ranks" if is_guess else "their peers" if is_machine else "its peers",
+                label=machine if is_machine else evidence.labels[numbers[0]],
+                subject="machine" if is_machine else "rank",
+                is_guess=is_guess,
+            )
+            if not is_machine:
+                found = replace(found, lane=numbers[0], stage=stages[numbers[0]])
+            findings.append(found)
     return findings
 
 
-def _describe_group(
+def _describe_slow(
     evidence: Evidence,
     model: StepModel,
     members: Sequence[SlowMember],
-    machine: str | None,
+    lanes: list[int],
+    others: list[int],
     *,
-    is_guess: bool,
+    peers: str,
+    label: str,
+    subject: Subject,
+    is_guess: bool = False,
 ) -> Finding:
-    """Describe a slow rank, or all ranks of a slow machine."""
-    worst = members[0]
-    slow_steps = max((slow.steps for slow in members), key=len)
-    when, since = describe_steps(slow_steps, evidence.spans["step"].to_list())
-    share = len(slow_steps) / max(evidence.step_count, 1)
-    factors = {slow.member: 1 / (1 + slow.excess_fraction) for slow in members}
-    gain_ns = _cap_gain(
-        evidence,
-        slow_steps,
-        min(share * _dilute(model, factors, share), _limit_gain(evidence, members, factors)),
+    """Describe a slow rank, all ranks of a slow machine, or a slow stage, named with its rank if it has one.
+
+    Args:
+        evidence: The run.
+        model: Model of its steps.
+        members: The slow ones, the slowest first: ranks, or a stage.
+        lanes: Their lanes.
+        others: Lanes that they are compared with.
+        peers: Words for these.
+        label: Name of the object.
+        subject: Its kind.
+        is_guess: Stages are unknown.
+    """
+    worst, steps = members[0], max((slow.steps for slow in members), key=len)
+    when, since = describe_steps(steps, evidence.spans["step"].to_list())
+    share = len(steps) / max(evidence.step_count, 1)
+    of_lanes = members * len(lanes) if subject == "stage" else members
+    limit = {lane: 1 / (1 + slow.excess_fraction) for lane, slow in zip(lanes, of_lanes, strict=True)}
+    more = _count_more_kernels(evidence, worst) if subject == "stage" else 0.0
+    factors, waiting = limit, ""
+    if more >= _MORE_KERNELS:  # work that can be spread over all stages
+        staged = evidence.training.lanes.drop_nulls("stage")
+        balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
+        factors = {lane: limit.get(lane, 1.0) * balanced for lane in staged["lane"]}
+    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, members, limit))
+    length_ns, longer_ns = evidence.compare_steps(steps)
+    gain_ns = min(gain_ns, longer_ns * share)  # slow steps are not longer than the others of the run
+    if more >= _MORE_KERNELS:
+        why = f", with {format_share(more)} more kernels"
+    else:
+        why = describe_families(evidence, lanes, others, steps)
+        if evidence.share(gain_ns) >= LEAST_GAIN * share:
+            why += describe_low_clock(evidence, lanes, others, steps)
+    if subject == "stage":
+        name = name_stage(evidence, worst.member)
+    else:
+        name = name_machine(evidence, label, lanes) if subject == "machine" else name_lane(evidence, lanes[0])
+        waiting = _describe_waiting(evidence, lanes)
+    verb, word = (
+        "compute" if subject == "machine" else "computes",
+        "as" if worst.excess_fraction >= 1 else "than",
     )
-    label = evidence.labels[worst.member] if machine is None else machine
-    lanes = [slow.member for slow in members]
-    subject = name_lane(evidence, lanes[0]) if machine is None else name_machine(evidence, machine, lanes)
-    verb = "computes" if machine is None else "compute"
-    peers = "the other ranks" if is_guess else "its peers" if machine is None else "their peers"
-    waiting = _describe_waiting(evidence, lanes)
-    others = _list_peers(evidence, lanes, worst.member)
-    why = describe_families(evidence, lanes, others, slow_steps)
-    if evidence.share(gain_ns) >= LEAST_GAIN * share:
-        why += describe_low_clock(evidence, lanes, others, slow_steps)
-    stage = evidence.training.lanes.filter(lane=worst.member)["stage"].item()
+    gain = format_time(gain_ns / share)
+    of_steps = f"of a step of {format_time(evidence.step_ns)}"
+    if len(steps) < evidence.step_count:
+        of_steps = f"of {'that step' if len(steps) == 1 else 'its steps'} of {format_time(length_ns)}"
+    # inferred jobs and graphs that may hold waits leave a comparison doubtful
+    jobs = evidence.training.jobs
+    is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
+    confidence: Confidence = "certain" if all(slow.is_certain for slow in members) else "likely"
+    if is_guess or is_inferred or may_be_waiting(evidence, lanes, others, steps):
+        confidence = "guess"
     return Finding(
         kind="straggler",
-        text=(
-            f"{subject} {verb} {_compare(worst, peers)}, {when}{why} "
-            f"({_describe_gain(evidence, slow_steps, gain_ns)}{waiting})"
-        ),
-        confidence=_rate(evidence, members, is_guess=is_guess or _may_be_waiting(evidence, members)),
-        subject="rank" if machine is None else "machine",
+        text=f"{name} {verb} {format_excess(worst.excess_fraction)} {word} {peers}, {when}{why} "
+        f"(about {gain} {of_steps}{waiting})",
+        confidence=confidence,
+        subject=subject,
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
         label=label,
-        lane=worst.member if machine is None else None,
-        stage=stage if machine is None else None,
         since_step=since,
-        step=slow_steps[0] if len(slow_steps) == 1 else None,
+        step=steps[0] if len(steps) == 1 else None,
         value_ns=worst.value_ns,
         usual_ns=worst.usual_ns,
         excess_fraction=worst.excess_fraction,
@@ -797,70 +822,11 @@ def _describe_group(
     )
 
 
-def _describe_stage(evidence: Evidence, model: StepModel, slow: SlowMember) -> Finding:
-    """Describe a slow stage, named with its rank if it has only one."""
-    lanes = evidence.training.lanes.filter(stage=slow.member)["lane"].to_list()
-    when, since = describe_steps(slow.steps, evidence.spans["step"].to_list())
-    share = len(slow.steps) / max(evidence.step_count, 1)
-    more = _count_more_kernels(evidence, slow)
-    factors = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
-    if more >= _MORE_KERNELS:
-        factors = _balance(evidence, lanes, slow.excess_fraction)
-    limit = dict.fromkeys(lanes, 1 / (1 + slow.excess_fraction))
-    gain_ns = _cap_gain(
-        evidence,
-        slow.steps,
-        min(share * _dilute(model, factors, share), _limit_gain(evidence, [slow], limit)),
-    )
-    subject = name_stage(evidence, slow.member)
-    staged = evidence.training.lanes.drop_nulls("stage")
-    others = staged.filter(pl.col("stage") != slow.member)["lane"].to_list()
-    if more >= _MORE_KERNELS:
-        why = f", with {format_share(more)} more kernels"
-    else:
-        why = describe_families(evidence, lanes, others, slow.steps)
-    if more < _MORE_KERNELS and evidence.share(gain_ns) >= LEAST_GAIN * share:
-        why += describe_low_clock(evidence, lanes, others, slow.steps)
-    compared = _compare(slow, "the other stages")
-    return Finding(
-        kind="straggler",
-        text=f"{subject} computes {compared}, {when}{why} ({_describe_gain(evidence, slow.steps, gain_ns)})",
-        confidence=_rate(evidence, [slow], is_guess=may_be_waiting(evidence, lanes, others, slow.steps)),
-        subject="stage",
-        gain_ns=gain_ns,
-        gain_fraction=evidence.share(gain_ns),
-        label=f"stage {slow.member}",
-        lane=lanes[0] if len(lanes) == 1 else None,
-        stage=slow.member,
-        since_step=since,
-        step=slow.steps[0] if len(slow.steps) == 1 else None,
-        value_ns=slow.value_ns,
-        usual_ns=slow.usual_ns,
-        excess_fraction=slow.excess_fraction,
-        noise_fraction=slow.noise_fraction,
-        sample_count=slow.sample_count,
-    )
-
-
-def _list_peers(evidence: Evidence, members: Sequence[int], member: int) -> list[int]:
-    """List the other lanes of the stage of a lane, without slow ones; all other lanes where it is unknown."""
+def _list_peers(evidence: Evidence, members: Sequence[int]) -> list[int]:
+    """List the other lanes of the stage of the first lane; all other lanes where it is unknown."""
     lanes = evidence.training.lanes
-    stage = lanes.filter(lane=member)["stage"].item()
-    peers = lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(list(members)))
-    return [int(lane) for lane in peers["lane"]]
-
-
-def _may_be_waiting(evidence: Evidence, ranks: Sequence[SlowMember]) -> bool:
-    """Return whether slow ranks may only wait for others, in CUDA graphs."""
-    lanes = [slow.member for slow in ranks]
-    steps = max((slow.steps for slow in ranks), key=len)
-    return may_be_waiting(evidence, lanes, _list_peers(evidence, lanes, lanes[0]), steps)
-
-
-def _compare(slow: SlowMember, peers: str) -> str:
-    """Format the excess over the peers."""
-    word = "as" if slow.excess_fraction >= 1 else "than"
-    return f"{format_excess(slow.excess_fraction)} {word} {peers}"
+    stage = lanes.filter(lane=members[0])["stage"].item()
+    return lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(members))["lane"].to_list()
 
 
 def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
@@ -874,7 +840,9 @@ def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict
     training = evidence.training
     states = training.lane_states.filter(pl.col("step").is_in(steps))
     path = find_critical_path(
-        replace(training, steps=training.steps.filter(pl.col("step").is_in(steps)), lane_states=states)
+        dataclasses.replace(
+            training, steps=training.steps.filter(pl.col("step").is_in(steps)), lane_states=states
+        )
     )
     if path["step"].n_unique() < len(steps):
         return math.inf
@@ -888,12 +856,6 @@ def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict
     return on_path / max(evidence.step_count, 1)
 
 
-def _cap_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> float:
-    """Limit the gain of a mean step by the time that slow steps are longer than the others of the run."""
-    _, longer_ns = evidence.compare_steps(steps)
-    return min(gain_ns, longer_ns * len(steps) / max(evidence.step_count, 1))
-
-
 def _dilute(model: StepModel, factors: dict[int, float], share: float) -> float:
     """Compute the gain of a slow step; the medians of the model are slow if most steps are."""
     if share > 0.5:
@@ -901,13 +863,6 @@ def _dilute(model: StepModel, factors: dict[int, float], share: float) -> float:
     own = model.own_ns()
     slow = {lane: own[lane] / factor for lane, factor in factors.items() if lane in own}
     return max(0.0, model.length_ns(slow) - model.length_ns())
-
-
-def _balance(evidence: Evidence, lanes: Sequence[int], excess: float) -> dict[int, float]:
-    """Return factors that spread the excess of a stage over all stages."""
-    staged = evidence.training.lanes.drop_nulls("stage")
-    more = 1 + excess / staged["stage"].n_unique()
-    return {lane: more / (1 + excess) if lane in lanes else more for lane in staged["lane"]}
 
 
 def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
@@ -921,16 +876,6 @@ def _count_more_kernels(evidence: Evidence, slow: SlowMember) -> float:
     mine = to_float(counts.filter(stage=slow.member)["count"].median())
     others = to_float(counts.filter(pl.col("stage") != slow.member)["count"].median())
     return mine / others - 1 if others else 0.0
-
-
-def _describe_gain(evidence: Evidence, steps: Sequence[int], gain_ns: float) -> str:
-    """Describe the gain of a slow step, more than the gain of a mean step if not all steps are slow."""
-    length_ns, _ = evidence.compare_steps(steps)
-    gain = format_time(gain_ns * evidence.step_count / len(steps))
-    if len(steps) == evidence.step_count:
-        return f"about {gain} of a step of {format_time(evidence.step_ns)}"
-    of_steps = "that step" if len(steps) == 1 else "its steps"
-    return f"about {gain} of {of_steps} of {format_time(length_ns)}"
 
 
 def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
@@ -957,39 +902,22 @@ def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
     return f"; {name} waits for it" if len(members) == 1 else f"; {name} waits longest"
 
 
-def _rate(evidence: Evidence, members: Sequence[SlowMember], *, is_guess: bool) -> Confidence:
-    """Rate a comparison: as a guess if stages are unknown or jobs are inferred from messages."""
-    jobs = evidence.training.jobs
-    is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
-    if is_guess or is_inferred:
-        return "guess"
-    return "certain" if all(slow.is_certain for slow in members) else "likely"
-
-
-if TYPE_CHECKING:
-    from nsys_pp.frames.verdict import Finding
-    from nsys_pp.tables.evidence import Evidence
-
-Finder: TypeAlias = "Callable[[Evidence, Sequence[Finding]], list[Finding]]"
-"""Function of the evidence and of the findings of the entries before it, some of which explain later ones."""
-
-FINDERS: Registry[Finder] = Registry(
-    {
-        "straggler": "nsys_pp.tables.verdict:find_slow_members",
-        "host": "nsys_pp.tables.host_findings:find_host_stalls",
-        "profiler": "nsys_pp.tables.host_findings:find_profiler_overhead",
-        "link": "nsys_pp.tables.verdict:find_slow_links",
-        "communication": "nsys_pp.tables.verdict:find_exposed_communication",
-        "idle": "nsys_pp.tables.host_findings:find_idle_time",
-        "step": "nsys_pp.tables.verdict:find_long_steps",
-        "gpu_clock": "nsys_pp.tables.verdict:find_falling_clocks",
-        "bubble": "nsys_pp.tables.verdict:compare_bubble",
-        "requests": "nsys_pp.tables.host_findings:describe_waits_for_requests",
-        "missing": "nsys_pp.tables.host_findings:describe_missing",
-        "losses": "nsys_pp.tables.host_findings:describe_losses",
-        "clocks": "nsys_pp.tables.host_findings:describe_clocks",
-    }
+FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
+    find_slow_members,
+    host_findings.find_host_stalls,
+    host_findings.find_profiler_overhead,
+    find_slow_links,
+    find_exposed_communication,
+    host_findings.find_idle_time,
+    find_long_steps,
+    find_falling_clocks,
+    compare_bubble,
+    host_findings.describe_waits_for_requests,
+    host_findings.describe_missing,
+    host_findings.describe_losses,
+    host_findings.describe_clocks,
 )
+"""Functions of the evidence and of the findings of those before, some of which explain later ones."""
 CONTEXT = frozenset({"bubble", "requests", "missing", "losses", "clocks"})
 """Kinds that describe the run and name no object."""
 
@@ -1034,39 +962,35 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
         return Verdict()
     evidence = Evidence(training, explanations)
     findings: list[Finding] = []
-    for find in FINDERS.values():
+    for find in FINDERS:
         findings += find(evidence, findings)
     clocks = [finding for finding in findings if finding.kind == "clocks"]
     missing = [finding for finding in findings if finding.kind in ("missing", "losses")]
     ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing", "losses")]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
-        ranked.insert(0, _describe_none(evidence))
+        steps = f" in {format_count(evidence.step_count, 'step')}" if evidence.has_steps else ""
+        ranked.insert(
+            0,
+            Finding(
+                kind="none",
+                text=f"no finding beyond noise{steps if evidence.step_count else ''}",
+                confidence="certain",
+                subject="run",
+                sample_count=evidence.step_count,
+            ),
+        )
     ranked = [*ranked[: MOST_LINES - len(clocks) - len(missing)], *missing]
-    is_first = any(excludes_comparisons(finding) for finding in clocks)
+    # clocks of several groups have no bound, and exclude statements on several machines
+    is_first = any(finding.bound_ns is None and finding.sample_count is not None for finding in clocks)
     return Verdict(findings=tuple([*clocks, *ranked] if is_first else [*ranked, *clocks]))
 
 
 def build_verdict_table(verdict: Verdict) -> pl.DataFrame:
     """Build the rows of `VERDICT_TABLE`, in order of the findings."""
     schema = build_table_schema(_COLUMNS)
-    names = [column.name for column in _COLUMNS]
-    rows = [{name: row[name] for name in names} for row in verdict.to_dicts()]
-    return pl.DataFrame(rows, schema=schema).pipe(conform, schema)
-
-
-def _describe_none(evidence: Evidence) -> Finding:
-    if evidence.has_steps and evidence.step_count:
-        text = f"no finding beyond noise in {format_count(evidence.step_count, 'step')}"
-    else:
-        text = "no finding beyond noise"
-    return Finding(
-        kind="none", text=text, confidence="certain", subject="run", sample_count=evidence.step_count
-    )
-
-
-def _list_lines(table: pl.DataFrame) -> list[str]:
-    return table["line"].to_list()
+    rows = [{name: row[name] for name in schema} for row in verdict.to_dicts()]
+    return pl.DataFrame(rows, schema=schema)
 
 
 VERDICT_TABLE = Table(
@@ -1077,5 +1001,5 @@ VERDICT_TABLE = Table(
     rows=lambda training: build_verdict_table(build_verdict(training)),
     is_fixed=True,
     empty="no GPU process was recorded",
-    view=View(columns=("line",), lines=_list_lines),
+    view=View(columns=("line",), lines=lambda table: table["line"].to_list()),
 )
