@@ -48,10 +48,10 @@ from nsys_pp.frames.aggregates import (
 )
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND, WAITING_CALL
-from nsys_pp.frames.training import JOB_KINDS
 
 PROCESS = ("process_key",)
 DEVICE = ("process_key", "device_id")
+_STEP = ("process_key", "device_id", "step")
 EVER = np.int64(1 << 62)
 """Later than any time."""
 
@@ -82,8 +82,7 @@ class StepTimes(Struct, frozen=True):
 
 def time_on_device(steps: pl.DataFrame) -> StepTimes:
     """List the disjoint steps of devices, of `STEPS`."""
-    columns = ("step", "start_ns", "end_ns")
-    return _cut([numbers(steps[name]) for name in DEVICE], *(numbers(steps[name]) for name in columns))
+    return _cut(steps.select(*_STEP, "start_ns", "end_ns"))
 
 
 def time_on_host(steps: pl.DataFrame) -> StepTimes:
@@ -92,27 +91,22 @@ def time_on_host(steps: pl.DataFrame) -> StepTimes:
     A step has the hull of its times on all devices. Without a time on the CPU, it has the time between the
     steps around it.
     """
-    process, step, start = (numbers(steps[name]) for name in (*PROCESS, "step", "start_ns"))
-    begin, end = numbers(steps["host_start_ns"], null=EVER), numbers(steps["host_end_ns"])
-    order = sort_rows(process, step)
-    process, step = process[order], step[order]
-    first = np.flatnonzero(
-        np.append(True, (process[1:] != process[:-1]) | (step[1:] != step[:-1]))[: len(order)]
+    begin, end = pl.col("host_start_ns"), pl.col("host_end_ns")
+    spans = (
+        steps.group_by("process_key", "step")
+        .agg(pl.col("start_ns").min(), begin.min(), end.max())
+        .sort("process_key", "start_ns", "step")
     )
-    if len(first) < len(order):
-        process, step = process[first], step[first]
-        start, begin = (np.minimum.reduceat(times[order], first) for times in (start, begin))
-        end = np.maximum.reduceat(end[order], first)
-    else:
-        start, begin, end = start[order], begin[order], end[order]
-    order = sort_rows(process, start, step)
-    process, step, begin, end = process[order], step[order], begin[order], end[order]
-    group = np.cumsum(np.append(False, process[1:] != process[:-1])[: len(process)])
-    previous = running_maximum(group, end)  # and of the step itself
-    following = -running_maximum(group.max(initial=0) - group[::-1], -begin[::-1])[::-1]
-    has_begin, has_end = begin < EVER, end > NEVER
-    since = np.where(has_begin, begin, np.maximum(previous, NEVER + 1))
-    return _cut([process], step, since, np.where(has_end, end, following))
+    previous = end.cum_max().forward_fill().over("process_key")
+    following = begin.cum_min(reverse=True).backward_fill().over("process_key")
+    return _cut(
+        spans.select(
+            "process_key",
+            "step",
+            start_ns=pl.coalesce(begin, previous, pl.lit(NEVER + 1, pl.Int64)),
+            end_ns=pl.coalesce(end, following, pl.lit(EVER, pl.Int64)),
+        )
+    )
 
 
 def step_on_device(frame: pl.DataFrame, steps: pl.DataFrame, *, time: str = "start_ns") -> pl.Series:
@@ -139,24 +133,24 @@ def _look_up(frame: pl.DataFrame, times: StepTimes, keys: Sequence[str], time: s
     return as_numbers("step", times.find([numbers(key) for key in owner], numbers(moments)))
 
 
-def _cut(owner: Sequence[Int64s], step: Int64s, start: Int64s, end: Int64s) -> StepTimes:
+def _cut(steps: pl.DataFrame) -> StepTimes:
     """End each step when the next one of its owner begins.
 
     Drop empty steps, and those without an owner or a time.
+
+    Args:
+        steps: Keys of the owner, step, start_ns, end_ns.
     """
-    is_kept = (start > NEVER) & (start < end)
-    for key in owner:
-        is_kept &= key > NEVER
-    rows = np.flatnonzero(is_kept)
-    rows = rows[sort_rows(*(key[rows] for key in owner), start[rows], step[rows])]
-    keys, begin = tuple(key[rows] for key in owner), start[rows]
-    is_same = np.ones(max(len(rows) - 1, 0), dtype=np.bool_)
-    for key in keys:
-        is_same &= key[1:] == key[:-1]
-    until = np.append(np.where(is_same, begin[1:], EVER), EVER)[: len(rows)]
-    stop = np.minimum(end[rows], until)
-    left = np.flatnonzero(begin < stop)
-    return StepTimes(tuple(key[left] for key in keys), step[rows][left], begin[left], stop[left])
+    owner, start = steps.columns[:-3], pl.col("start_ns")
+    cut = (
+        steps.drop_nulls([*owner, "start_ns", "end_ns"])
+        .filter(start < pl.col("end_ns"))
+        .sort(*owner, "start_ns", "step")
+        .with_columns(pl.min_horizontal("end_ns", start.shift(-1).over(owner)))
+        .filter(start < pl.col("end_ns"))
+    )
+    *keys, step, first, last = (numbers(column) for column in cut)
+    return StepTimes(tuple(keys), step, first, last)
 
 
 class Union(Struct, frozen=True, kw_only=True):
@@ -365,7 +359,6 @@ def _frame(
     return pl.DataFrame([as_numbers(name, values) for name, values in columns])
 
 
-_STEP = ("process_key", "device_id", "step")
 _WORKS = ("compute", "communication", "memcpy", "memset")
 _MEASURES = (
     *("span_ns", "overlap_ns", "any_overlap_ns", "busy_ns", "kernel_ns", "compute_ns"),
@@ -632,17 +625,16 @@ def _list_launches(gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.
     """List the launches of each call on each device."""
     call = find_launch_calls(gpu_ops["op_id"], gpu_ops=gpu_ops, api_calls=api_calls, launches=launches)
     rows = np.flatnonzero(is_among(gpu_ops["kind"], KERNEL_KINDS) & (call >= 0))
-    call = call[rows]
-    process, device, start, end = (numbers(gpu_ops[name])[rows] for name in (*DEVICE, "start_ns", "end_ns"))
-    if (np.bincount(call) > 1).any():
-        first, number = number_keys(pack(process, device, call))
-        of_all = start, end
-        start, end = of_all[0][first], of_all[1][first]
-        np.minimum.at(start, number, of_all[0])
-        np.maximum.at(end, number, of_all[1])
-        process, device, call = process[first], device[first], call[first]
-    calls = (numbers(api_calls[name])[call] for name in ("start_ns", "end_ns"))
-    return _Launches(process, device, start, end, *calls)
+    launched = (
+        index_rows(gpu_ops[[*DEVICE, "start_ns", "end_ns"]], rows)
+        .with_columns(pl.Series("call", call[rows]))
+        .group_by(*DEVICE, "call", maintain_order=True)
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    )
+    process, device, calls, start, end = (numbers(column) for column in launched)
+    return _Launches(
+        process, device, start, end, *(numbers(api_calls[name])[calls] for name in ("start_ns", "end_ns"))
+    )
 
 
 def _measure_queues(launched: _Launches, steps: StepTimes) -> pl.DataFrame:
@@ -684,7 +676,6 @@ def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> In
     return np.where(bounds[::2] < bounds[1::2], np.maximum(most, at_first), at_first)
 
 
-_PHASES = ("forward", "backward", "optimizer", "data")
 _SPAN = ["process_key", "start_ns", "end_ns"]
 
 
@@ -718,17 +709,19 @@ def measure_host(
     has_name = has_value(operators["name"])
     range_id, operator_id = numbers(ranges["range_id"]), numbers(operators["range_id"])
     of_nccl = np.isin(range_id, operator_id[~has_name])  # communication, not operators
-    of_range, of_call = _list_intervals(ranges), _list_intervals(api_calls)
-    of_job, kind = _list_phases(jobs)
+    of_jobs = _list_phases(jobs)
     activities = {
-        "range": select_rows(of_range, ~of_nccl),
-        "operator": select_rows(of_range, np.isin(range_id, operator_id[has_name])),
-        **{name: select_rows(of_job, kind == JOB_KINDS.index(name)) for name in _PHASES},
-        "communication": _list_intervals(find_communication(ranges, operators)),
-        "cuda": of_call,
-        "sync": select_rows(of_call, is_matched(api_calls["name"], WAITING_CALL)),
-        "os": _list_intervals(os_calls),
-        "cpu": _list_intervals(thread_runs),
+        "range": keep_rows(ranges[_SPAN], ~of_nccl),
+        "operator": keep_rows(ranges[_SPAN], np.isin(range_id, operator_id[has_name])),
+        **{
+            name: of_jobs.filter(pl.col("kind") == name)
+            for name in ("forward", "backward", "optimizer", "data")
+        },
+        "communication": find_communication(ranges, operators),
+        "cuda": api_calls,
+        "sync": keep_rows(api_calls[_SPAN], is_matched(api_calls["name"], WAITING_CALL)),
+        "os": os_calls,
+        "cpu": thread_runs,
     }
     keys = ["process_key", "step"]
     span = pl.col("end_ns") - pl.col("start_ns")
@@ -738,7 +731,8 @@ def measure_host(
     for owner, own in windows.partition_by("process_key", as_dict=True).items():
         first, last = numbers(own["start_ns"]), numbers(own["end_ns"])
         for name, intervals in activities.items():
-            start, end = (of[intervals.process == owner[0]] for of in (intervals.start, intervals.end))
+            of_owner = intervals.filter(pl.col("process_key") == owner[0])
+            start, end = numbers(of_owner["start_ns"]), numbers(of_owner["end_ns"])
             in_order = np.sort(start)
             count = np.searchsorted(in_order, last) - np.searchsorted(in_order, first)
             time = (
@@ -764,18 +758,6 @@ def measure_host(
     )
 
 
-class _Intervals(Struct, frozen=True):
-    """Intervals of processes, any order."""
-
-    process: Int64s
-    start: Int64s
-    end: Int64s
-
-
-def _list_intervals(frame: pl.DataFrame) -> _Intervals:
-    return _Intervals(*(numbers(frame[name]) for name in _SPAN))
-
-
 def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """List the intervals of communication on the CPU.
 
@@ -790,18 +772,13 @@ def find_communication(ranges: pl.DataFrame, operators: pl.DataFrame) -> pl.Data
     return keep_rows(ranges, np.isin(numbers(ranges["range_id"]), named))[_SPAN]
 
 
-def _list_phases(jobs: pl.DataFrame) -> tuple[_Intervals, Int64s]:
-    """List the jobs on the CPU that lie in no other one of their kind and thread.
-
-    Also the code of the kind of each.
-    """
-    distinct, _ = number_keys(numbers(jobs["range_id"]))
-    columns = ("kind", "thread_key", "process_key", "host_start_ns", "host_end_ns")
-    kind, thread, process, start, end = (numbers(jobs[name])[distinct] for name in columns)
-    order = sort_rows(kind, thread, start, -end)
-    kind, thread, process, start, end = (column[order] for column in (kind, thread, process, start, end))
-    group = np.cumsum(np.append(False, (kind[1:] != kind[:-1]) | (thread[1:] != thread[:-1]))[: len(kind)])
-    reach = running_maximum(group, end)
-    is_outer = np.ones(len(kind), dtype=np.bool_)
-    is_outer[1:] = (group[1:] != group[:-1]) | (end[1:] > reach[:-1])
-    return _Intervals(process[is_outer], start[is_outer], end[is_outer]), kind[is_outer]
+def _list_phases(jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the jobs on the CPU that lie in no other one of their kind and thread: process, times, kind."""
+    end = pl.col("end_ns")
+    reach = end.cum_max().shift().over("kind", "thread_key")
+    return (
+        jobs.unique("range_id", keep="first", maintain_order=True)
+        .select("process_key", "kind", "thread_key", start_ns="host_start_ns", end_ns="host_end_ns")
+        .sort("kind", "thread_key", "start_ns", -end)
+        .filter(reach.is_null() | (end > reach))
+    )

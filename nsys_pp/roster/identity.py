@@ -38,14 +38,8 @@ def list_process_devices(identities: Sequence[Identity]) -> list[ProcessDevice]:
     return [
         ProcessDevice(report, *keys)
         for report, identity in enumerate(identities)
-        for keys in _list_keys(identity) or [(None, None)]
+        for keys in identity.devices.select("process_key", "device_id").rows() or [(None, None)]
     ]
-
-
-def _list_keys(identity: Identity) -> list[tuple[int | None, int | None]]:
-    """List process and device of each device: of a few rows, which a query takes many times as long for."""
-    keys = (identity.devices[name].to_list() for name in ("process_key", "device_id"))
-    return list(zip(*keys, strict=True))
 
 
 def find_repeated(identities: Sequence[Identity]) -> list[tuple[int, int]]:
@@ -102,7 +96,10 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     """
     if not any(has_match(frame["name"], _LETTERS) for frame in (ranges, marks)):
         return COORDINATES.to_frame()
-    named = pl.concat([_select_likely(frame) for frame in (ranges, marks)])
+    named = pl.concat(
+        keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS))
+        for frame in (ranges, marks)
+    )
     text = pl.col("name").cast(pl.String)
     names = named.select(pl.col("name").unique()).drop_nulls()
     coordinates = names.select(
@@ -115,11 +112,6 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
     named = named.join(coordinates, on="name", how="inner").drop("name").unique()
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
-
-
-def _select_likely(frame: pl.DataFrame) -> pl.DataFrame:
-    """Select the processes and names of rows whose name may have coordinates."""
-    return keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS))
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

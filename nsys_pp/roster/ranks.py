@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -299,17 +299,18 @@ def find_ranks(
 
     if rank_from is not None:
         add(read_ranks(list_unranked(), rank_from), "--rank-from")
-    if not _has_repeated_process(identities, machine_of):
+    # where a process is in several reports, numbers in names of files count captures
+    processes = [
+        (machine_of[report], key)
+        for report, identity in enumerate(identities)
+        for key in gpu_processes(identity)
+    ]
+    if len(set(processes)) == len(processes):
         used = [rank.rank for rank in ranks.values()]
         add(guess_ranks(list_unranked(), used), "file name")
         if not ranks:
             add(_number_files(identities), FILE_ORDER)
     return ranks
-
-
-def is_file_order(ranks: Mapping[ProcessDevice, Rank]) -> bool:
-    """Return whether ranks are only guessed from the order of the files."""
-    return any(rank.source == FILE_ORDER for rank in ranks.values())
 
 
 def _find_recorded(device: ProcessDevice, identity: Identity) -> Rank | None:
@@ -366,25 +367,11 @@ def _drop_group_ranks(
     return kept
 
 
-def _has_repeated_process(identities: Sequence[Identity], machine_of: dict[int, int]) -> bool:
-    """Whether a process is in several reports; then numbers in names of files count captures."""
-    keys = [
-        (machine_of[report], key)
-        for report, identity in enumerate(identities)
-        for key in gpu_processes(identity)
-    ]
-    return len(set(keys)) < len(keys)
-
-
 def _number_files(identities: Sequence[Identity]) -> dict[int, int]:
     """Number reports in natural order; only several reports of one run, with one GPU process each."""
     is_run = len(split_runs([identity.session for identity in identities])) <= 1
     if len(identities) < 2 or not is_run or any(len(gpu_processes(identity)) != 1 for identity in identities):
         return {}
-    ordered = _sort_naturally(identities)
-    return {report: number for number, report in enumerate(ordered)}
-
-
-def _sort_naturally(identities: Sequence[Identity]) -> Iterable[int]:
     paths = [str(identity.path) for identity in identities]
-    return sorted(range(len(paths)), key=lambda report: (natural_key(paths[report]), paths[report]))
+    ordered = sorted(range(len(paths)), key=lambda report: (natural_key(paths[report]), paths[report]))
+    return {report: number for number, report in enumerate(ordered)}

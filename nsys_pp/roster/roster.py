@@ -27,7 +27,6 @@ from nsys_pp.roster.ranks import (
     Rank,
     count_ranks,
     find_ranks,
-    is_file_order,
     locate_ranks,
     number_gpus,
 )
@@ -55,19 +54,14 @@ def find_inconsistencies(
         return unplaced
     sizes = _find_sizes(identities, roster)
     runs = split_runs([identity.session for identity in identities])
+    size = count_ranks(layout) if layout else next(iter(sizes)) if len(sizes) == 1 else None
     return [
         *unplaced,
         *_warn_of_runs(identities, runs),
         *_warn_of_sizes(identities, sizes, layout),
         *_warn_of_shared_ranks(identities, roster, runs),
         *_warn_of_overlaps(identities, roster),
-        *(
-            _warn_of_missing(
-                roster, count_ranks(layout) if layout else (next(iter(sizes)) if len(sizes) == 1 else None)
-            )
-            if len(runs) < 2
-            else ()
-        ),
+        *_warn_of_missing(roster, size if len(runs) < 2 else None),
         *_describe_shared_hostnames(identities, roster),
     ]
 
@@ -186,14 +180,11 @@ def _warn_of_overlaps(identities: Sequence[Identity], roster: pl.DataFrame) -> I
 
 def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:
     ranks = set(roster.filter(pl.col("rank_source") != FILE_ORDER)["rank"].drop_nulls())
-    if size is None or not ranks:
-        return
-    missing = [rank for rank in range(size) if rank not in ranks]
-    if missing:
+    missing = [rank for rank in range(size or 0) if rank not in ranks]
+    if ranks and missing:
         listed = ", ".join(map(str, missing[:_MAX_RANKS]))
         more = f" and {len(missing) - _MAX_RANKS:,} more" if len(missing) > _MAX_RANKS else ""
-        has = "has" if len(missing) == 1 else "have"
-        rank = "rank" if len(missing) == 1 else "ranks"
+        rank, has = ("rank", "has") if len(missing) == 1 else ("ranks", "have")
         yield f"of {size:,} ranks, {rank} {listed}{more} {has} no report"
 
 
@@ -264,7 +255,8 @@ def build_roster(
         raise repeated_error(identities[first].path, identities[repeated].path)
     machines = find_machines(identities)
     ranks = find_ranks(identities, machines, rank_from=rank_from)
-    if layout is not None and is_file_order(ranks) and len(ranks) != count_ranks(layout):
+    is_file_order = any(rank.source == FILE_ORDER for rank in ranks.values())
+    if layout is not None and is_file_order and len(ranks) != count_ranks(layout):
         ranks = {}  # some file is missing, and all after it would have a wrong place
     numbers = {device: rank.rank for device, rank in ranks.items()}
     gpus = {

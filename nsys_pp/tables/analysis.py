@@ -5,54 +5,31 @@ Which steps of a lane are whole, own compute, ideal bubbles.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from functools import cached_property
 
 import polars as pl
 from msgspec import Struct
 
+from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.conform import build_schema, conform
+from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,
     MICRO_BATCH_KINDS,
+    NONE,
     POSITION,
     SCHEDULED_KINDS,
+    Explanations,
     Training,
 )
-from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers
+from nsys_pp.tables.noise import Compared, compare_members, relate_to_peers, to_float
 
 LEAST_RANK_EXCESS, LEAST_STAGE_EXCESS, LEAST_UNKNOWN_EXCESS = 0.03, 0.05, 0.1
 """Least excess of a slow rank, a slow stage, and a slow rank whose stage is unknown."""
 _JOB_COLUMNS = ("job", "outer", "kind", "lane", "step", "micro_batch", "compute_start_ns", "compute_ns")
-
-IDEAL_BUBBLES = build_schema(
-    {  # one row per step and lane; by step, lane
-        "lane": pl.UInt32,
-        "step": pl.Int64,
-        "span_ns": pl.Int64,  # length of the step until the last lane is done; equal on all lanes
-        "busy_ns": pl.Int64,  # sum of the jobs of the lane
-        "bubble_ns": pl.Int64,
-        "bubble_fraction": pl.Float64,  # share of the span
-    },
-    name="IDEAL_BUBBLES",
-)
-
-
-def ideal_bubbles(ideal: pl.DataFrame) -> pl.DataFrame:
-    """Compute the bubble of each lane in the ideal run of each step.
-
-    Args:
-        ideal: `IDEAL`.
-
-    Returns:
-        `IDEAL_BUBBLES`. With equal durations the fraction is (p-1)/(m+p-1) for GPipe and 1F1B of p stages and
-        m micro-batches, and (p-1)/(cm+p-1) for interleaved 1F1B of c chunks.
-    """
-    of_step = ideal.group_by("step").agg(span_ns=pl.col("end_ns").max() - pl.col("start_ns").min())
-    of_lane = ideal.group_by("lane", "step").agg(busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    joined = of_lane.join(of_step, on="step").with_columns(bubble_ns=pl.col("span_ns") - pl.col("busy_ns"))
-    bubbles = joined.with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(0.0))
-    return conform(bubbles.sort("step", "lane"), IDEAL_BUBBLES)
 
 
 CAUSE_COLUMNS = tuple(f"{cause}_ns" for cause in CAUSES)
@@ -100,12 +77,19 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
         not cut there are whole.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
+    whole_ns = (pl.col("end_ns").max() - pl.col("start_ns").min()).over("step")
+    ideal = (
+        training.ideal.with_columns(ideal_span_ns=whole_ns)
+        .group_by("lane", "step")
+        .agg(pl.col("ideal_span_ns").first(), busy_ns=duration.sum())
+        .with_columns(ideal_bubble_ns=pl.col("ideal_span_ns") - pl.col("busy_ns"))
+    )
     sums = (
         training.lane_states.group_by("lane", "step", "cause", "position")
         .agg(total_ns=duration.sum())
         .group_by("lane", "step")
         .agg(
-            *(_total(cause=cause).alias(f"{cause}_ns") for cause in CAUSES),
+            *(pl.col("total_ns").filter(cause=cause).sum().alias(f"{cause}_ns") for cause in CAUSES),
             *(
                 pl.col("total_ns")
                 .filter(pl.col("cause").is_in(BUBBLE_CAUSES), position=position)
@@ -124,7 +108,7 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
             how="left",
             suffix="_inside",
         )
-        .join(_ideal(training.ideal), on=["lane", "step"], how="left")
+        .join(ideal, on=["lane", "step"], how="left")
         .with_columns(
             pl.col(*CAUSE_COLUMNS, *POSITION_COLUMNS, "pause_ns_inside").fill_null(0),
             span_ns=duration,
@@ -144,63 +128,12 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
     )
 
 
-def _total(*, cause: str) -> pl.Expr:
-    return pl.col("total_ns").filter(cause=cause).sum()
-
-
-def _ideal(ideal: pl.DataFrame) -> pl.DataFrame:
-    """Return the ideal bubbles under the column names of `LANE_STEPS`."""
-    return ideal_bubbles(ideal).select("lane", "step", ideal_span_ns="span_ns", ideal_bubble_ns="bubble_ns")
-
-
 def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
     """Select the jobs of these kinds that compute; only the outer one of nested jobs."""
     chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
     if chosen["outer"].null_count() == len(chosen):
         return chosen
     return chosen.join(chosen.select(outer="job"), on="outer", how="anti")
-
-
-def has_passes(training: Training) -> bool:
-    """Return whether forwards or backwards are known."""
-    return bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
-
-
-def list_own_compute(training: Training, lane_steps: pl.DataFrame) -> pl.DataFrame:
-    """List the own compute of each lane in complete steps, waiting not counted.
-
-    Args:
-        training: The training.
-        lane_steps: `LANE_STEPS` of it.
-
-    Returns:
-        lane, stage, step, micro_batch, value_ns, has_peers (false where a pipeline has no known stages: its
-        ranks do different work): one row per micro-batch; -1 is work without a number. Of
-        steps that the capture cuts on the lane, only micro-batches with all their jobs: the others would be
-        compared with more or less work of others. Without forwards and backwards, all compute of a step that
-        it does not cut is one row.
-    """
-    complete, whole = (lane_steps.filter(name) for name in ("is_complete", "is_whole"))
-    if has_passes(training):
-        is_numbered = pl.col("micro_batch") >= 0
-        has_all_jobs = is_numbered & (pl.col("job_count") == pl.col("job_count").filter(is_numbered).max())
-        own = (
-            select_outermost(training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
-            .join(complete, on=["lane", "step"], how="semi")
-            .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
-            .agg(value_ns=pl.col("compute_ns").sum(), job_count=pl.len())
-            .join(whole.select("lane", "step", "is_whole"), on=["lane", "step"], how="left")
-            .filter(pl.col("is_whole").fill_null(value=False) | has_all_jobs)
-        )
-    else:
-        own = whole.with_columns(micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns")
-    has_messages = training.lane_states["cause"].cast(pl.String).str.starts_with("message").any()
-    has_peers = pl.col("stage").is_not_null() | (not has_messages)
-    return (
-        own.filter(pl.col("value_ns") > 0)
-        .select("lane", "step", "micro_batch", pl.col("value_ns").cast(pl.Float64))
-        .join(training.lanes.select("lane", "stage", has_peers=has_peers), on="lane")
-    )
 
 
 class Stragglers(Struct, frozen=True, kw_only=True):
@@ -214,39 +147,210 @@ class Stragglers(Struct, frozen=True, kw_only=True):
     stages: Compared
 
 
-def compare_own_compute(own: pl.DataFrame) -> Stragglers:
-    """Compare the own compute of ranks and stages (`list_own_compute`) with their peers."""
-    staged, unknown, fastest = _divide(own)
-    return Stragglers(
-        ranks=compare_members(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS),
-        guesses=compare_members(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS),
-        stages=compare_members(
-            fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged
-        ),
-    )
+LARGE_BOUND = 0.02
+"""Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
+_FEW_STEPS = 2
 
 
-def find_excesses(own: pl.DataFrame) -> pl.DataFrame:
-    """Find the relative excess of the own compute of each lane in each step over that of its peers.
+def classify_training(training: Training) -> pl.DataFrame:
+    """Return the kernels of a training (`Training.kernels`) with the columns of `KERNEL_FAMILIES`.
 
-    These are the other ranks of its stage; of a rank that is alone on its stage, the other stages; of ranks
-    without a known stage, the other such ranks, unless messages show that they are of several stages.
-
-    Returns:
-        lane, step, excess_fraction; lanes without peers are left out.
+    Each name is classified once.
     """
-    staged, unknown, fastest = _divide(own)
-    (_, ranks), (_, guesses) = (
-        relate_to_peers(values, "lane", group) for values, group in ((staged, ["stage"]), (unknown, []))
-    )
-    _, stages = relate_to_peers(fastest, "stage", [])
-    alone = staged.select("lane", "stage", "step").unique().join(ranks, on=["lane", "step"], how="anti")
-    lanes = [ranks, guesses, alone.join(stages, on=["stage", "step"]).drop("stage")]
-    return pl.concat(lanes).rename({"step_excess": "excess_fraction"})
+    named = training.kernels.with_columns(name=pl.coalesce("full_name", "name"))
+    return classify_operations(named)
 
 
-def _divide(own: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Divide own compute: of lanes with a stage, of those without one, of the fastest lane of each stage."""
-    staged = own.filter(pl.col("stage").is_not_null())
-    fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
-    return staged, own.filter(pl.col("stage").is_null(), "has_peers"), fastest
+class Evidence:
+    """A training, and quantities derived from it, each computed once.
+
+    Args:
+        training: The training.
+        explanations: Data of reports, read on first use.
+    """
+
+    def __init__(self, training: Training, explanations: Explanations = NONE) -> None:
+        self.training = training
+        self._explanations = explanations
+        self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
+
+    @cached_property
+    def lane_steps(self) -> pl.DataFrame:
+        """`LANE_STEPS` of complete steps."""
+        return sum_lane_steps(self.training).filter("is_complete")
+
+    @cached_property
+    def whole_steps(self) -> pl.DataFrame:
+        """`LANE_STEPS` whose length and causes can be compared.
+
+        Where the capture cuts every step, of the lanes that it does not cut there.
+        """
+        return self.lane_steps.filter("is_whole")
+
+    @cached_property
+    def spans(self) -> pl.DataFrame:
+        """Length of each complete step: step, span_ns (median of its lanes, as clocks may differ).
+
+        By step.
+        """
+        return self.lane_steps.group_by("step").agg(pl.col("span_ns").median()).sort("step")
+
+    @cached_property
+    def step_count(self) -> int:
+        """Number of complete steps."""
+        return self.spans.height
+
+    @cached_property
+    def step_ns(self) -> float:
+        """Median length of the complete steps; 0 without any."""
+        return to_float(self.spans["span_ns"].median())
+
+    @cached_property
+    def has_passes(self) -> bool:
+        """Whether forwards or backwards are known."""
+        return bool(self.training.jobs["kind"].is_in(SCHEDULED_KINDS).any())
+
+    @cached_property
+    def has_steps(self) -> bool:
+        """Whether a step is more than the whole capture."""
+        return bool((self.training.steps["source"] != "capture").any())
+
+    @cached_property
+    def labels(self) -> dict[int, str]:
+        """Names of lanes."""
+        return dict(self.training.lanes.select("lane", "label").iter_rows())
+
+    @cached_property
+    def own_compute(self) -> pl.DataFrame:
+        """Own compute of each lane in complete steps, waiting not counted.
+
+        lane, stage, step, micro_batch, value_ns, has_peers (false where a pipeline has no known stages: its
+        ranks do different work): one row per micro-batch; -1 is work without a number. Of steps that the
+        capture cuts on the lane, only micro-batches with all their jobs: the others would be compared with
+        more or less work of others. Without forwards and backwards, all compute of a step that it does not
+        cut is one row.
+        """
+        if self.has_passes:
+            is_numbered = pl.col("micro_batch") >= 0
+            has_all_jobs = is_numbered & (
+                pl.col("job_count") == pl.col("job_count").filter(is_numbered).max()
+            )
+            own = (
+                select_outermost(self.training.jobs.select(_JOB_COLUMNS), MICRO_BATCH_KINDS)
+                .join(self.lane_steps, on=["lane", "step"], how="semi")
+                .group_by("lane", "step", pl.col("micro_batch").fill_null(-1))
+                .agg(value_ns=pl.col("compute_ns").sum(), job_count=pl.len())
+                .join(self.whole_steps.select("lane", "step", "is_whole"), on=["lane", "step"], how="left")
+                .filter(pl.col("is_whole").fill_null(value=False) | has_all_jobs)
+            )
+        else:
+            own = self.whole_steps.with_columns(micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns")
+        has_messages = self.training.lane_states["cause"].cast(pl.String).str.starts_with("message").any()
+        has_peers = pl.col("stage").is_not_null() | (not has_messages)
+        return (
+            own.filter(pl.col("value_ns") > 0)
+            .select("lane", "step", "micro_batch", pl.col("value_ns").cast(pl.Float64))
+            .join(self.training.lanes.select("lane", "stage", has_peers=has_peers), on="lane")
+        )
+
+    @cached_property
+    def stragglers(self) -> Stragglers:
+        """Own compute of ranks and stages, compared with that of their peers."""
+        staged, unknown, fastest = self._divided_compute
+        return Stragglers(
+            ranks=compare_members(staged, member="lane", group=["stage"], least=LEAST_RANK_EXCESS),
+            guesses=compare_members(unknown, member="lane", group=[], least=LEAST_UNKNOWN_EXCESS),
+            stages=compare_members(
+                fastest, member="stage", group=[], least=LEAST_STAGE_EXCESS, spread_values=staged
+            ),
+        )
+
+    @cached_property
+    def _divided_compute(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+        """Own compute of lanes with a stage, of those without one, and of the fastest lane of each stage."""
+        own = self.own_compute
+        staged = own.filter(pl.col("stage").is_not_null())
+        fastest = staged.group_by("stage", "step", "micro_batch").agg(pl.col("value_ns").min())
+        return staged, own.filter(pl.col("stage").is_null(), "has_peers"), fastest
+
+    def find_excesses(self) -> pl.DataFrame:
+        """Find the relative excess of the own compute of each lane in each step over that of its peers.
+
+        These are the other ranks of its stage; of a rank that is alone on its stage, the other stages; of
+        ranks without a known stage, the other such ranks, unless messages show that they are of several
+        stages.
+
+        Returns:
+            lane, step, excess_fraction; lanes without peers are left out.
+        """
+        staged, unknown, fastest = self._divided_compute
+        _, ranks = relate_to_peers(staged, "lane", ["stage"])
+        _, guesses = relate_to_peers(unknown, "lane", [])
+        _, stages = relate_to_peers(fastest, "stage", [])
+        alone = staged.select("lane", "stage", "step").unique().join(ranks, on=["lane", "step"], how="anti")
+        lanes = [ranks, guesses, alone.join(stages, on=["stage", "step"]).drop("stage")]
+        return pl.concat(lanes).rename({"step_excess": "excess_fraction"})
+
+    @cached_property
+    def families(self) -> pl.DataFrame:
+        """Computing kernels with their families: `Training.kernels` with the columns of `KERNEL_FAMILIES`."""
+        kernels = classify_training(self.training)
+        return kernels.filter(~pl.col("is_communication"), pl.col("family") != "communication")
+
+    @cached_property
+    def clocks(self) -> pl.DataFrame:
+        """Clock of the SMs during the kernels of each lane in complete steps: lane, step, clock_mhz.
+
+        Empty unless recorded.
+        """
+        sums = self._explanations.read_clocks().drop_nulls("step")
+        complete = self.lane_steps.select("lane", "step")
+        return (
+            sums.group_by("lane", "step")
+            .agg(pl.col("integral", "time_ns").sum())
+            .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
+            .join(complete, on=["lane", "step"], how="semi")
+        )
+
+    def read_hosts(self, lanes: Sequence[int]) -> pl.DataFrame:
+        """Read the activities of the hosts of some lanes in bubbles (`HOST_TIMES`), once.
+
+        Empty unless recorded.
+        """
+        key = tuple(sorted(lanes))
+        if key not in self._hosts:
+            self._hosts[key] = self._explanations.read_hosts(key)
+        return self._hosts[key]
+
+    @cached_property
+    def missing_ranks(self) -> list[int]:
+        """Ranks of the run without a lane; none where a rank is unknown."""
+        lanes = self.training.lanes
+        return [] if lanes["rank"].null_count() else list_missing_ranks(lanes)
+
+    def compare_steps(self, steps: Sequence[int]) -> tuple[float, float]:
+        """Return the median length of these steps, and the time by which they are longer than the others.
+
+        The time is infinite without other steps, and where at most two others are not shorter: the first
+        steps of a capture may be long by themselves.
+        """
+        is_among = pl.col("step").is_in(list(steps))
+        length_ns = to_float(self.spans.filter(is_among)["span_ns"].median())
+        others = self.spans.filter(~is_among)["span_ns"]
+        longer_ns = length_ns - to_float(others.median())
+        if others.is_empty() or (longer_ns <= 0 and len(others) <= _FEW_STEPS):
+            return length_ns, math.inf
+        return length_ns, max(0.0, longer_ns)
+
+    def measure_excess(self) -> pl.DataFrame:
+        """Measure the length of each step beyond the shorter one of its neighbours: step, longer_ns, span_ns.
+
+        Neighbours, as a rank that becomes slow makes all later steps longer.
+        """
+        span = pl.col("span_ns")
+        shorter = pl.min_horizontal(span.shift(1), span.shift(-1))
+        return self.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
+
+    def share(self, time_ns: float) -> float:
+        """Return a time as a share of the median step."""
+        return time_ns / self.step_ns if self.step_ns else 0.0

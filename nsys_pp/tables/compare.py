@@ -19,15 +19,15 @@ from nsys_pp.frames.clock import number_comparable
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
-from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.analysis import Evidence, classify_training
 from nsys_pp.tables.noise import find_changes, to_float
-from nsys_pp.tables.training import LEAST_LINK_EXCESS, classify_training, list_decodes, time_transfers
+from nsys_pp.tables.training import LEAST_LINK_EXCESS, list_decodes, time_transfers
 from nsys_pp.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration
 
 LEAST_CHANGE = 0.01
 """Least change of a time, as a share of it, that counts as a change."""
 LEAST_SHARE = 0.005
-"""Least change of a part of the bubble, as a share of the step, that counts as a change."""
+"""Least change of a part of the step, as a share of the step, that counts as a change."""
 LEAST_RANK_CHANGE = 0.02
 """Least change of the compute of a rank, as a share of it: GPUs of one kind differ by about as much."""
 KERNEL_TOTAL, KERNEL_MEAN = "total per lane", "mean of one"
@@ -343,8 +343,6 @@ _IS_CHANGE = pl.col("verdict") != "same"
 
 Samples = Mapping[str, pl.DataFrame]
 """`SAMPLE` of a run by name: `nsys_pp.frames.aggregates.SAMPLED`."""
-
-
 
 
 def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:

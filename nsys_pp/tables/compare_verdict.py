@@ -21,13 +21,14 @@ from nsys_pp.tables.compare import (
     KERNEL_MEAN,
     KERNEL_TOTAL,
     LEAST_CHANGE,
+    LEAST_SHARE,
     Samples,
     compare_longest_steps,
     compare_members,
     compare_samples,
 )
-from nsys_pp.tables.evidence import cut_name, format_excess, format_share, format_time, join_names
-from nsys_pp.tables.noise import find_changes, to_float
+from nsys_pp.tables.noise import CERTAIN_STEPS, find_changes, to_float
+from nsys_pp.tables.words import MOST_NAMES, cut_name, format_excess, format_share, format_time, join_names
 from nsys_pp.units import format_count
 
 _DIVIDED = ("steps", "ranks", "families", "kernels")
@@ -118,7 +119,6 @@ _COLUMNS = (
     ),
     Column("meaning", pl.String, "what the difference means for the comparison; null: no difference"),
 )
-_MOST_NAMES = 4
 
 
 _CAPTURE = (
@@ -396,7 +396,7 @@ def _number(value: float) -> str | None:
     return f"{value:g}" if value else None
 
 
-def _names(values: Sequence[str], *, most: int = _MOST_NAMES) -> str | None:
+def _names(values: Sequence[str], *, most: int = MOST_NAMES) -> str | None:
     shown = [*values[:most], *([f"{len(values) - most} more"] * (len(values) > most))]
     return ", ".join(shown) or None
 
@@ -424,7 +424,6 @@ COMPARABILITY_TABLE: Table[[RunFacts, RunFacts]] = Table(
 
 
 _ANY_CHANGE = 1.0  # relative noise; of few steps, where its size has no meaning
-_CERTAIN_FACTOR, _CERTAIN_STEPS = 2.0, 3
 
 
 def describe_change(change: float) -> str:
@@ -462,7 +461,7 @@ def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
         return "guess"
     if not row["is_change"]:
         return "certain"
-    is_clear = abs(row["change_fraction"]) >= _CERTAIN_FACTOR * noise and count >= _CERTAIN_STEPS
+    is_clear = abs(row["change_fraction"]) >= 2 * noise and count >= CERTAIN_STEPS
     return "certain" if is_clear else "likely"
 
 
@@ -597,8 +596,6 @@ def _fold(findings: list[Finding]) -> list[Finding]:
     return kept
 
 
-LEAST_GAIN = 0.005
-"""Least change of a part of the step, as a share of the step, that is a finding."""
 _MOST_CAUSES = 2
 _SHORT = {
     "message_wait": "waiting for messages",
@@ -727,11 +724,11 @@ def describe_links(comparison: Comparison) -> list[Finding]:
 def describe_kernels(comparison: Comparison) -> list[Finding]:
     """Describe the kernel whose total changed most, and kernels of one run only.
 
-    None of less than `LEAST_GAIN` of a step.
+    None of less than `LEAST_SHARE` of a step.
     """
     changes = comparison.changes("kernels").filter(metric=KERNEL_TOTAL)
     sized = changes.with_columns(size=(pl.col("b").fill_null(0) - pl.col("a").fill_null(0)).abs())
-    sized = sized.filter(pl.col("size") >= LEAST_GAIN * comparison.step_ns).sort("size", descending=True)
+    sized = sized.filter(pl.col("size") >= LEAST_SHARE * comparison.step_ns).sort("size", descending=True)
     findings = []
     for row in sized.filter(pl.col("is_change")).head(1).iter_rows(named=True):
         text = (

@@ -16,9 +16,9 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.evidence import (
-    LARGE_BOUND,
-    Evidence,
+from nsys_pp.tables.analysis import LARGE_BOUND, Evidence
+from nsys_pp.tables.noise import noise_of, to_float
+from nsys_pp.tables.words import (
     cut_name,
     describe_steps,
     format_share,
@@ -28,11 +28,18 @@ from nsys_pp.tables.evidence import (
     name_host,
     name_lane,
 )
-from nsys_pp.tables.noise import noise_of, to_float
 from nsys_pp.units import format_count
 
+LEAST_GAIN = 0.01
+"""Least share of a mean step: a smaller gain is no finding.
+
+If all steps since one are slow, it counts in a slow step.
+"""
+LEAST_SHARE = 0.05
+"""Least share of a single step, and of a step in a cause of all steps."""
+MOST = 0.5
+"""Most of an excess, of an interval, or of all steps: what is larger has this cause."""
 _LEAST = 0.1  # share of a named call, or stack
-_MOST = 0.5  # of an excess, of an interval, or of all steps
 _MOST_NAMED = 2  # calls, or causes
 _MOST_FUNCTIONS, _MOST_LANES = 3, 4
 _KINDS = ("OS call", "call")
@@ -86,7 +93,7 @@ def describe_hosts(
         return stack
     words = [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
     running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
-    if not words and running >= _MOST:
+    if not words and running >= MOST:
         words = [f"{format_share(running)} running on a processor"]
     if not words and not stack:
         return ""
@@ -164,7 +171,7 @@ def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: 
     inside = pl.min_horizontal("end_ns", pl.lit(end_ns)) - pl.max_horizontal("start_ns", pl.lit(start_ns))
     # of a gap that reaches out of the interval, the same share
     idle = gaps.select((pl.col("idle_ns") * inside / (pl.col("end_ns") - pl.col("start_ns"))).sum()).item()
-    return to_float(idle) >= _MOST * (end_ns - start_ns)
+    return to_float(idle) >= MOST * (end_ns - start_ns)
 
 
 def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -193,12 +200,6 @@ def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) 
     ]
 
 
-LEAST_GAIN = 0.01
-"""Least share of a mean step."""
-LEAST_SHARE = 0.05
-"""Least share of a single step."""
-
-
 def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find the time in which GPUs wait for threads that nsys holds."""
     times = evidence.lane_steps.select(
@@ -211,7 +212,7 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
     )
     if not evidence.step_ns or worst.is_empty():
         return []
-    if worst.height > _MOST * evidence.step_count:  # the usual state
+    if worst.height > MOST * evidence.step_count:  # the usual state
         gain_ns = to_float(times["value_ns"].sum()) / times.height
     else:
         longer = pl.col("longer_ns").fill_null(pl.col("value_ns"))
@@ -224,7 +225,7 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
     if evidence.share(gain_ns) < LEAST_GAIN and not is_step:
         return []
     lane, step, span_ns, most_ns = worst.row(0)
-    when, since = describe_steps(sorted(worst["step"].to_list()), evidence.spans["step"].to_list())
+    when, limits = describe_steps(evidence, sorted(worst["step"].to_list()))
     named = (
         evidence.training.overheads.filter(
             "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(worst["step"].implode())
@@ -250,8 +251,7 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
             gain_fraction=evidence.share(gain_ns),
             label=evidence.labels[lane],
             lane=lane,
-            step=step if worst.height == 1 else None,
-            since_step=since,
+            **limits,
             value_ns=most_ns,
             sample_count=worst.height,
         )
@@ -278,7 +278,7 @@ class _Stall(Struct, frozen=True, kw_only=True):
     @property
     def is_single(self) -> bool:
         """Whether one interval is most of it."""
-        return self.longest_ns >= _MOST * self.excess_ns
+        return self.longest_ns >= MOST * self.excess_ns
 
 
 class Activity(Struct, frozen=True, kw_only=True):
@@ -356,7 +356,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     """Describe the late launches of a rank."""
     worst = stalls[0]
     label, steps = evidence.labels[worst.lane], sorted({stall.step for stall in stalls})
-    when, since = describe_steps(steps, evidence.spans["step"].to_list())
+    when, limits = describe_steps(evidence, steps)
     gain_ns = sum(stall.gain_ns for stall in stalls)
     call = name_activity(evidence.training, worst.lane, worst.start_ns, worst.end_ns)
     call = call if worst.is_single else None
@@ -381,7 +381,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     overheads = evidence.training.overheads
     is_beside = any(
         to_float(overheads.filter(lane=stall.lane, step=stall.step)["beside_ns"].sum())
-        >= _MOST * stall.excess_ns
+        >= MOST * stall.excess_ns
         for stall in stalls
     )
     if is_beside:
@@ -396,8 +396,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         label=label,
         lane=worst.lane,
         stage=evidence.training.lanes.filter(lane=worst.lane)["stage"].item(),
-        step=steps[0] if len(steps) == 1 else None,
-        since_step=since,
+        **limits,
         value_ns=worst.usual_ns + worst.excess_ns,
         usual_ns=worst.usual_ns,
         sample_count=len(stalls),
@@ -424,7 +423,7 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
             by_step[stall.step] = stall
     gain_ns = sum(stall.gain_ns for stall in by_step.values())
     lanes = sorted({stall.lane for stall in stalls})
-    when, since = describe_steps(sorted(by_step), evidence.spans["step"].to_list())
+    when, limits = describe_steps(evidence, sorted(by_step))
     is_all = len(lanes) == evidence.training.lanes.height
     names = "all ranks" if is_all else join_names([evidence.labels[lane] for lane in lanes])
     worst = max(stalls, key=lambda stall: stall.excess_ns)
@@ -451,8 +450,7 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         subject="run",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
-        since_step=since,
-        step=next(iter(by_step)) if len(by_step) == 1 else None,
+        **limits,
         value_ns=longest,
         sample_count=len(stalls),
         call=call.name if call is not None else None,
@@ -466,7 +464,7 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
 
     In which the launching thread was during most of an interval without kernels.
     """
-    least = _MOST * (end_ns - start_ns)
+    least = MOST * (end_ns - start_ns)
     rows = training.gaps.filter(
         pl.col("lane") == lane,
         pl.col("start_ns") < end_ns,
@@ -482,7 +480,7 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
     return None
 
 
-LEAST_LAUNCH_BOUND, LEAST_IDLE = 0.05, 0.1
+LEAST_IDLE = 0.1
 _LEAST_CAUSE = 0.02
 _WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
@@ -517,7 +515,7 @@ def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[F
     """Find late launches in all steps; stalls have their own finding."""
     host = evidence.lane_steps.group_by("lane").agg(pl.col("host_ns", "span_ns").median().cast(pl.Float64))
     gain_ns = to_float(host["host_ns"].mean())
-    if evidence.share(gain_ns) < LEAST_LAUNCH_BOUND:
+    if evidence.share(gain_ns) < LEAST_SHARE:
         return []
     lanes = evidence.training.lanes["lane"].to_list()
     return [

@@ -30,7 +30,7 @@ _EFFICIENCY = 0.37  # of a median absolute deviation, relative to a standard dev
 _EFFICIENCY_OF_MEAN = 0.67  # consecutive differences depend on each other
 _FEW = 8  # values, below which a median absolute deviation is no estimate
 _LEAST_AGREEING = 0.75  # of the samples
-_CERTAIN_STEPS, _CERTAIN_SAMPLES = 3, 12
+CERTAIN_STEPS, _CERTAIN_SAMPLES = 3, 12
 
 
 def to_float(value: Any) -> float:
@@ -260,7 +260,7 @@ def _measure(samples: pl.DataFrame, member: str, spreads: _Spreads) -> pl.DataFr
         .with_columns(noise_fraction=pl.when(is_known).then(noise))
         .with_columns(
             is_certain=(pl.col("excess_fraction") >= 2 * pl.col("noise_fraction"))
-            & (pl.col("steps").list.len() >= _CERTAIN_STEPS)
+            & (pl.col("steps").list.len() >= CERTAIN_STEPS)
             & (pl.col("sample_count") >= _CERTAIN_SAMPLES)
         )
     )

@@ -135,9 +135,8 @@ def _percent(fraction: str) -> pl.Expr:
     return _decimals(100 * pl.col(fraction))
 
 
-def _derive_shares(column: str, names: Mapping[str, str] | None) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _derive_shares(item: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Build the function that adds `item`, `time` and `ratio`."""
-    item = pl.col(column) if names is None else _rename(column, names)
 
     def derive(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(
@@ -147,11 +146,8 @@ def _derive_shares(column: str, names: Mapping[str, str] | None) -> Callable[[pl
     return derive
 
 
-def _derive_items(
-    column: str, names: Mapping[str, str] | None = None
-) -> Callable[[pl.DataFrame], pl.DataFrame]:
+def _derive_items(item: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Build the function that adds `item` and the cells of both sides."""
-    item = pl.col(column) if names is None else _rename(column, names)
 
     def derive(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.with_columns(item=item, cpu_cell=_side_cell("host"), gpu_cell=_side_cell("gpu"))
@@ -164,17 +160,9 @@ def _derive_ranges(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(item="name", cpu_cell=_TIMES_CELL, gpu_cell=total + pl.lit(_NO_CELL[1:]))
 
 
-def _derive_operations(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(item="name", cpu_cell=pl.lit(_NO_CELL), gpu_cell=_TIMES_CELL)
-
-
 def _derive_kernels(frame: pl.DataFrame) -> pl.DataFrame:
     short = _cut(pl.col("name").str.replace(_PARAMETERS, ""), _KERNEL_WIDTH)
     return frame.with_columns(item=short, gpu_cell=_TIMES_CELL)
-
-
-def _derive_operators(frame: pl.DataFrame) -> pl.DataFrame:
-    return _derive_items("name")(frame).with_columns(_cut(pl.col("item"), _OPERATOR_WIDTH))
 
 
 def _cut(name: pl.Expr, width: int) -> pl.Expr:
@@ -182,10 +170,6 @@ def _cut(name: pl.Expr, width: int) -> pl.Expr:
     return (
         pl.when(name.str.len_chars() > width).then(name.str.head(width - 3) + pl.lit("...")).otherwise(name)
     )
-
-
-def _derive_memory(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.with_columns(item="name", type=pl.lit("Reserved"))
 
 
 _TIME = Column("time", pl.String, "time in ms", heading="Time", priority=9)
@@ -200,27 +184,34 @@ PADDLE_OVERVIEW_TABLE = _lay_out(
     OVERVIEW_TABLE,
     "Overview Summary",
     ("side", _name("Event Type"), _CALLS, _TIME, _RATIO),
-    _derive_shares("activity", _EVENT_TYPES),
+    _derive_shares(_rename("activity", _EVENT_TYPES)),
     only=pl.col("item").is_not_null(),
 )
 PADDLE_MODEL_TABLE = _lay_out(
     MODEL_TABLE,
     "Model Summary",
     _BOTH,
-    _derive_items("phase", _PHASES),
+    _derive_items(_rename("phase", _PHASES)),
     only=pl.col("item").is_not_null(),
 )
 PADDLE_DISTRIBUTION_LAYOUT = _lay_out(
     PADDLE_DISTRIBUTION_TABLE,
     "Distribution Summary",
     (_name(), replace(_TIME, heading="Total Time"), _RATIO),
-    _derive_shares("part", None),
+    _derive_shares(pl.col("part")),
 )
-PADDLE_OPERATOR_TABLE = _lay_out(OPERATOR_TABLE, "Operator Summary", _BOTH, _derive_operators)
+PADDLE_OPERATOR_TABLE = _lay_out(
+    OPERATOR_TABLE, "Operator Summary", _BOTH, _derive_items(_cut(pl.col("name"), _OPERATOR_WIDTH))
+)
 PADDLE_KERNEL_TABLE = _lay_out(
     KERNEL_TABLE, "Kernel Summary", (_name(), _CALLS, _cell_column("GPU")), _derive_kernels
 )
-PADDLE_COPY_TABLE = _lay_out(COPY_TABLE, "Memory Manipulation Summary", _BOTH, _derive_operations)
+PADDLE_COPY_TABLE = _lay_out(
+    COPY_TABLE,
+    "Memory Manipulation Summary",
+    _BOTH,
+    lambda rows: rows.with_columns(item="name", cpu_cell=pl.lit(_NO_CELL), gpu_cell=_TIMES_CELL),
+)
 PADDLE_RANGE_TABLE = _lay_out(RANGE_TABLE, "UserDefined Summary", _BOTH, _derive_ranges)
 PADDLE_MEMORY_TABLE = _lay_out(
     MEMORY_TABLE,
@@ -234,5 +225,5 @@ PADDLE_MEMORY_TABLE = _lay_out(
         "freed_bytes",
         "increased_bytes",
     ),
-    _derive_memory,
+    lambda rows: rows.with_columns(item="name", type=pl.lit("Reserved")),
 )

@@ -7,8 +7,7 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import RANK_STEPS, STEP_LENGTHS, ShownStep
 from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
-from nsys_pp.tables.analysis import find_excesses, list_own_compute, sum_lane_steps
-from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.analysis import Evidence, sum_lane_steps
 from nsys_pp.tables.training import build_step_table
 
 
@@ -38,19 +37,15 @@ def choose_steps(training: Training, lengths: pl.DataFrame) -> list[ShownStep]:
     typical = spans.row((len(spans) - 1) // 2, named=True)
     worst = spans.filter(pl.col("span_ns") == pl.col("span_ns").max()).row(0, named=True)
     roles = {"typical": typical} | ({"worst": worst} if worst["span_ns"] > typical["span_ns"] else {})
-    return [_describe(training, role, **row) for role, row in roles.items()]
-
-
-def _describe(training: Training, role: str, *, step: int, span_ns: float) -> ShownStep:
-    of_step = training.steps.filter(step=step)
-    start, end = of_step.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return ShownStep(
-        step=step,
-        role=role,
-        span_ns=span_ns,
-        start_ns=start - training.zero_ns,
-        end_ns=end - training.zero_ns,
+    times = training.steps.group_by("step").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    start_of, end_of = (
+        dict(times.select("step", pl.col(name) - training.zero_ns).iter_rows())
+        for name in ("start_ns", "end_ns")
     )
+    return [
+        ShownStep(role=role, start_ns=start_of[row["step"]], end_ns=end_of[row["step"]], **row)
+        for role, row in roles.items()
+    ]
 
 
 MOST_CELLS = 400_000
@@ -69,31 +64,29 @@ def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.
     Returns:
         `RANK_STEPS`; times as in `LANE_STEPS`. Empty for a training without steps.
     """
-    lane_steps = sum_lane_steps(training)
-    rows = lane_steps.with_columns(
-        pl.col("start_ns", "end_ns") - training.zero_ns,
-        wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
-        late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
-        last_step="step",
-        is_complete="is_whole",
-    ).join(find_excesses(list_own_compute(training, lane_steps)), on=["lane", "step"], how="left")
-    if len(rows) > most_cells:
-        rows = _combine_steps(rows, -(-len(rows) // most_cells))
-    return rows.sort("lane", "step").pipe(conform, RANK_STEPS)
-
-
-def _combine_steps(rows: pl.DataFrame, size: int) -> pl.DataFrame:
-    """Combine `size` consecutive steps each."""
-    block = (pl.col("step").rank("dense") - 1) // size
-    return (
-        rows.with_columns(block=block)
-        .group_by("lane", "block")
-        .agg(
-            pl.col("step", "start_ns").min(),
-            pl.col("last_step", "end_ns").max(),
-            pl.col(_TIMES).mean(),
-            pl.col("excess_fraction").max(),
-            pl.col("is_complete").all(),
+    rows = (
+        sum_lane_steps(training)
+        .with_columns(
+            pl.col("start_ns", "end_ns") - training.zero_ns,
+            wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
+            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
+            last_step="step",
+            is_complete="is_whole",
         )
-        .with_columns(pl.col("step").min().over("block"), pl.col("last_step").max().over("block"))
+        .join(Evidence(training).find_excesses(), on=["lane", "step"], how="left")
     )
+    if len(rows) > most_cells:
+        block = (pl.col("step").rank("dense") - 1) // -(-len(rows) // most_cells)
+        rows = (
+            rows.with_columns(block=block)
+            .group_by("lane", "block")
+            .agg(
+                pl.col("step", "start_ns").min(),
+                pl.col("last_step", "end_ns").max(),
+                pl.col(_TIMES).mean(),
+                pl.col("excess_fraction").max(),
+                pl.col("is_complete").all(),
+            )
+            .with_columns(pl.col("step").min().over("block"), pl.col("last_step").max().over("block"))
+        )
+    return rows.sort("lane", "step").pipe(conform, RANK_STEPS)

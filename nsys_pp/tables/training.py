@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import numbers, whole_numbers
 from nsys_pp.arrays.search import expand_windows, find_equal_rows, find_first, find_last
-from nsys_pp.families.classify import classify_operations
 from nsys_pp.frames.aggregates import FAMILIES, FAMILY, MATRIX_FAMILIES
 from nsys_pp.frames.clock import list_comparable_steps
 from nsys_pp.frames.report import MOST_EARLY_NS, is_clock, rank_metric
@@ -39,8 +38,8 @@ from nsys_pp.frames.training import (
 from nsys_pp.hardware.peaks import find_peak
 from nsys_pp.tables.analysis import (
     POSITION_COLUMNS,
-    compare_own_compute,
-    list_own_compute,
+    Evidence,
+    classify_training,
     select_whole_steps,
     sum_lane_steps,
 )
@@ -94,15 +93,6 @@ def share_tensor_cores(total: pl.Expr) -> dict[str, pl.Expr]:
         ),
         "tensor_core_unknown_fraction": pl.when(is_product & (total > 0)).then(unknown / total),
     }
-
-
-def classify_training(training: Training) -> pl.DataFrame:
-    """Return the kernels of a training (`Training.kernels`) with the columns of `KERNEL_FAMILIES`.
-
-    Each name is classified once.
-    """
-    named = training.kernels.with_columns(name=pl.coalesce("full_name", "name"))
-    return classify_operations(named)
 
 
 def _define_families(
@@ -632,6 +622,19 @@ def build_step_table(training: Training) -> pl.DataFrame:
     worst = bubble.fill_nan(None).arg_max()
     ideal = pl.col("ideal_bubble_ns").sum() / (pl.col("ideal_span_ns").sum())
     comparable = list_comparable_steps(training.steps, training.lanes)
+    excess = pl.col("excess_fraction")
+    second = excess.get(1, null_on_oob=True).fill_null(0.0)
+    slowest = (  # the slowest stage of a step, beyond noise and the excess of the next one
+        Evidence(training)
+        .stragglers.stages.all.filter("is_slow")
+        .sort("excess_fraction", descending=True)
+        .explode("steps")
+        .group_by(step="steps", maintain_order=True)
+        .agg(
+            slowest_stage=pl.col("stage").first(),
+            is_apart=excess.first() - second > pl.col("noise_fraction").first(),
+        )
+    )
     return (
         lanes.join(training.lanes.select("lane", "label"), on="lane", how="left")
         .join(training.steps.select("lane", "step", "is_partial", "source"), on=["lane", "step"], how="left")
@@ -652,25 +655,8 @@ def build_step_table(training: Training) -> pl.DataFrame:
             pl.col("bubble_fraction", "ideal_bubble_fraction").fill_nan(None),
             pl.when(pl.col("step").is_in(comparable["step"].implode())).then(pl.col("start_ns", "span_ns")),
         )
-        .join(_slowest_stages(training, lanes), on="step", how="left")
+        .join(slowest.filter("is_apart"), on="step", how="left")
         .sort("step")
-    )
-
-
-def _slowest_stages(training: Training, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Return the slowest stage of each step, beyond noise and that of the next one: step, slowest_stage."""
-    slow = compare_own_compute(list_own_compute(training, lanes)).stages.all.filter("is_slow")
-    second = pl.col("excess_fraction").get(1, null_on_oob=True).fill_null(0.0)
-    return (
-        slow.sort("excess_fraction", descending=True)
-        .explode("steps")
-        .group_by(step="steps", maintain_order=True)
-        .agg(
-            slowest_stage=pl.col("stage").first(),
-            is_apart=pl.col("excess_fraction").first() - second > pl.col("noise_fraction").first(),
-        )
-        .filter("is_apart")
-        .drop("is_apart")
     )
 
 
@@ -1616,20 +1602,23 @@ def build_schedule_table(training: Training) -> pl.DataFrame:
     whole = select_whole_steps(training).select("lane", "step")
     steps = training.steps.join(whole, on=["lane", "step"], how="semi", maintain_order="left")
     complete = build_step_table(dataclasses.replace(training, steps=steps))
+    known = {
+        "source": schedule.source,
+        "stage_count": schedule.stage_count,
+        "micro_batch_count": schedule.micro_batch_count,
+        "chunk_count": schedule.chunk_count,
+        "sentence": _SENTENCES.get(schedule.name, schedule.reason),
+        "preset": training.preset,
+    }
     row = {
+        **{name: value or None for name, value in known.items()},
         "name": schedule.name,
-        "source": schedule.source or None,
         "agreement_fraction": schedule.agreement if schedule.source else None,
         "unexplained_fraction": schedule.unexplained,
-        "stage_count": schedule.stage_count or None,
-        "micro_batch_count": schedule.micro_batch_count or None,
-        "chunk_count": schedule.chunk_count or None,
         "formula": closed[0],
         "formula_bubble_fraction": closed[1],
         "ideal_bubble_fraction": complete["ideal_bubble_fraction"].median(),
         "bubble_fraction": complete["bubble_fraction"].median(),
-        "preset": training.preset or None,
-        "sentence": _SENTENCES.get(schedule.name, schedule.reason or None),
     }
     return pl.DataFrame([row])
 

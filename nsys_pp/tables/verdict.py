@@ -14,19 +14,9 @@ from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, Explanations, Training
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.tables import host_findings
-from nsys_pp.tables.analysis import LEAST_STAGE_EXCESS
+from nsys_pp.tables.analysis import LARGE_BOUND, LEAST_STAGE_EXCESS, Evidence
 from nsys_pp.tables.critical_path import find_critical_path
-from nsys_pp.tables.evidence import (
-    LARGE_BOUND,
-    Evidence,
-    describe_steps,
-    format_excess,
-    format_share,
-    format_time,
-    name_lane,
-    name_machine,
-    name_stage,
-)
+from nsys_pp.tables.host_findings import LEAST_GAIN, LEAST_SHARE, MOST
 from nsys_pp.tables.noise import SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
@@ -35,6 +25,15 @@ from nsys_pp.tables.training import (
     ideal_bubble_fraction,
     link_noise_ns,
     list_decodes,
+)
+from nsys_pp.tables.words import (
+    describe_steps,
+    format_excess,
+    format_share,
+    format_time,
+    name_lane,
+    name_machine,
+    name_stage,
 )
 from nsys_pp.units import format_count
 
@@ -85,13 +84,7 @@ class StepModel:
         return max(0.0, self.length_ns() - self.length_ns(changed))
 
 
-LEAST_GAIN = 0.01
-"""Least share of the step: a smaller gain is no finding.
-
-If all steps since one are slow, it counts in a slow step.
-"""
 _MORE_KERNELS = 0.02  # of a rank or stage that has more work
-_MOST = 0.5  # of an excess, or of a growth, that has this cause
 _ALIKE = 0.15  # difference of the shares of families in an excess from those in all time
 
 
@@ -112,13 +105,13 @@ def describe_families(
     more = counts / usual_counts - 1
     if abs(more) > _MORE_KERNELS:
         return f", with {format_share(more)} more kernels" if more > 0 else ""
-    if to_float(families.filter(family="unknown")["usual_ns"].sum()) > _MOST * usual:
+    if to_float(families.filter(family="unknown")["usual_ns"].sum()) > MOST * usual:
         return ""
     apart = (families["excess_ns"] / excess - families["usual_ns"] / usual).abs().sum() / 2
     if families.height > 1 and apart <= _ALIKE:
         return ", in all kernel families alike"
     top = families.sort(-pl.col("excess_ns"), "family").row(0, named=True)
-    if top["excess_ns"] <= _MOST * excess:
+    if top["excess_ns"] <= MOST * excess:
         return ""
     return f", mostly in {top['family']} (+{format_share(top['excess_ns'] / max(top['usual_ns'], 1))})"
 
@@ -134,7 +127,7 @@ def may_be_waiting(
 
 def _is_mostly_of_graphs(families: pl.DataFrame) -> bool:
     of_graphs = to_float(families.filter(family="graph")["excess_ns"].sum())
-    return of_graphs > 0 and of_graphs >= _MOST * to_float(families["excess_ns"].sum())
+    return of_graphs > 0 and of_graphs >= MOST * to_float(families["excess_ns"].sum())
 
 
 def _compare_families(
@@ -232,7 +225,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     slow = fallen["step"].to_list()
     _, longer_ns = evidence.compare_steps(slow)
     gain_ns = min(longer_ns, excess * usual) * len(slow) / evidence.step_count
-    when, since = describe_steps(slow, evidence.spans["step"].to_list())
+    when, limits = describe_steps(evidence, slow)
     clock, usual_clock = (to_float(fallen[name].median()) for name in ("clock_mhz", "usual_mhz"))
     low_count = int(to_float(fallen["low_count"].median()))
     many = "the GPU computes" if lane_count == 1 else f"{low_count:,} of {lane_count:,} GPUs compute"
@@ -245,8 +238,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=evidence.share(gain_ns),
-            since_step=since,
-            step=slow[0] if len(slow) == 1 else None,
+            **limits,
             excess_fraction=excess,
             sample_count=len(slow),
         )
@@ -258,7 +250,6 @@ def _median(clocks: pl.DataFrame, *conditions: pl.Expr) -> float:
     return to_float(clocks.filter(*conditions)["clock_mhz"].median())
 
 
-LEAST_SHARE = 0.05
 _KINDS = {"collectives": "collective", "messages": "message"}
 _MOST_UNKNOWN_COMMUNICATION = 0.2  # share of time that may be waiting, in a measured finding
 
@@ -278,7 +269,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     if evidence.share(total - slow_ns) < LEAST_SHARE:
         return []
     # what may be waiting for a late rank is no gain of communication
-    gain_ns = _MOST * max(0.0, sum(known.values()) - slow_ns)
+    gain_ns = MOST * max(0.0, sum(known.values()) - slow_ns)
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
@@ -346,10 +337,9 @@ def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
         excess * usual * to_float(row["message_count"]) / steps,
     )
     is_certain = count >= FEW_MESSAGES and excess * usual >= 2 * (noise * usual + bound)
-    word = "as" if excess >= 1 else "than"
     return Finding(
         kind="link",
-        text=f"messages {row['link']} need {format_excess(excess)} {word} on other links of their kind:"
+        text=f"messages {row['link']} need {format_excess(excess, 'on other links of their kind')}:"
         f" {format_time(value)} instead of {format_time(usual)} (about {format_time(gain_ns)} of a step of"
         f" {format_time(evidence.step_ns)})",
         confidence="certain" if is_certain else "likely",
@@ -425,7 +415,6 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     ]
 
 
-_LEAST_EXCESS = 0.05  # of a long step
 _LEAST_STEPS, _MOST_LONG = 4, 0.25  # steps that show what is usual, and share of long ones
 _ROOTS = {
     "compute": "compute",
@@ -448,7 +437,7 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     if spans.height < _LEAST_STEPS or not evidence.has_steps:
         return []
     usual = to_float(spans["span_ns"].median())
-    limit = usual + max(noise_of(spans["span_ns"]), _LEAST_EXCESS * usual)
+    limit = usual + max(noise_of(spans["span_ns"]), LEAST_SHARE * usual)
     rows = spans.filter(pl.col("span_ns") > limit).sort(-pl.col("span_ns"))
     if rows.is_empty() or rows.height > max(1, _MOST_LONG * spans.height):
         return []
@@ -466,7 +455,7 @@ def find_long_steps(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
         finding
         for finding in findings
         if sum(other.gain_ns for other in explained if other.step in (finding.step, None))
-        < _MOST * finding.gain_ns
+        < MOST * finding.gain_ns
     ]
 
 
@@ -532,9 +521,9 @@ def _name_cause(
         return "", None, None
     lane, cause, largest = growth.row(0)
     words = _ROOTS[cause]
-    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= _MOST * largest).height
+    shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= MOST * largest).height
     time = format_time(largest)
-    if shared > 1 and shared >= _MOST * evidence.training.lanes.height:
+    if shared > 1 and shared >= MOST * evidence.training.lanes.height:
         return f" ({words}: {time} more on most ranks)", None, None
     if evidence.training.lanes.height == 1:
         return f" ({words}: {time} more)", None, None
@@ -765,7 +754,7 @@ def _describe_slow(
         is_guess: Stages are unknown.
     """
     worst, steps = members[0], max((slow.steps for slow in members), key=len)
-    when, since = describe_steps(steps, evidence.spans["step"].to_list())
+    when, limits = describe_steps(evidence, steps)
     share = len(steps) / max(evidence.step_count, 1)
     of_lanes = members * len(lanes) if subject == "stage" else members
     limit = {lane: 1 / (1 + slow.excess_fraction) for lane, slow in zip(lanes, of_lanes, strict=True)}
@@ -789,10 +778,7 @@ def _describe_slow(
     else:
         name = name_machine(evidence, label, lanes) if subject == "machine" else name_lane(evidence, lanes[0])
         waiting = _describe_waiting(evidence, lanes)
-    verb, word = (
-        "compute" if subject == "machine" else "computes",
-        "as" if worst.excess_fraction >= 1 else "than",
-    )
+    verb = "compute" if subject == "machine" else "computes"
     gain = format_time(gain_ns / share)
     of_steps = f"of a step of {format_time(evidence.step_ns)}"
     if len(steps) < evidence.step_count:
@@ -805,15 +791,14 @@ def _describe_slow(
         confidence = "guess"
     return Finding(
         kind="straggler",
-        text=f"{name} {verb} {format_excess(worst.excess_fraction)} {word} {peers}, {when}{why} "
+        text=f"{name} {verb} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
         f"(about {gain} {of_steps}{waiting})",
         confidence=confidence,
         subject=subject,
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
         label=label,
-        since_step=since,
-        step=steps[0] if len(steps) == 1 else None,
+        **limits,
         value_ns=worst.value_ns,
         usual_ns=worst.usual_ns,
         excess_fraction=worst.excess_fraction,

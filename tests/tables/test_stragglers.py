@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from nsys_pp.frames.training import Training
-from nsys_pp.tables.evidence import Evidence
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.page import build_rank_steps
 from nsys_pp.tables.registry import TRAINING_TABLES as TABLES
 from nsys_pp.tables.training import build_link_table

@@ -29,12 +29,12 @@ from nsys_pp.frames.training import (
 from nsys_pp.tables.analysis import (
     CAUSE_COLUMNS,
     POSITION_COLUMNS,
+    Evidence,
     select_whole_steps,
     sum_lane_steps,
 )
 from nsys_pp.tables.compare import describe_training, sample_training
 from nsys_pp.tables.compare_verdict import ComparisonError, compare_facts
-from nsys_pp.tables.evidence import Evidence
 from nsys_pp.tables.noise import compare_members
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TRAINING_TABLES as TABLES

@@ -23,7 +23,7 @@ from fixtures.simulate import main as simulate
 from nsys_pp import PipelineResult, pipeline
 from nsys_pp.frames.training import CAUSE, Training
 from nsys_pp.frames.verdict import MOST_LINES, Finding, Verdict
-from nsys_pp.tables.evidence import Evidence, format_time
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.noise import to_float
 from nsys_pp.tables.verdict import (
     build_verdict,
@@ -31,6 +31,7 @@ from nsys_pp.tables.verdict import (
     find_exposed_communication,
     find_long_steps,
 )
+from nsys_pp.tables.words import format_time
 from tests.training.expected_training import simulate_training
 
 _RUN = "--steps 6 --micro-batches 4 --jitter 0.01 --layers 2 --no-truth"
