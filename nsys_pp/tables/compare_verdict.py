@@ -352,7 +352,8 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
             effect = "excluded"
         if effect == "noted" and fact.name == "what was recorded":
             more = ([name for name in own if name not in other] for own, other in (recorded, recorded[::-1]))
-            values = tuple(f"also {', '.join(names)}" if names else "less" for names in more)
+            own, other = (f"also {', '.join(names)}" if names else "less" for names in more)
+            values = own, other
         meaning = None if effect == "same" else fact.meaning
         if is_capture:
             effect, meaning = "large", _CAPTURE

@@ -756,8 +756,10 @@ def _describe_slow(
     worst, steps = members[0], max((slow.steps for slow in members), key=len)
     when, limits = describe_steps(evidence, steps)
     share = len(steps) / max(evidence.step_count, 1)
-    of_lanes = members * len(lanes) if subject == "stage" else members
-    limit = {lane: 1 / (1 + slow.excess_fraction) for lane, slow in zip(lanes, of_lanes, strict=True)}
+    excesses = [slow.excess_fraction for slow in members]
+    if subject == "stage":
+        excesses *= len(lanes)
+    limit = {lane: 1 / (1 + excess) for lane, excess in zip(lanes, excesses, strict=True)}
     more = _count_more_kernels(evidence, worst) if subject == "stage" else 0.0
     factors, waiting = limit, ""
     if more >= _MORE_KERNELS:  # work that can be spread over all stages
