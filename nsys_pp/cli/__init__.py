@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from nsys_pp.cli.command import OrderedGroup
-from nsys_pp.cli.log import escape_line, print_error
-from nsys_pp.cli.result import FULL, end_on_interrupt, explain_ending, is_interrupt
+from nsys_pp.cli.result import FULL, end_on_interrupt, escape_line, explain_ending, is_interrupt, print_error
 from nsys_pp.registry import Registry
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from nsys_pp.cli.log import Record, current_record, log, log_skipped, record_rows
-from nsys_pp.cli.result import run_recorded
+from nsys_pp.cli.result import Record, current_record, log, log_skipped, record_rows, run_recorded
 from nsys_pp.options import LOGGING, OPTIONS, SECTIONS, Option
 from nsys_pp.progress import Progress as Callback
 from nsys_pp.progress import Share

@@ -27,9 +27,10 @@ from nsys_pp.cli.command import (
     refuse_given,
     run_with_progress,
 )
-from nsys_pp.cli.log import (
+from nsys_pp.cli.result import (
     describe_outputs,
     escape_line,
+    list_rows,
     log,
     log_notes,
     log_output,
@@ -37,7 +38,6 @@ from nsys_pp.cli.log import (
     log_verdict,
     record_verdict,
 )
-from nsys_pp.cli.result import list_rows
 from nsys_pp.cli.tables import check_outputs, check_sort, open_screen, output_tables, settle_format
 from nsys_pp.errors import MissingDataError
 from nsys_pp.output.formats import EXPORTERS, TRACE_FORMATS
@@ -543,7 +543,7 @@ def project(
     from nsys_pp.frames.table import FilledTable
     from nsys_pp.output.files import check_output
     from nsys_pp.output.tables.formats import format_table, write_table
-    from nsys_pp.run.batch import list_existing_inputs
+    from nsys_pp.run.inputs import list_existing_inputs
     from nsys_pp.run.options import parse_counted_ops
 
     format = settle_format(output, format)
@@ -789,7 +789,7 @@ def _list_columns(words: list[str]) -> Any:
     Names of reports are accepted, as all have the same tables.
     """
     from nsys_pp.commands.sql import list_sql_columns
-    from nsys_pp.run.batch import list_existing_inputs
+    from nsys_pp.run.inputs import list_existing_inputs
 
     columns = list_sql_columns()
     tables = [word for word in words if word in columns["table"]]

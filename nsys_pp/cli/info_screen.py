@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nsys_pp.cli.log import escape_line
+from nsys_pp.cli.result import escape_line
 from nsys_pp.commands.info import ROSTER_TABLE, ReportInfo
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.output.tables.terminal import print_tables

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsys_pp.cli.command import STANDARD_OUTPUT
-from nsys_pp.cli.log import escape_screen, log_output
+from nsys_pp.cli.result import escape_screen, log_output
 from nsys_pp.output.tables import FORMATS, SUFFIXES, files_in, is_one_file
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def check_outputs(
 ) -> None:
     """Check that the files of tables can be written, before any work is done."""
     from nsys_pp.output.files import check_output
-    from nsys_pp.run.batch import list_existing_inputs
+    from nsys_pp.run.inputs import list_existing_inputs
 
     if output == STANDARD_OUTPUT:
         return

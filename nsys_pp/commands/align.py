@@ -11,8 +11,7 @@ import polars as pl
 
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.read import is_part
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import label_reports, read_part_input
+from nsys_pp.run.inputs import Batch, Result, label_reports, read_part_input
 from nsys_pp.run.options import ClockOptions, Inputs, RunOptions, check_keywords
 from nsys_pp.run.report import Input, survey_report
 from nsys_pp.run.run import Run

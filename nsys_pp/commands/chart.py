@@ -12,7 +12,7 @@ from nsys_pp.output.chart import CHARTS
 from nsys_pp.output.chart.content import bring_near
 from nsys_pp.output.files import check_output
 from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
-from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import Batch, Result
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from nsys_pp.output.perfetto.trace import check_blocks
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.files import Integrity, check_integrity
-from nsys_pp.run.batch import Batch, Result, unforeseen_error
-from nsys_pp.run.inputs import collect_row_counts
+from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
 
 if TYPE_CHECKING:

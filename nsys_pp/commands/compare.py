@@ -29,8 +29,7 @@ from nsys_pp.options import ASPECTS
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.progress import split_progress
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import read_inputs
+from nsys_pp.run.inputs import Batch, Result, read_inputs
 from nsys_pp.run.options import (
     Inputs,
     RunOptions,

@@ -28,8 +28,7 @@ from nsys_pp.output.trace.drawing import SliceSubtrack, count_rows
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
 from nsys_pp.read.parts import is_like_part
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import collect_row_counts
+from nsys_pp.run.inputs import Batch, Result, collect_row_counts
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,

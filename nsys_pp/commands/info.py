@@ -19,8 +19,7 @@ from nsys_pp.model.contents import Contents, describe_contents
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import collect_row_counts, label_reports, skip_repeated
+from nsys_pp.run.inputs import Batch, Result, collect_row_counts, label_reports, skip_repeated
 from nsys_pp.run.options import Inputs, RosterOptions, check_keywords, parse_rank_from, parse_run_layout
 from nsys_pp.run.report import count_report_rows
 from nsys_pp.run.run import build_run_roster

@@ -15,7 +15,7 @@ from nsys_pp.output.formats import TRACE_FORMATS, TraceFormat, infer_trace_forma
 from nsys_pp.output.split_index import INDEX, SplitFile, is_split_folder, name_folder
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import is_part
-from nsys_pp.run.batch import Batch, Result
+from nsys_pp.run.inputs import Batch, Result
 from nsys_pp.run.layout import Shown, count_events, count_shown
 from nsys_pp.run.options import (
     Inputs,

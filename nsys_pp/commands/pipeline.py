@@ -22,8 +22,7 @@ from nsys_pp.options import DATA_TYPES
 from nsys_pp.output.formats import EXPORTERS, ExportedFile, ExportOptions, ExportSource
 from nsys_pp.projection.launches import match_launches
 from nsys_pp.read import read_report
-from nsys_pp.run.batch import Batch, Result, Skipped
-from nsys_pp.run.inputs import collect_row_counts, read_inputs
+from nsys_pp.run.inputs import Batch, Result, Skipped, collect_row_counts, read_inputs
 from nsys_pp.run.options import (
     Inputs,
     JobOptions,

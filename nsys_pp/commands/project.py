@@ -24,8 +24,7 @@ from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import read_report
 from nsys_pp.roster.identity import identify
 from nsys_pp.roster.roster import build_roster
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import collect_row_counts, label_reports, skip_repeated
+from nsys_pp.run.inputs import Batch, Result, collect_row_counts, label_reports, skip_repeated
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.run.report import count_report_rows, project_report
 from nsys_pp.tables.listings import define_projection_table as define_projection_table

@@ -20,8 +20,7 @@ from nsys_pp.model.contents import list_missing_of
 from nsys_pp.output.chart.content import describe_run
 from nsys_pp.output.files import check_output, open_output, replace_file
 from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
-from nsys_pp.run.batch import Batch, Result
-from nsys_pp.run.inputs import label_reports
+from nsys_pp.run.inputs import Batch, Result, label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
 from nsys_pp.run.report import Input
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table

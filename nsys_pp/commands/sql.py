@@ -18,7 +18,7 @@ from nsys_pp.frames.clock import CLOCKS
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.table import AnyTable, describe_columns
 from nsys_pp.frames.training import LANE_STATES, RUN_JOBS, TRANSFERS
-from nsys_pp.run.batch import Result, Skipped
+from nsys_pp.run.inputs import Result, Skipped
 from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from nsys_pp.frames.verdict import Verdict
 from nsys_pp.model.contents import explain_absence
 from nsys_pp.options import SUMMARY_GROUPS
 from nsys_pp.projection.ranges import Scope
-from nsys_pp.run.batch import Batch, Skipped
-from nsys_pp.run.inputs import read_inputs
+from nsys_pp.run.inputs import Batch, Skipped, read_inputs
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.run.report import Input
 from nsys_pp.run.requested import explain

@@ -45,8 +45,7 @@ from nsys_pp.read.parts import concat_frames, list_frames
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
-from nsys_pp.run.batch import Batch, Skipped, leave_out_odd
-from nsys_pp.run.inputs import collect_row_counts, drop_repeated
+from nsys_pp.run.inputs import Batch, Skipped, collect_row_counts, drop_repeated, leave_out_odd
 from nsys_pp.run.options import (
     RunOptions,
     StepWindow,

@@ -43,8 +43,8 @@ from nsys_pp.output.trace.run_tracks import RUN
 from nsys_pp.output.trace.tracks import is_busy_track, is_range_track
 from nsys_pp.progress import Progress, Share, report_progress
 from nsys_pp.read import inspect_report, is_part
-from nsys_pp.run.batch import Batch
 from nsys_pp.run.inputs import (
+    Batch,
     order_inputs,
     read_parts,
     settle_part_options,

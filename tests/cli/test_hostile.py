@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import nsys_pp
-from nsys_pp.cli.log import escape_screen
+from nsys_pp.cli.result import escape_screen
 from tests.bench.measure import measure_peak_bytes
 from tests.cli.calls import assert_refused, call, environment, run
 

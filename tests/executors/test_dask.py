@@ -16,7 +16,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
 from nsys_pp.progress import Share
-from nsys_pp.run.batch import Batch
+from nsys_pp.run.inputs import Batch
 from tests.cli.calls import run
 from tests.executors import jobs
 from tests.executors.cluster import Cluster

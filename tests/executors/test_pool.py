@@ -20,7 +20,7 @@ from nsys_pp.errors import NsysPPError, ReportError, UnforeseenError
 from nsys_pp.executors import executor as limits
 from nsys_pp.executors.executor import SerialExecutor, list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
-from nsys_pp.run.batch import Batch
+from nsys_pp.run.inputs import Batch
 from nsys_pp.run.options import BatchOptions
 from tests.cli.calls import environment
 from tests.executors import jobs

@@ -14,7 +14,7 @@ import nsys_pp
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.training import Training
-from nsys_pp.run.batch import Batch
+from nsys_pp.run.inputs import Batch
 from nsys_pp.run.run import Run
 
 _PID_SHIFT, _PID_MASK = 24, 0xFF_FFFF
