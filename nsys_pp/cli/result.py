@@ -340,7 +340,14 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     record = begin_record(ctx, in_json=in_json, shows_tracebacks=options.pop("debug"))
     result, explains_rows = options.pop("result"), options.pop("explain_rows")
     if result is not None:
-        _check_result_path(result, options.get("output"))
+        from nsys_pp.output.files import check_output
+
+        output = options.get("output")
+        if result.suffix != ".json":
+            raise click.UsageError(f"invalid `--result {result}`; expected a .json file")
+        if output is not None and output.absolute() == result.absolute():
+            raise click.UsageError(f"`--result` and `-o` are the same file `{result}`")
+        check_output(result, force=True)
     warnings.showwarning = lambda message, *_, **__: log_notes([str(message)])  # the group restores it
     raised: BaseException | None = None
     try:
@@ -419,17 +426,6 @@ def describe_table(entry: dict[str, Any]) -> str:
     else:
         text = f"{name}: {entry['read']:,} rows read, {entry['used']:,} used"
     return f"{text}; left out: {left_out}" if left_out else text
-
-
-def _check_result_path(path: Path, output: Path | None) -> None:
-    """Check that `--result` is a writable .json file other than the output."""
-    from nsys_pp.output.files import check_output
-
-    if path.suffix != ".json":
-        raise click.UsageError(f"invalid `--result {path}`; expected a .json file")
-    if output is not None and output.absolute() == path.absolute():
-        raise click.UsageError(f"`--result` and `-o` are the same file `{path}`")
-    check_output(path, force=True)
 
 
 def _save_result(

@@ -107,6 +107,15 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     labels = label_reports([recorded.path for recorded in run.inputs])
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(run.clocks.table, labels))
     lengths = measure_steps(training)
+    machines = training.lanes["machine"].drop_nulls().n_unique()
+    devices = pl.concat(recorded.identity.devices.select("name") for recorded in run.inputs)
+    facts = [
+        format_count(len(run.inputs), "report"),
+        *([format_count(machines, "machine")] if machines else []),
+        *devices["name"].drop_nulls().unique().sort().to_list()[:3],
+        format_count(training.steps["step"].n_unique(), "step"),
+        *describe_run(training),
+    ]
     doubts = (
         text.replace(REPORT, f"`{label}`")
         for recorded, label in zip(run.inputs, labels, strict=True)
@@ -115,7 +124,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     notes = [*training.notes, *summary_notes, *doubts]
     return PageSource(
         title=title,
-        facts=_describe_facts(result),
+        facts=facts,
         training=training,
         verdict=result.verdict,
         tables={**_by_name(fill_tables(TABLES, result.tables(names))), CLOCK_TABLE.name: clocks},
@@ -164,21 +173,6 @@ def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
     return [
         LackingData(titles=tuple(row["titles"]), option=row["option"], report_count=row["report_count"])
         for row in by_option.to_dicts()
-    ]
-
-
-def _describe_facts(result: PipelineResult) -> list[str]:
-    """Describe the run in short phrases."""
-    training = result.training
-    machines = training.lanes["machine"].drop_nulls().n_unique()
-    devices = pl.concat(recorded.identity.devices.select("name") for recorded in result.run.inputs)
-    names = devices["name"].drop_nulls().unique().sort().to_list()
-    return [
-        format_count(len(result.run.inputs), "report"),
-        *([format_count(machines, "machine")] if machines else []),
-        *names[:3],
-        format_count(training.steps["step"].n_unique(), "step"),
-        *describe_run(training),
     ]
 
 

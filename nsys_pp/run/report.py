@@ -144,9 +144,15 @@ def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
         .sort("start_ns", maintain_order=True)
         .with_columns(number=pl.int_range(pl.len()).over("link"))
     )
-    _warn_of_waits(
-        report, wait_count, wait_count - len(arrows), len(arrows.filter(pl.col("number") >= MOST_ARROWS))
-    )
+    unknown, beyond = wait_count - len(arrows), len(arrows.filter(pl.col("number") >= MOST_ARROWS))
+    reasons = [f"{unknown:,} without a known record of the event"] * bool(unknown)
+    reasons += [f"{beyond:,} of records that have {MOST_ARROWS} arrows"] * bool(beyond)
+    if reasons:
+        warnings.warn(
+            f"`{report.path}`: no arrow to {unknown + beyond:,} of {format_count(wait_count, 'wait')}"
+            f" for CUDA events: {', '.join(reasons)}",
+            stacklevel=4,
+        )
     arrows = arrows.filter(pl.col("number") < MOST_ARROWS).with_row_index("arrow")
     high = pl.lit((sequence_id(report.fingerprint) << 32) | _FLOW_BIT, pl.UInt64)
     arrows = arrows.with_columns(flow_id=pl.col("arrow").cast(pl.UInt64) + high)
@@ -160,19 +166,6 @@ def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
         else:
             drawn = joined.rename({"flow_id_begin": f"{MORE_FLOWS}{number[0] + 1}"})
     return drawn
-
-
-def _warn_of_waits(report: Report, count: int, unknown: int, beyond: int) -> None:
-    """Warn of waits for events without an arrow."""
-    reasons = [f"{unknown:,} without a known record of the event"] * bool(unknown)
-    reasons += [f"{beyond:,} of records that have {MOST_ARROWS} arrows"] * bool(beyond)
-    if reasons:
-        warnings.warn(
-            f"`{report.path}`: no arrow to {unknown + beyond:,} of {format_count(count, 'wait')} for CUDA "
-            "events:"
-            f" {', '.join(reasons)}",
-            stacklevel=5,
-        )
 
 
 _DENSITY_BINS = 1000

@@ -275,7 +275,15 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int = sys.maxsize) -
             .sort("start_ns")
         )
         if len(rates) > own:
-            rates = _join_samples(rates, own)
+            window = pl.Series("window", np.arange(len(rates)) * own // len(rates))
+            length = pl.col("end_ns") - pl.col("start_ns")
+            joined = rates.group_by(window, maintain_order=True).agg(  # their bytes are kept
+                pl.col("start_ns").min(),
+                pl.col("end_ns").max(),
+                total=(pl.col("bytes_per_ns") * length).sum(),
+                peak_bytes_per_ns=pl.col("peak_bytes_per_ns").max(),
+            )
+            rates = joined.with_columns(bytes_per_ns=pl.col("total") / length)
         parts.append(
             rates.with_columns(
                 source=pl.lit(metric.source),
@@ -285,19 +293,6 @@ def list_windows(metrics: Iterable[SampledMetric], *, most: int = sys.maxsize) -
             ).pipe(conform, NETWORK_WINDOWS)
         )
     return pl.concat(parts)
-
-
-def _join_samples(rates: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Join successive samples into as many windows as are allowed; their bytes are kept."""
-    window = np.arange(len(rates)) * most // len(rates)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    joined = rates.group_by(pl.Series("window", window), maintain_order=True).agg(
-        pl.col("start_ns").min(),
-        pl.col("end_ns").max(),
-        total=(pl.col("bytes_per_ns") * length).sum(),
-        peak_bytes_per_ns=pl.col("peak_bytes_per_ns").max(),
-    )
-    return joined.with_columns(bytes_per_ns=pl.col("total") / length)
 
 
 def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:

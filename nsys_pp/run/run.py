@@ -112,7 +112,15 @@ def align_inputs(
     """
     offsets_ns = offsets_ns or {}
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
-    _check_offsets(offsets_ns, set(machines.values()))
+    names = sorted(set(machines.values()), key=natural_key)
+    for machine, offset_ns in sorted(offsets_ns.items()):
+        if machine not in names:
+            listed = ", ".join(f"`{name}`" for name in names[:10])
+            raise ClockError(f"there is no machine `{machine}`", f"the machines are {listed}")
+        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
+            raise ClockError(
+                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
+            )
     order = sorted(range(len(inputs)), key=lambda row: order_of_path(inputs[row].part.source))
     anchors = list_frames([recorded.part.frames for recorded in inputs], "anchors")
     aligned = align_clocks(
@@ -154,18 +162,6 @@ def _restore_order(alignment: Alignment, order: Sequence[int]) -> Alignment:
         clock_of=np.argsort(rows)[np.array(alignment.clock_of)[places]].tolist(),
         without_utc=sorted(order[place] for place in alignment.without_utc),
     )
-
-
-def _check_offsets(offsets_ns: Mapping[str, int], machines: set[str]) -> None:
-    unknown = sorted(offsets_ns.keys() - machines)
-    if unknown:
-        names = ", ".join(f"`{name}`" for name in sorted(machines, key=natural_key)[:10])
-        raise ClockError(f"there is no machine `{unknown[0]}`", f"the machines are {names}")
-    for machine, offset_ns in offsets_ns.items():
-        if abs(offset_ns) > _MOST_OFFSET_DAYS * NS_PER_DAY:
-            raise ClockError(
-                f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
-            )
 
 
 def _describe_machines(alignment: Alignment) -> dict[str, str]:
