@@ -820,7 +820,7 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         title="",
         columns=columns,
         caption="",
-        build=lambda: frame,
+        rows=lambda: frame,
         empty="no rows",
         is_fixed=name == "columns",
     )
