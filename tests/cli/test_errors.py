@@ -13,10 +13,6 @@ from pathlib import Path
 import pytest
 
 from fixtures.recording.export import write_report
-from nsys_pp.frames.report import Report
-from nsys_pp.frames.roster import Identity
-from nsys_pp.roster.identity import identify
-from nsys_pp.run import report as one_report
 from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
 
@@ -438,18 +434,6 @@ def test_an_arrow_file_that_is_none_is_named(tmp_path: Path, start: bytes) -> No
     kept = call("merge", folder, RANK0, "--keep-going", "-o", tmp_path / "run.pftrace")
     assert kept.code == 3
     assert f"skipped {folder}: " in kept.stderr
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add a defect that rank 1 shows."""
-
-    def identify_wrongly(report: Report) -> Identity:
-        if report.path.name == RANK1.name:
-            raise IndexError("index 7 is out of bounds")
-        return identify(report)
-
-    monkeypatch.setattr(one_report, "identify", identify_wrongly)
 
 
 NODE2 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2"
