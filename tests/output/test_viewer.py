@@ -31,6 +31,8 @@ PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 TABS = """(async () => {
+  const isDrawn = () => ["rank 3 ", "wait_ms"].every((text) => document.body.innerText.includes(text));
+  for (let i = 0; i < 600 && !isDrawn(); i++) await new Promise((done) => setTimeout(done, 100));
   await new Promise((done) => setTimeout(done, 500));
   return document.body.innerText;
 })()"""

@@ -27,6 +27,9 @@ IN_VIEW = """(async () => {
     }
   };
   walk(app.trace.workspace);
+  const last = rows[rows.length - 1].name.trim();
+  for (let i = 0; i < 600 && !document.body.innerText.includes(last); i++)
+    await new Promise((done) => setTimeout(done, 100));
   const result = await app.trace.engine.query(
     "SELECT count(*) AS n FROM slice WHERE track_id IN (SELECT id FROM track WHERE ltrim(name) GLOB 'rank *')");
   return { rows, text: document.body.innerText, start: Number(app.trace.traceInfo.start),
