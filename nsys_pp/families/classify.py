@@ -17,11 +17,8 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.aggregates import FAMILIES, FAMILY, KERNEL_FAMILIES
+from nsys_pp.frames.aggregates import FAMILY, KERNEL_FAMILIES
 from nsys_pp.frames.conform import conform
-
-_FOLDER = Path(__file__).parent / "rules"
-
 
 # names are ASCII nearly always; classes of Unicode take longer to compile and to search
 _ASCII = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]"}
@@ -64,7 +61,15 @@ class InnerName(Struct, frozen=True, kw_only=True):
 def read_rules() -> tuple[Rule, ...]:
     """Read the `[[kernel]]` rules of all files, in order of their names."""
     return tuple(
-        _build_rule(entry, library=file["library"]) for file in _read_files() for entry in file["kernel"]
+        Rule(
+            pattern=to_ascii(entry["pattern"]),
+            arguments=to_ascii(entry.get("arguments", "")),
+            family=entry["family"],
+            library=entry.get("library", file["library"]) or None,
+            tensor_cores=entry.get("tensor_cores"),
+        )
+        for file in _read_files()
+        for entry in file["kernel"]
     )
 
 
@@ -95,19 +100,9 @@ def to_ascii(pattern: str) -> str:
 
 @cache
 def _read_files() -> tuple[Mapping[str, Any], ...]:
-    return tuple(tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(_FOLDER.glob("*.toml")))
-
-
-def _build_rule(entry: Mapping[str, Any], *, library: str) -> Rule:
-    family = entry["family"]
-    if family not in FAMILIES:
-        raise ValueError(f"invalid family {family!r}; expected one of {', '.join(FAMILIES)}")
-    return Rule(
-        pattern=to_ascii(entry["pattern"]),
-        arguments=to_ascii(entry.get("arguments", "")),
-        family=family,
-        library=entry.get("library", library) or None,
-        tensor_cores=entry.get("tensor_cores"),
+    return tuple(
+        tomllib.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((Path(__file__).parent / "rules").glob("*.toml"))
     )
 
 

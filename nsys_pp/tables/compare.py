@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from msgspec import Struct
@@ -51,12 +51,6 @@ def _sample_steps(evidence: Evidence) -> pl.DataFrame:
             _times(totals, subject="kernels", metric=KERNEL_TOTAL),
         ]
     )
-
-
-def _sample_bubbles(evidence: Evidence) -> pl.DataFrame:
-    """Sample the bubble of a step and its causes, as shares of the time of lanes and as times per lane."""
-    lanes = evidence.whole_steps.with_columns(stage=pl.lit(None, pl.Int64))
-    return _shares(lanes, ("bubble", *BUBBLE_CAUSES))
 
 
 def _sample_stages(evidence: Evidence) -> pl.DataFrame:
@@ -213,7 +207,10 @@ def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
 
 _SAMPLERS: Mapping[str, Callable[[Evidence], pl.DataFrame]] = {
     "steps": _sample_steps,
-    "bubbles": _sample_bubbles,
+    # of a step and its causes, as shares of the time of lanes and as times per lane
+    "bubbles": lambda evidence: _shares(
+        evidence.whole_steps.with_columns(stage=pl.lit(None, pl.Int64)), ("bubble", *BUBBLE_CAUSES)
+    ),
     "stages": _sample_stages,
     "ranks": _sample_ranks,
     "links": _sample_links,
@@ -243,16 +240,14 @@ def describe_training(training: Training) -> RunFacts:
     lanes, schedule = training.lanes, training.schedule
     sources = training.steps.group_by("source").len().sort("len", descending=True)["source"]
     own = evidence.own_compute.group_by("lane", "step").len()["len"] if evidence.has_passes else pl.Series([])
-    bounds = lanes["bound_ns"]
+    bounds, batches = lanes["bound_ns"], ""
+    if len(training.batches):
+        batches = "decodes" if len(decodes) else "of unknown kinds"
     return RunFacts(
         steps=tuple(evidence.whole_steps["step"].unique().sort().to_list()),
         step_source=str(sources[0]) if len(sources) else "",
-        batches=""
-        if training.batches.is_empty()
-        else "of unknown kinds"
-        if decodes.is_empty()
-        else "decodes",
-        decode_requests=None if decodes["requests"].mean() is None else to_float(decodes["requests"].mean()),
+        batches=batches,
+        decode_requests=cast("float | None", decodes["requests"].mean()),
         lane_count=len(lanes),
         machine_count=lanes["machine"].drop_nulls().n_unique(),
         stage_count=schedule.stage_count or int(to_float(lanes["stage_count"].max())),

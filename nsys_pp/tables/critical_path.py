@@ -230,6 +230,9 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
         .otherwise(pl.col("cause").fill_null("idle"))
     )
     is_compute = pl.col("cause") == "compute"
+    location = pl.struct("step", "lane", "cause")
+    is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
+    is_pause = is_short & pl.col("job").is_null() & is_compute & (location == location.shift())  # after a job
     return (
         segments.with_columns(
             state_step=lane_states["step"].gather(in_state),
@@ -241,7 +244,7 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
         .with_columns(cause=cause)
         .with_columns(pl.when(is_compute).then(pl.col("job", "kind", "role")))
         .with_columns(
-            pl.when(_is_pause())
+            pl.when(is_pause)
             .then(pl.col("job", "kind", "role").shift())
             .otherwise(pl.col("job", "kind", "role"))
         )
@@ -265,15 +268,6 @@ def _split(first: Int64s, last: Int64s, edges: Sequence[Int64s]) -> tuple[Int64s
     stay, start = cuts[:, 0], cuts[:, 1]
     is_last = np.append(stay[1:] != stay[:-1], True)[: len(stay)]
     return stay, start, np.where(is_last, last[stay], np.roll(start, -1))
-
-
-def _is_pause() -> pl.Expr:
-    """Return the mask of segments that are pauses after a job."""
-    location = pl.struct("step", "lane", "cause")
-    is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
-    return (
-        is_short & pl.col("job").is_null() & (pl.col("cause") == "compute") & (location == location.shift())
-    )
 
 
 def _keys(frame: pl.DataFrame, column: str, path: pl.DataFrame) -> Int64s:
