@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.output.chart import CHARTS
-from nsys_pp.output.chart.content import bring_near
 from nsys_pp.output.files import check_output
 from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
 from nsys_pp.run.inputs import Batch, Result
@@ -67,7 +66,7 @@ def chart(
     result = build_pipeline(
         batch, options, check=lambda paths: check_output(target, force=force, inputs=paths)
     )
-    training = bring_near(result.training)
+    training = result.training
     EXPORTERS[format].write(
         training, target, ExportOptions(force=force, title=title, verdict=tuple(result.verdict.lines))
     )

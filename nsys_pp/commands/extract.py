@@ -24,7 +24,6 @@ from nsys_pp.options import Detail
 from nsys_pp.output.blocks import make_scratch, write_part
 from nsys_pp.output.files import check_output, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, encode_drawing
-from nsys_pp.output.trace.drawing import SliceSubtrack, count_rows
 from nsys_pp.projection.ranges import Scope
 from nsys_pp.read import check_part_blocks, is_part, read_part, read_report
 from nsys_pp.read.parts import is_like_part
@@ -181,7 +180,7 @@ def _extract_file(
         nonlocal is_host
         part, drawing = draw_part(path, options, nsys=nsys)
         is_host = is_content_open(asked) and not any(
-            isinstance(subtrack, SliceSubtrack) and count_rows(subtrack) for subtrack in drawing.subtracks
+            subtrack.kind == "slices" and len(subtrack.rows) for subtrack in drawing.subtracks
         )
         if is_host:
             content = replace(options, detail="cpu", show=OF_HOSTS)

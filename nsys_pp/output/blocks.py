@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import deflate
@@ -113,77 +113,25 @@ def _write_facts(part: Part, frames: Mapping[str, bytes]) -> bytes:
     return msgspec.json.encode(record)
 
 
-_MAX_IN_MEMORY = 1 << 26  # bytes; above it, all blocks move to a file
-
-
 _TRIES = 10
 
 
 OpenBlocks = Callable[[], AbstractContextManager[Source]]
 
 
-class Store(Protocol):
-    """Store of the blocks of reports."""
+class _BlockFile(Struct, frozen=True):
+    """The file of a report's blocks; only errors of writing it are those of the output."""
 
-    def add(self) -> AbstractContextManager[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of another report.
-
-        A context of their sink, and of a function that opens them for reading.
-
-        The function may be called after the `with` block. An exception in the `with` block drops the blocks.
-
-        Raises:
-            OutputError: A block cannot be written.
-        """
-
-
-class Spool:
-    """Store in this process: blocks are in memory up to 64 MiB, above that in an unnamed file.
-
-    The file is in the folder of the output, where the trace needs the space anyway. The system deletes it
-    when the spool is closed or the process ends, even if the process is killed.
-
-    Raises:
-        OutputError: A block cannot be written.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self._output = output
-        self._file = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY, dir=_folder_of(output))  # noqa: SIM115
-        self._end = 0
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    @contextmanager
-    def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of another report, as in `Store`; only one report may be open at a time."""
-        start = self._end
-        try:
-            yield self, partial(self._open, start)
-        except BaseException:
-            self._end = start
-            raise
+    file: IO[bytes]
+    output: Path
 
     def write(self, data: bytes, /) -> None:
-        """Add a block at the end."""
-        with translate_errors(self._output):
-            self._file.seek(self._end)
-            self._file.write(data)
-        self._end += len(data)
-
-    @contextmanager
-    def _open(self, start: int) -> Iterator[Source]:
-        """Open the blocks from `start` on for reading; must not be called while a report is being added."""
-        self._file.seek(start)
-        yield self._file
+        with translate_errors(self.output):
+            self.file.write(data)
 
 
-class Shelf(Struct, frozen=True):
-    """Store shared by processes: one file per report in a folder of `make_scratch`; a shelf can be pickled.
+class Store(Struct, frozen=True):
+    """Store of the blocks of reports: a file per report in a folder of `make_scratch`; it can be pickled.
 
     Attributes:
         folder: The folder.
@@ -195,12 +143,21 @@ class Shelf(Struct, frozen=True):
 
     @contextmanager
     def add(self) -> Iterator[tuple[Sink, OpenBlocks]]:
-        """Add the blocks of another report, as in `Store`; several reports may be open at a time."""
+        """Add the blocks of another report.
+
+        A context of their sink, and of a function that opens them for reading, which may be called after the
+        `with` block. An exception in the `with` block drops the blocks.
+
+        Raises:
+            OutputError: A block cannot be written.
+        """
         with translate_errors(self.output):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
-            with translate_errors(self.output), os.fdopen(handle, "wb") as file:
-                yield file, partial(_open, name)
+            with os.fdopen(handle, "wb") as file:
+                yield _BlockFile(file, self.output), partial(_open, name)
+                with translate_errors(self.output):
+                    file.flush()
         except BaseException:
             with suppress(OSError):
                 os.unlink(name)

@@ -29,24 +29,17 @@ from nsys_pp.frames.part import Track
 from nsys_pp.output.colors import chrome_names
 from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
-    MORE_FLOWS,
     SLICES,
-    CounterSubtrack,
     Drawing,
-    MarkSubtrack,
     Path,
     Placement,
-    SliceSubtrack,
     Subtrack,
     arrange,
-    count_rows,
     index_tracks,
     intern,
     is_flow,
     place_path,
     place_tracks,
-    start_ns,
-    subtrack_rows,
     subtracks_by_track,
 )
 
@@ -61,24 +54,16 @@ class Destination(Struct, frozen=True, kw_only=True):
     shift_ns: int  # added to all times
 
 
-class ArrowEnds(Struct, frozen=True, kw_only=True):
-    """Ends of arrows at the slices of a subtrack; one item per slice."""
+def encode_slices(slices: pl.DataFrame, destination: Destination, arrows: pl.DataFrame | None) -> pl.Series:
+    """Encode slices as complete events (X), one JSON object per row, and the flow events of each row.
 
-    numbers: NDArray[np.uint32]  # number of the arrow; 0 without an arrow
-    enters: NDArray[np.bool_]  # an arrow ends at the slice
-    leaves: NDArray[np.bool_]  # an arrow begins at the slice
-
-    def slice(self, first: int, count: int) -> ArrowEnds:
-        """Return the ends of `count` slices from `first` on."""
-        end = first + count
-        return ArrowEnds(
-            numbers=self.numbers[first:end], enters=self.enters[first:end], leaves=self.leaves[first:end]
-        )
-
-
-def encode_slices(slices: pl.DataFrame, destination: Destination, ends: ArrowEnds | None) -> pl.Series:
-    """Encode slices as complete events (X), one JSON object per row."""
+    Args:
+        slices: `SLICES`.
+        destination: Process and thread of the slices.
+        arrows: Of each slice, as `find_arrows` returns them.
+    """
     duration = pl.col("end_ns") - pl.col("start_ns")
+    inside, after = (pl.lit("" if arrows is None else arrows[name]) for name in ("inside", "after"))
     return _collect(
         slices,
         pl.lit(f'{{"ph":"X","pid":{destination.process},"tid":{destination.thread},"ts":'),
@@ -86,30 +71,9 @@ def encode_slices(slices: pl.DataFrame, destination: Destination, ends: ArrowEnd
         pl.lit(',"dur":'),
         _microseconds(duration),
         *_encode_fields(slices, SLICES),
-        *(_arrows(ends) if ends else ()),
+        inside,
         pl.lit("}"),
-    )
-
-
-def encode_arrows(ends: pl.DataFrame, destination: Destination) -> pl.Series:
-    """Encode ends of arrows as flow events (s, f), one JSON object per row.
-
-    Args:
-        ends: time_ns (start of the slice), number (of the arrow), is_begin.
-        destination: Process and thread of the slices.
-    """
-    phase = pl.when("is_begin").then(pl.lit('"s"')).otherwise(pl.lit('"f","bp":"e"'))
-    return _collect(
-        ends,
-        pl.lit('{"ph":'),
-        phase,
-        pl.lit(
-            f',"cat":"arrow","name":"arrow","pid":{destination.process},"tid":{destination.thread},"id":"0x'
-        ),
-        pl.col("number").cast(pl.String),
-        pl.lit('","ts":'),
-        _microseconds(pl.col("time_ns") + destination.shift_ns),
-        pl.lit("}"),
+        after,
     )
 
 
@@ -175,17 +139,6 @@ def _encode_fields(rows: pl.DataFrame, schema: pl.Schema) -> list[pl.Expr]:
     return parts
 
 
-def _arrows(ends: ArrowEnds) -> list[pl.Expr]:
-    number = pl.lit(pl.Series(ends.numbers))
-    leaves, enters = pl.lit(pl.Series(ends.leaves)), pl.lit(pl.Series(ends.enters))
-    bind = pl.concat_str(pl.lit(',"bind_id":"0x'), number.cast(pl.String), pl.lit('"'))
-    return [
-        pl.when(leaves | enters).then(bind).otherwise(pl.lit("")),
-        pl.when(leaves).then(pl.lit(',"flow_out":true')).otherwise(pl.lit("")),
-        pl.when(enters).then(pl.lit(',"flow_in":true')).otherwise(pl.lit("")),
-    ]
-
-
 def _optional(key: str, value: pl.Expr) -> pl.Expr:
     return pl.concat_str(pl.lit(key), value).fill_null("")
 
@@ -221,6 +174,8 @@ def _look_up(texts: pl.Series, numbers: NDArray[np.uint32], column: pl.Series) -
 BLOCK_ROWS = 1 << 15
 GZIP = 31  # zlib's window bits for a gzip stream; zlib writes no timestamp into the stream
 COMPRESSION_LEVEL = 2
+
+
 _APART = 1 << 31  # Perfetto v52 numbers the arrows of flow events from 0, among the numbers of `bind_id`
 
 
@@ -280,7 +235,7 @@ def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
         for of_drawing, clock in subtracks.get(track.path, []):
             first = thread + 1
             for subtrack in of_drawing:
-                thread += isinstance(subtrack, SliceSubtrack) or thread < first
+                thread += subtrack.kind == "slices" or thread < first
                 placed.append(
                     PlacedSubtrack(
                         subtrack=subtrack,
@@ -289,7 +244,7 @@ def place_subtracks(drawings: Placed) -> list[PlacedSubtrack]:
                         thread_name=_join(track.path, len(group), names),
                         counter_unit=track.counter_unit,
                         process=groups.index(group) + 1,
-                        thread=thread if isinstance(subtrack, SliceSubtrack) else first,
+                        thread=thread if subtrack.kind == "slices" else first,
                     )
                 )
     return placed
@@ -310,97 +265,68 @@ def _gather(
     return tracks, subtracks
 
 
-def find_arrows(placed: list[PlacedSubtrack], *, first: int = 1) -> list[ArrowEnds | None]:
-    """Find the slices at both ends of each arrow.
+def find_arrows(placed: list[PlacedSubtrack], base_ns: int) -> dict[int, pl.DataFrame]:
+    """Find the arrows of slices.
 
     Slices with the same flow id are joined in order of their starts. A flow id with a single slice makes no
-    arrow.
+    arrow. An event has one arrow (`bind_id`): those of slices where several begin are flow events.
 
     Args:
         placed: Subtracks of the trace.
-        first: Number of the first arrow.
+        base_ns: Time on the trace's clock that is 0 in the file.
 
     Returns:
-        Per subtrack: the ends, one item per row; None if the subtrack has no slices with a flow id.
+        By index of the subtrack: row, inside (fields of its event), after (events, each after a comma).
     """
-    ends = [
-        _on_trace(target.subtrack.slices, target.clock)
-        .lazy()
-        .select("flow_id", "start_ns", subtrack=pl.lit(i))
+    parts = [
+        _on_trace(target.subtrack.source[["start_ns", column]][target.subtrack.rows], target.clock)
+        .select("start_ns", flow=column, is_more=pl.lit(column != "flow_id"))
         .with_row_index("row")
-        .filter(pl.col("flow_id").is_not_null())
-        for i, target in enumerate(placed)
-        if isinstance(target.subtrack, SliceSubtrack)
+        .drop_nulls("flow")
+        .with_columns(subtrack=pl.lit(at), place=pl.lit(f'"pid":{target.process},"tid":{target.thread}'))
+        for at, target in enumerate(placed)
+        if target.subtrack.kind == "slices"
+        for column in filter(is_flow, target.subtrack.source.columns)
     ]
-    ends_by_subtrack: list[ArrowEnds | None] = [None] * len(placed)
-    if not ends:
-        return ends_by_subtrack
-    same_as_previous = pl.col("flow_id") == pl.col("flow_id").shift(1)
-    same_as_next = pl.col("flow_id") == pl.col("flow_id").shift(-1)
-    joined = (
-        pl.concat(ends)
-        .sort("flow_id", "start_ns", "subtrack", "row")
-        .select(
-            "subtrack",
-            "row",
-            number=pl.col("flow_id").rle_id() + first,
-            enters=same_as_previous.fill_null(False),
-            leaves=same_as_next.fill_null(False),
-        )
-        .collect()
-    )
-    for (i,), of_subtrack in joined.partition_by("subtrack", as_dict=True, include_key=False).items():
-        ends_by_subtrack[i] = _scatter(of_subtrack, count_rows(placed[i].subtrack))
-    return ends_by_subtrack
-
-
-def find_more_arrows(placed: list[PlacedSubtrack]) -> dict[int, pl.DataFrame]:
-    """Find the ends of the arrows of slices where several begin: an event of the format has one arrow.
-
-    Returns:
-        By index of the subtrack: time_ns (start of the slice, on the trace's clock), number and is_begin.
-            Without both ends, an arrow is left out.
-    """
-    of_slices = [
-        (i, target.clock, target.subtrack)
-        for i, target in enumerate(placed)
-        if isinstance(target.subtrack, SliceSubtrack)
-    ]
-    if not any(name.startswith(MORE_FLOWS) for *_, subtrack in of_slices for name in subtrack.schema):
-        return {}
-    parts = []
-    for i, clock, subtrack in of_slices:
-        slices = subtrack.slices
-        for column in ("flow_id", *(name for name in slices.columns if name.startswith(MORE_FLOWS))):
-            ends = slices.select("start_ns", flow=column).drop_nulls()
-            if len(ends):
-                times = pl.Series("time_ns", clock.to_trace(ends["start_ns"].to_numpy()))
-                parts.append(
-                    ends.select("flow", times, subtrack=pl.lit(i), is_begin=pl.lit(column != "flow_id"))
-                )
     if not parts:
         return {}
-    ends = pl.concat(parts)
-    is_whole = pl.col("is_begin").any().over("flow") & (pl.len().over("flow") == 2)
-    numbered = ends.filter(is_whole).select(
-        "subtrack", "time_ns", "is_begin", number=pl.col("flow").rank("dense").cast(pl.UInt32)
+    flow, nothing = pl.col("flow"), pl.lit("")
+    number, is_more = flow.rle_id().cast(pl.Int64), pl.col("is_more").any().over("flow")
+    enters, leaves = (flow == flow.shift(by).fill_null(0) for by in (1, -1))
+    inside = pl.concat_str(
+        pl.format(',"bind_id":"0x{}"', number + _APART),
+        pl.when(leaves).then(pl.lit(',"flow_out":true')).otherwise(nothing),
+        pl.when(enters).then(pl.lit(',"flow_in":true')).otherwise(nothing),
     )
-    by_subtrack = numbered.partition_by("subtrack", as_dict=True, include_key=False, maintain_order=True)
-    return {int(str(i)): frame for (i,), frame in by_subtrack.items()}
-
-
-def _scatter(ends: pl.DataFrame, rows: int) -> ArrowEnds:
-    """Expand ends to one item per row of the subtrack."""
-    numbers, enters, leaves = np.zeros(rows, np.uint32), np.zeros(rows, bool), np.zeros(rows, bool)
-    at = ends["row"].to_numpy()
-    for target, column in ((numbers, "number"), (enters, "enters"), (leaves, "leaves")):
-        target[at] = ends[column].to_numpy()
-    return ArrowEnds(numbers=numbers, enters=enters, leaves=leaves)
+    phase = pl.when(enters).then(pl.lit('"f","bp":"e"')).otherwise(pl.lit('"s"'))
+    after = pl.concat_str(
+        pl.lit(',\n{"ph":'),
+        phase,
+        pl.lit(',"cat":"arrow","name":"arrow",'),
+        "place",
+        pl.format(',"id":"0x{}","ts":', number),
+        _microseconds(pl.col("start_ns") - base_ns),
+        pl.lit("}"),
+    )
+    texts = (
+        pl.concat(parts)
+        .sort("flow", "start_ns", "subtrack", "row")
+        .select(
+            *("subtrack", "row"),
+            is_whole=enters | leaves,
+            inside=pl.when(is_more).then(nothing).otherwise(inside),
+            after=pl.when(is_more).then(after).otherwise(nothing),
+        )
+        .filter("is_whole")
+        .group_by("subtrack", "row")
+        .agg(pl.col("inside", "after").str.join())
+    )
+    return {int(str(at)): own for (at,), own in texts.partition_by("subtrack", as_dict=True).items()}
 
 
 def _encode(drawings: Placed) -> Iterator[bytes]:
     placed = place_subtracks(drawings)
-    starts = [target.clock.to_trace(np.array([start_ns(target.subtrack)]))[0] for target in placed]
+    starts = [target.clock.to_trace(np.array([target.subtrack.start_ns]))[0] for target in placed]
     base_ns = int(min(starts, default=0)) // 1000 * 1000
     is_utc = all(placement.is_utc for _, placement in drawings)
     facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
@@ -408,9 +334,8 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
-    more = find_more_arrows(placed)
-    arrows = find_arrows(placed, first=_APART if more else 1)
-    for at, (target, ends) in enumerate(zip(placed, arrows, strict=True)):
+    arrows = find_arrows(placed, base_ns)
+    for at, target in enumerate(placed):
         destination = Destination(
             process=target.process,
             thread=target.thread,
@@ -418,28 +343,27 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
             unit=target.counter_unit,
             shift_ns=-base_ns,
         )
-        for events in _encode_blocks(target, destination, ends):
+        for events in _encode_blocks(target, destination, arrows.get(at)):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
-        if at in more:
-            yield b",\n"
-            yield encode_arrows(more[at], destination).str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
 def _encode_blocks(
-    placed: PlacedSubtrack, destination: Destination, ends: ArrowEnds | None
+    placed: PlacedSubtrack, destination: Destination, arrows: pl.DataFrame | None
 ) -> Iterator[pl.Series]:
-    """Encode a subtrack, at most `BLOCK_ROWS` rows at a time."""
-    all_rows = subtrack_rows(placed.subtrack)
+    """Encode a subtrack, at most `BLOCK_ROWS` rows at a time, each row with its arrows."""
+    kind, all_rows = placed.subtrack.kind, placed.subtrack.frame
     for first in range(0, all_rows.height, BLOCK_ROWS):
         rows = _on_trace(all_rows.slice(first, BLOCK_ROWS), placed.clock)
-        if isinstance(placed.subtrack, CounterSubtrack):
-            yield encode_counters(rows, destination)
-        elif isinstance(placed.subtrack, MarkSubtrack):
-            yield encode_marks(rows, destination)
+        if kind == "slices":
+            beside = None
+            if arrows is not None:
+                own = pl.int_range(first, first + len(rows), dtype=pl.UInt32, eager=True).to_frame("row")
+                beside = own.join(arrows, on="row", how="left", maintain_order="left").fill_null("")
+            yield encode_slices(rows, destination, beside)
         else:
-            yield encode_slices(rows, destination, ends.slice(first, BLOCK_ROWS) if ends else None)
+            yield (encode_marks if kind == "marks" else encode_counters)(rows, destination)
 
 
 def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
@@ -451,11 +375,7 @@ def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:
 def _names(placed: list[PlacedSubtrack]) -> Iterator[dict[str, object]]:
     """List the metadata events: names and sort indices of processes and threads."""
     processes = {target.process: target.process_name for target in placed}
-    threads = {
-        target.thread: target
-        for target in reversed(placed)
-        if not isinstance(target.subtrack, CounterSubtrack)
-    }
+    threads = {target.thread: target for target in reversed(placed) if target.subtrack.kind != "counter"}
     for process, name in processes.items():
         yield {"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}
         yield {"ph": "M", "pid": process, "name": "process_sort_index", "args": {"sort_index": process}}

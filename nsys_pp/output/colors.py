@@ -31,45 +31,43 @@ class Color(Struct, frozen=True):
 
     seed: str  # Perfetto
     cname: str  # Chrome
-    rgb: tuple[int, int, int]
+    rgb: str  # `#rrggbb`
 
 
 COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's UI gets them from the seed
-    "forward": Color("forward 67", "rail_response", (76, 150, 231)),  # hue 249, lightness 61
-    "backward": Color("backward 262", "rail_load", (65, 169, 77)),  # hue 130, lightness 62
+    "forward": Color("forward 67", "rail_response", "#4c96e7"),  # hue 249, lightness 61
+    "backward": Color("backward 262", "rail_load", "#41a94d"),  # hue 130, lightness 62
     "weight_gradient": Color(
-        "weight_gradient 43", "thread_state_running", (76, 183, 155)
+        "weight_gradient 43", "thread_state_running", "#4cb79b"
     ),  # hue 164, lightness 68
-    "forward_backward": Color("forward_backward 1896", "good", (52, 125, 121)),  # hue 186, lightness 48
-    "recompute": Color("recompute 843", "background_memory_dump", (92, 200, 232)),  # hue 220, lightness 76
-    "optimizer": Color("optimizer 135", "detailed_memory_dump", (165, 85, 227)),  # hue 284, lightness 52
-    "send": Color("send 130", "rail_idle", (233, 144, 73)),  # hue 36, lightness 68
-    "receive": Color("receive 140", "startup", (215, 185, 83)),  # hue 68, lightness 76
-    "data": Color("data 77", "olive", (149, 105, 48)),  # hue 48, lightness 48
-    "communication": Color("communication 158", "rail_animation", (239, 101, 63)),  # hue 20, lightness 60
-    "compute": Color("compute 349", "thread_state_runnable", (166, 171, 239)),  # hue 264, lightness 72
-    "copy": Color("copy 20", "thread_state_uninterruptible", (237, 108, 196)),  # hue 328, lightness 64
-    "memset": Color("memset 1073", "cq_build_failed", (242, 160, 228)),  # hue 316, lightness 76
-    "graph": Color("graph 539", "light_memory_dump", (73, 168, 173)),  # hue 197, lightness 64
-    "range": Color("range 1453", "cq_build_abandoned", (111, 183, 239)),  # hue 240, lightness 72
-    "step": Color("step 72", "generic_work", (49, 92, 170)),  # hue 256, lightness 40
-    "bubble": Color("bubble 7", "terrible", (189, 46, 100)),  # hue 356, lightness 44
+    "forward_backward": Color("forward_backward 1896", "good", "#347d79"),  # hue 186, lightness 48
+    "recompute": Color("recompute 843", "background_memory_dump", "#5cc8e8"),  # hue 220, lightness 76
+    "optimizer": Color("optimizer 135", "detailed_memory_dump", "#a555e3"),  # hue 284, lightness 52
+    "send": Color("send 130", "rail_idle", "#e99049"),  # hue 36, lightness 68
+    "receive": Color("receive 140", "startup", "#d7b953"),  # hue 68, lightness 76
+    "data": Color("data 77", "olive", "#956930"),  # hue 48, lightness 48
+    "communication": Color("communication 158", "rail_animation", "#ef653f"),  # hue 20, lightness 60
+    "compute": Color("compute 349", "thread_state_runnable", "#a6abef"),  # hue 264, lightness 72
+    "copy": Color("copy 20", "thread_state_uninterruptible", "#ed6cc4"),  # hue 328, lightness 64
+    "memset": Color("memset 1073", "cq_build_failed", "#f2a0e4"),  # hue 316, lightness 76
+    "graph": Color("graph 539", "light_memory_dump", "#49a8ad"),  # hue 197, lightness 64
+    "range": Color("range 1453", "cq_build_abandoned", "#6fb7ef"),  # hue 240, lightness 72
+    "step": Color("step 72", "generic_work", "#315caa"),  # hue 256, lightness 40
+    "bubble": Color("bubble 7", "terrible", "#bd2e64"),  # hue 356, lightness 44
     # causes of bubbles other than "copy" and "data"
-    "message_wait": Color("message_wait 8", "thread_state_iowait", (241, 134, 150)),  # hue 4, lightness 68
-    "message_transfer": Color("message_transfer 1143", "yellow", (222, 166, 78)),  # hue 53, lightness 72
-    "message": Color("message 883", "cq_build_passed", (243, 168, 157)),  # hue 20, lightness 76
-    "collective_wait": Color(
-        "collective_wait 771", "cq_build_running", (237, 161, 242)
-    ),  # hue 305, lightness 76
+    "message_wait": Color("message_wait 8", "thread_state_iowait", "#f18696"),  # hue 4, lightness 68
+    "message_transfer": Color("message_transfer 1143", "yellow", "#dea64e"),  # hue 53, lightness 72
+    "message": Color("message 883", "cq_build_passed", "#f3a89d"),  # hue 20, lightness 76
+    "collective_wait": Color("collective_wait 771", "cq_build_running", "#eda1f2"),  # hue 305, lightness 76
     "collective_transfer": Color(
-        "collective_transfer 3497", "cq_build_attempt_failed", (201, 98, 232)
+        "collective_transfer 3497", "cq_build_attempt_failed", "#c962e8"
     ),  # hue 295, lightness 59
-    "collective": Color("collective 253", "cq_build_attempt_passed", (186, 58, 177)),  # hue 312, lightness 48
-    "host": Color("host 563", "bad", (173, 170, 73)),  # hue 84, lightness 68
-    "profiler": Color("profiler 480", "vsync_highlight_color", (40, 106, 80)),  # hue 152, lightness 40
-    "unknown": Color("unknown 486", "thread_state_unknown", (101, 121, 48)),  # hue 102, lightness 48
-    "idle": Color("idle 347", "thread_state_sleeping", (66, 142, 180)),  # hue 232, lightness 56
-    "other": Color("other 1402", "grey", (134, 145, 60)),  # hue 94, lightness 58
+    "collective": Color("collective 253", "cq_build_attempt_passed", "#ba3ab1"),  # hue 312, lightness 48
+    "host": Color("host 563", "bad", "#adaa49"),  # hue 84, lightness 68
+    "profiler": Color("profiler 480", "vsync_highlight_color", "#286a50"),  # hue 152, lightness 40
+    "unknown": Color("unknown 486", "thread_state_unknown", "#657930"),  # hue 102, lightness 48
+    "idle": Color("idle 347", "thread_state_sleeping", "#428eb4"),  # hue 232, lightness 56
+    "other": Color("other 1402", "grey", "#86913c"),  # hue 94, lightness 58
 }
 
 
@@ -87,61 +85,51 @@ def chrome_names(keys: pl.Series) -> pl.Series:
     return pl.Series(names, dtype=pl.String)
 
 
-Rgb = tuple[int, int, int]
-WHITE: Rgb = (255, 255, 255)
-BLACK: Rgb = (0, 0, 0)
+WHITE, BLACK = "#ffffff", "#000000"
 SHADES = 4
 """Number of shades; chunk 4 has the shade of chunk 0 again."""
 SHADE_STEP = 0.17  # share of white that each shade adds
 _SAME_AS = {"send_receive": "communication"}
 
 
-def color_of(key: str) -> Rgb:
+def color_of(key: str) -> str:
     """Return the color of a kind of job or a cause."""
     return COLORS[_SAME_AS.get(key, key)].rgb
 
 
-def mix(color: Rgb, other: Rgb, share: float) -> Rgb:
+def mix(color: str, other: str, share: float) -> str:
     """Mix two colors; `share` (0 to 1) is the share of `other`."""
-    first, second, third = (round(a * (1 - share) + b * share) for a, b in zip(color, other, strict=True))
-    return first, second, third
+    pairs = zip(bytes.fromhex(color[1:]), bytes.fromhex(other[1:]), strict=True)
+    return "#" + bytes(round(a * (1 - share) + b * share) for a, b in pairs).hex()
 
 
-def shade_of(kind: str, shade: int) -> Rgb:
+def shade_of(kind: str, shade: int) -> str:
     """Return the fill of a kind's bars: the color of the kind, lighter with each shade."""
     return mix(color_of(kind), WHITE, SHADE_STEP * shade)
 
 
-def text_on(fill: Rgb) -> Rgb:
+def text_on(fill: str) -> str:
     """Return black or white, the color with more contrast on the fill; its contrast is at least 4.5."""
     return max((BLACK, WHITE), key=lambda text: contrast(text, fill))
 
 
-def contrast(color: Rgb, other: Rgb) -> float:
+def contrast(color: str, other: str) -> float:
     """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, "contrast ratio")."""
     dark, light = sorted((_luminance(color), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 
 
-def to_hex(color: Rgb) -> str:
-    """Format a color as `#rrggbb`."""
-    return "#{:02x}{:02x}{:02x}".format(*color)
-
-
 def kind_looks() -> list[list[dict[str, str]]]:
     """Return the fill and the text color of each kind (in the order of `JOB_KINDS`) and shade."""
     return [
-        [
-            {"fill": to_hex(shade_of(kind, shade)), "text": to_hex(text_on(shade_of(kind, shade)))}
-            for shade in range(SHADES)
-        ]
+        [{"fill": shade_of(kind, shade), "text": text_on(shade_of(kind, shade))} for shade in range(SHADES)]
         for kind in JOB_KINDS
     ]
 
 
-def _luminance(color: Rgb) -> float:
+def _luminance(color: str) -> float:
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in (value / 255 for value in color)
+        for part in (value / 255 for value in bytes.fromhex(color[1:]))
     ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

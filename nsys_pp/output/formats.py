@@ -150,11 +150,10 @@ def _build_chart(name: str, description: str, *, shows_verdict: bool = False) ->
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.output.chart import CHARTS
-        from nsys_pp.output.chart.content import bring_near
 
         def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
             shown = {"verdict": options.verdict} if shows_verdict else {}
-            CHARTS[name](bring_near(training), stream, title=options.title or path.stem, **shown)
+            CHARTS[name](training, stream, title=options.title or path.stem, **shown)
 
         return file_writer(write_stream)(training, path, options)
 
@@ -189,7 +188,7 @@ _EXPORTERS = (
         is_folder=True,
         options=frozenset({"sources"}),
         write=import_on_call("nsys_pp.output.other.step_tasks:export_step_tasks"),
-        check=import_on_call("nsys_pp.output.other.step_tasks:check_step_tasks"),
+        check=import_on_call("nsys_pp.output.other.step_tasks:plan_step_tasks"),
     ),
 )
 

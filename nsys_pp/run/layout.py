@@ -22,7 +22,7 @@ from nsys_pp.frames.training import RUN_MPI_MESSAGES
 from nsys_pp.model import build_report
 from nsys_pp.output.blocks import OpenBlocks
 from nsys_pp.output.perfetto.trace import PlacedReport
-from nsys_pp.output.trace.drawing import Drawing, Placement, Row, SliceSubtrack, count_rows
+from nsys_pp.output.trace.drawing import Drawing, Placement, Row
 from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_mpi_messages, draw_training
 from nsys_pp.output.trace.tracks import GPU_AT, SYSTEM
 from nsys_pp.read import read_report
@@ -319,7 +319,7 @@ def _list_counts(shown: Sequence[Shown]) -> list[tuple[Shown, str, int, bool]]:
                 counts.append((report, own.track[0], own.rows, own.kind == "slices"))
         else:
             for drawn in report.drawing.subtracks:
-                counts.append((report, drawn.track[0], count_rows(drawn), isinstance(drawn, SliceSubtrack)))
+                counts.append((report, drawn.track[0], len(drawn.rows), drawn.kind == "slices"))
     return counts
 
 

@@ -26,7 +26,7 @@ from nsys_pp.errors import MissingDataError, ReportError
 from nsys_pp.frames.part import PartOptions
 from nsys_pp.frames.training import span_steps
 from nsys_pp.options import SHOW_KINDS, Split
-from nsys_pp.output.blocks import Shelf, Spool, Store, make_scratch
+from nsys_pp.output.blocks import Store, make_scratch
 from nsys_pp.output.files import replace_file, replace_folder, sync_file, translate_errors
 from nsys_pp.output.formats import TraceFormat
 from nsys_pp.output.perfetto.trace import PlacedReport, Source, encode_drawing, write_perfetto
@@ -159,15 +159,12 @@ class TraceBuilder:
         self._options = PartOptions()
 
     def __enter__(self) -> TraceBuilder:
-        """Open the stores of encoded blocks: of reports, and of the rows of the training."""
-        self._row_store = self._stack.enter_context(Spool(self._output))
-        self._store: Store = self._row_store
-        if not self._batch.is_local:
-            self._store = Shelf(self._stack.enter_context(make_scratch(self._output)), output=self._output)
+        """Open the store of encoded blocks."""
+        self._store = Store(self._stack.enter_context(make_scratch(self._output)), output=self._output)
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        """Close the stores."""
+        """Delete the encoded blocks."""
         self._stack.close()
 
     def read_inputs(self, run: Run) -> list[Input]:
@@ -300,7 +297,7 @@ class TraceBuilder:
         finished: list[Shown] = []
         frames: dict[int, FrameColumns] = {}  # machines share frames
         for row in rows:
-            with self._row_store.add() as (sink, open_blocks):
+            with self._store.add() as (sink, open_blocks):
                 encoded = encode_drawing(row.drawing, sink, frames=frames)
             finished.append(PlacedReport(encoded=encoded, placement=row.placement, open_blocks=open_blocks))
         return finished

@@ -31,7 +31,10 @@ from nsys_pp.scrubbing.texts import (
     find_in,
     find_people,
     find_texts,
+    list_columns,
     list_texts,
+    open_database,
+    quote,
     remove_unused,
     replace_texts,
 )
@@ -56,11 +59,11 @@ def write_database(path: Path, raw: RawReport) -> None:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN")
         for name, columns, rows in _list_tables(raw):
-            definition = ", ".join(f"{_quote(column)} {kind}" for column, kind in columns.items())
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {_quote(name)} ({definition})")
+            definition = ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {quote(name)} ({definition})")
             places = ", ".join("?" * (1 + len(columns)))
-            listed = ", ".join(map(_quote, [ROW_ID, *columns]))
-            connection.executemany(f"INSERT INTO {_quote(name)} ({listed}) VALUES ({places})", rows)
+            listed = ", ".join(map(quote, [ROW_ID, *columns]))
+            connection.executemany(f"INSERT INTO {quote(name)} ({listed}) VALUES ({places})", rows)
         connection.execute("COMMIT")
 
 
@@ -144,10 +147,11 @@ def _export_frame(
     for name, column in columns.items():
         if name in ours.columns and column.names[0] != ROW_ID:
             exported.setdefault(column.names[0], []).append(name)
-    types = {
-        theirs: _sql_type(ours.schema[names[0]], columns[names[0]]) for theirs, names in exported.items()
-    }
     values = [_untranslate(ours, names, columns).alias(theirs) for theirs, names in exported.items()]
+    types = {
+        column.name: "INTEGER" if column.dtype.is_integer() else "REAL" if column.dtype.is_float() else "TEXT"
+        for column in values
+    }
     result = pl.DataFrame([ours["_row"], *values])
     return table.names[0], types, iter(result.iter_rows())
 
@@ -170,31 +174,23 @@ def _number_rows(frame: pl.DataFrame, table: Table, count: int | None) -> pl.Dat
     return frame
 
 
-def _sql_type(dtype: pl.DataType, column: Column) -> str:
-    if column.words is not None or dtype.is_integer():
-        return "INTEGER"
-    return "REAL" if dtype.is_float() else "TEXT"
-
-
 def _untranslate(frame: pl.DataFrame, names: list[str], columns: Mapping[str, Column]) -> pl.Series:
     """Return the exported values of a column, which may be the source of several columns of the frame."""
     described = [columns[name] for name in names]
     if described[0].words is None:
         return frame[names[0]]
-    numbers = sorted({number for column in described for number in (*(column.words or {}), *_beyond(column))})
+    numbers = {number for column in described for number in column.words or {}}
+    beyond = {column.words_beyond[0] for column in described if column.words_beyond is not None}
+    ordered = sorted(numbers | beyond)
     words = [
-        pl.Series(name, [_translate(column, number) for number in numbers], dtype=frame.schema[name])
+        pl.Series(name, [_translate(column, number) for number in ordered], dtype=frame.schema[name])
         for name, column in zip(names, described, strict=True)
     ]
-    known = pl.DataFrame([*words, pl.Series("_number", numbers)]).unique(
+    known = pl.DataFrame([*words, pl.Series("_number", ordered)]).unique(
         names, keep="first", maintain_order=True
     )
     found = frame.select(names).join(known, on=names, how="left", nulls_equal=True, maintain_order="left")
     return found["_number"]
-
-
-def _beyond(column: Column) -> tuple[int, ...]:
-    return () if column.words_beyond is None else (column.words_beyond[0],)
 
 
 def _translate(column: Column, number: int) -> object:
@@ -210,8 +206,8 @@ def list_tables(path: Path) -> list[str]:
     """
     if is_table_directory(path):
         return sorted(list_table_files(path))
-    with closing(sqlite3.connect(check_database(path), uri=True)) as connection:
-        return _list_real(connection, "main")
+    with open_database(path) as connection:
+        return sorted(name for name in list_columns(connection) if not name.startswith("sqlite_"))
 
 
 def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
@@ -220,29 +216,18 @@ def copy_tables(path: Path, copy: Path, names: Collection[str]) -> None:
     Args:
         path: The original.
         copy: The copy, which has none of the tables.
-        names: Tables; those that the original lacks are ignored.
+        names: Tables of the original.
     """
-    if is_table_directory(path):
-        with _translated_errors():
-            copy_folder_tables(path, copy, names)
-        return
     with _translated_errors(), closing(sqlite3.connect(copy, isolation_level=None, uri=True)) as connection:
+        if is_table_directory(path):
+            copy_folder_tables(path, connection, names)
+            return
         connection.execute("ATTACH ? AS original", (check_database(path),))
-        for name in sorted({*names} & {*_list_real(connection, "original")}):
-            info = connection.execute(f"PRAGMA original.table_xinfo({_quote(name)})").fetchall()
-            columns = ", ".join(_quote(column) for _, column, _, _, _, _, kind in info if kind == 0)
-            connection.execute(f"CREATE TABLE {_quote(name)} ({columns})")
-            connection.execute(f"INSERT INTO {_quote(name)} SELECT {columns} FROM original.{_quote(name)}")
-
-
-def _list_real(connection: sqlite3.Connection, schema: str) -> list[str]:
-    query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
-    return sorted(name for (name,) in connection.execute(query) if not name.startswith("sqlite_"))
-
-
-def _quote(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+        of_tables = list_columns(connection, "original")
+        for name in sorted(names):
+            columns = ", ".join(map(quote, of_tables[name]))
+            connection.execute(f"CREATE TABLE {quote(name)} ({columns})")
+            connection.execute(f"INSERT INTO {quote(name)} SELECT {columns} FROM original.{quote(name)}")
 
 
 def assert_equal_frames(path: Path, raw: RawReport, copy: RawReport) -> None:

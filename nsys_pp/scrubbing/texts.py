@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -105,7 +105,8 @@ def remove_unused(raw: RawReport) -> RawReport:
     frames["processes"] = _clear(
         raw["processes"], "name", unless=pl.col("process").is_in(processes).fill_null(value=False)
     )
-    names_rank = pl.col("name_id").is_in(_list_rank_names(raw["strings"]).implode())
+    of_ranks = raw["strings"].filter(pl.col("text").str.contains(RANK_THREAD))["id"].drop_nulls()
+    names_rank = pl.col("name_id").is_in(of_ranks.implode())
     is_shown = pl.col("thread").is_in(threads) | names_rank
     frames["thread_names"] = _clear(raw["thread_names"], "name_id", unless=is_shown.fill_null(value=False))
     frames["nvtx"], frames["payloads"] = _remove_from_ranges(raw)
@@ -114,7 +115,11 @@ def remove_unused(raw: RawReport) -> RawReport:
     text = pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars()
     kept = pl.when(text.is_in(losses)).then("text").when(pl.col("text").is_not_null()).then(pl.lit(REMOVED))
     frames["diagnostics"] = raw["diagnostics"].with_columns(kept.alias("text"))
-    used = _list_references(frames)
+    used = pl.concat(
+        frames[name][column].drop_nulls().unique().alias("id")
+        for name, columns in _REFERENCES.items()
+        for column in columns
+    ).unique()
     frames["strings"] = raw["strings"].filter(pl.col("id").is_in(used.implode()).fill_null(value=False))
     return replace(raw, frames=frames)
 
@@ -170,21 +175,6 @@ def _remove_from_ranges(raw: RawReport) -> tuple[pl.DataFrame, pl.DataFrame]:
     return cleared, payloads
 
 
-def _list_rank_names(strings: pl.DataFrame) -> pl.Series:
-    """List the ids of thread names that ranks are read from."""
-    return strings.filter(pl.col("text").str.contains(RANK_THREAD))["id"].drop_nulls()
-
-
-def _list_references(frames: Mapping[str, pl.DataFrame]) -> pl.Series:
-    """List the ids of strings that rows refer to."""
-    columns: Iterable[pl.Series] = (
-        frames[name][column].drop_nulls().unique()
-        for name, columns in _REFERENCES.items()
-        for column in columns
-    )
-    return pl.concat([column.alias("id") for column in columns]).unique()
-
-
 def _clear(frame: pl.DataFrame, column: str, *, unless: pl.Expr) -> pl.DataFrame:
     return frame.with_columns(pl.when(unless).then(column).alias(column))
 
@@ -204,22 +194,8 @@ def list_folder_texts(path: Path) -> set[bytes]:
     return texts
 
 
-def read_folder_facts(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of the tables of facts.
-
-    Raises:
-        ReportError: A table cannot be read.
-    """
-    for name, file in list_table_files(path).items():
-        if name not in FACT_TABLES:
-            continue
-        table = read_whole_table(file)
-        if {"name", "value"} <= set(table.columns):
-            yield from table.select(pl.col("name", "value").cast(pl.String, strict=False)).drop_nulls().rows()
-
-
-def copy_folder_tables(path: Path, copy: Path, names: Collection[str]) -> None:
-    """Copy some tables as they are into a SQLite file, which has none of them.
+def copy_folder_tables(path: Path, connection: sqlite3.Connection, names: Collection[str]) -> None:
+    """Copy some tables as they are into a database, which has none of them.
 
     Names without a table are ignored.
 
@@ -227,16 +203,13 @@ def copy_folder_tables(path: Path, copy: Path, names: Collection[str]) -> None:
         ReportError: A table cannot be read.
         sqlite3.Error: The copy cannot be written.
     """
-    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-        for name, file in list_table_files(path).items():
-            table = read_whole_table(file)
-            if name not in names or not table.width:
-                continue
+    for name, file in list_table_files(path).items():
+        table = read_whole_table(file)
+        if name in names and table.width:
             plain = table.select(_as_plain(column) for column in table)
-            columns = ", ".join(map(_quote, plain.columns))
-            connection.execute(f"CREATE TABLE {_quote(name)} ({columns})")
-            places = ", ".join("?" * plain.width)
-            connection.executemany(f"INSERT INTO {_quote(name)} VALUES ({places})", plain.iter_rows())
+            columns, places = ", ".join(map(quote, plain.columns)), ", ".join("?" * plain.width)
+            connection.execute(f"CREATE TABLE {quote(name)} ({columns})")
+            connection.executemany(f"INSERT INTO {quote(name)} VALUES ({places})", plain.iter_rows())
 
 
 def _as_texts(column: pl.Series) -> pl.Series:
@@ -266,7 +239,8 @@ def _as_plain(column: pl.Series) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _quote(name: str) -> str:
+def quote(name: str) -> str:
+    """Quote a name of SQLite."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -291,14 +265,16 @@ def list_texts(path: Path) -> set[bytes]:
         return list_folder_texts(path)
     texts: set[bytes] = set()
     try:
-        with _open(path) as connection:
+        with open_database(path) as connection:
             for (sql,) in connection.execute(
                 "SELECT CAST(sql AS BLOB) FROM sqlite_master WHERE sql IS NOT NULL"
             ):
                 texts.add(sql)
-            for table, columns in _list_columns(connection):
-                for column in columns:
-                    texts.update(_read_column(connection, table, column))
+            for table, columns in list_columns(connection).items():
+                for name in map(quote, columns):
+                    query = f"SELECT DISTINCT CAST({name} AS BLOB) FROM {quote(table)}"
+                    rows = connection.execute(f"{query} WHERE typeof({name}) IN ('text', 'blob')")
+                    texts.update(value for (value,) in rows)
     except sqlite3.Error:
         raise damaged_error(path) from None
     texts.discard(b"")
@@ -313,7 +289,7 @@ def find_people(path: Path) -> Identities:
     """
     users: set[str] = set()
     secrets: set[str] = set()
-    for name, value in read_folder_facts(path) if is_table_directory(path) else _read_database_facts(path):
+    for name, value in _read_facts(path):
         if name in USER_ROWS:
             users.add(value)
         users.update(match[1] for match in _HOME.finditer(value))
@@ -339,40 +315,33 @@ def split_variables(value: str, *, is_block: bool) -> Iterator[tuple[str, str]]:
             yield match[1], match[2].strip('"')
 
 
-def _open(path: Path) -> closing[sqlite3.Connection]:
+def open_database(path: Path) -> closing[sqlite3.Connection]:
+    """Open a SQLite file for reading; undecodable bytes of texts are replaced."""
     connection = sqlite3.connect(check_database(path), uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return closing(connection)
 
 
-def _list_columns(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
-    """List the stored columns of the real tables: programs in a file are not run."""
-    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
-    names = [name for (name,) in connection.execute(query).fetchall()]
-    return [
-        (name, [row[1] for row in connection.execute(f"PRAGMA table_xinfo({_quote(name)})") if row[6] == 0])
-        for name in names
-    ]
+def list_columns(connection: sqlite3.Connection, schema: str = "main") -> dict[str, list[str]]:
+    """List the stored columns of the real tables, by table: programs in a file are not run."""
+    query = f"SELECT name FROM {schema}.sqlite_master WHERE type = 'table' AND rootpage > 0"
+    columns = {}
+    for (name,) in connection.execute(query).fetchall():
+        info = connection.execute(f"PRAGMA {schema}.table_xinfo({quote(name)})")
+        columns[name] = [row[1] for row in info if row[6] == 0]
+    return columns
 
 
-def _read_column(connection: sqlite3.Connection, table: str, column: str) -> Iterable[bytes]:
-    name = _quote(column)
-    query = (
-        f"SELECT DISTINCT CAST({name} AS BLOB) FROM {_quote(table)} WHERE typeof({name}) IN ('text', 'blob')"
-    )
-    return (value for (value,) in connection.execute(query))
-
-
-def _read_database_facts(path: Path) -> list[tuple[str, str]]:
+def _read_facts(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the tables of facts."""
+    is_folder = is_table_directory(path)
     try:
-        with _open(path) as connection:
-            return list(_read_facts(connection))
+        with closing(sqlite3.connect(":memory:")) if is_folder else open_database(path) as connection:
+            if is_folder:
+                copy_folder_tables(path, connection, FACT_TABLES)
+            for table, columns in list_columns(connection).items():
+                if table in FACT_TABLES and {"name", "value"} <= {*columns}:
+                    query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {quote(table)}"
+                    yield from (row for row in connection.execute(query) if None not in row)
     except sqlite3.Error:
         raise damaged_error(path) from None
-
-
-def _read_facts(connection: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-    for table, columns in _list_columns(connection):
-        if table in FACT_TABLES and {"name", "value"} <= set(columns):
-            query = f"SELECT CAST(name AS TEXT), CAST(value AS TEXT) FROM {_quote(table)}"
-            yield from (row for row in connection.execute(query) if None not in row)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import structs
 
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Track
@@ -19,13 +20,11 @@ from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
     SAMPLES,
     SLICES,
-    CounterSubtrack,
     Drawing,
-    MarkSubtrack,
     Placement,
     Row,
-    SliceSubtrack,
     Subtrack,
+    draw_all,
 )
 
 UTC_NS = 1_700_000_000_000_000_000
@@ -93,9 +92,7 @@ def drawing(
                 name=path[-1],
                 rank=order.index((machine, path)),
                 counter_unit=unit
-                if any(
-                    isinstance(subtrack, CounterSubtrack) and subtrack.track == path for subtrack in subtracks
-                )
+                if any(subtrack.kind == "counter" and subtrack.track == path for subtrack in subtracks)
                 else None,
             )
             for path in dict.fromkeys(subtrack.track for subtrack in subtracks)
@@ -141,19 +138,25 @@ def encode(drawn: PlacedDrawings, threads: int | None = None) -> list[PlacedRepo
 
 def slice_subtrack(path: str, rows: pl.DataFrame, *, number: int = 0, clock: Clock = UTC) -> PlacedSubtrack:
     """Place a subtrack on the track at `path`, with slashes, the machine first."""
-    return _place(path, clock, lambda track: SliceSubtrack(track=track, number=number, content=rows))
+    return _place(path, clock, lambda track: draw_slices(track, rows, number))
+
+
+def draw_slices(track: tuple[str, ...], rows: pl.DataFrame, number: int = 0) -> Subtrack:
+    """Make a subtrack of SLICES."""
+    drawn = draw_all(track, "slices", rows.drop("depth"))
+    return structs.replace(drawn, depth=rows["depth"].to_numpy(), number=number)
 
 
 def mark_subtrack(path: str, rows: Sequence[tuple[Any, ...]], *, clock: Clock = UTC) -> PlacedSubtrack:
     """Place a subtrack of marks (time, name, color)."""
     marks = pl.DataFrame(rows, schema=MARK_POINTS, orient="row")
-    return _place(path, clock, lambda track: MarkSubtrack(track=track, marks=marks))
+    return _place(path, clock, lambda track: draw_all(track, "marks", marks))
 
 
 def counter_subtrack(path: str, rows: Sequence[tuple[int, float]], *, clock: Clock = UTC) -> PlacedSubtrack:
     """Place a subtrack of samples (time, value)."""
     samples = pl.DataFrame(rows, schema=SAMPLES, orient="row")
-    return _place(path, clock, lambda track: CounterSubtrack(track=track, samples=samples))
+    return _place(path, clock, lambda track: draw_all(track, "counter", samples))
 
 
 def _place(path: str, clock: Clock, make: Callable[[tuple[str, ...]], Subtrack]) -> PlacedSubtrack:
@@ -227,14 +230,14 @@ def expected_slices(drawn: PlacedDrawings) -> list[tuple[Any, ...]]:
     for one, placement in drawn:
         names = {track.path: track.name for track in one.tracks}
         for subtrack in one.subtracks:
-            if not isinstance(subtrack, SliceSubtrack):
+            if subtrack.kind != "slices":
                 continue
             below = [
                 names.get(subtrack.track[: end + 1], subtrack.track[end])
                 for end in range(1, len(subtrack.track))
             ]
             path = "/".join([placement.machine, placement.rows[subtrack.track[0]].name, *below])
-            for row in subtrack.slices.to_dicts():
+            for row in subtrack.frame.to_dicts():
                 known = {key: row.pop(key) for key in SLICES}
                 args = {key: value for key, value in row.items() if value is not None}
                 ts, end = (trace_ns(placement.clock, known[key]) for key in ("start_ns", "end_ns"))

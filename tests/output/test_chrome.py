@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from nsys_pp.frames.clock import Clock
 from nsys_pp.output.chrome import encode_texts, write_chrome
 from nsys_pp.output.colors import COLORS
-from nsys_pp.output.trace.drawing import SliceSubtrack
 from tests.importer import Importer, assert_no_errors
 from tests.importer.importer import PartMissingError
 from tests.output.drawings import (
@@ -26,6 +25,7 @@ from tests.output.drawings import (
     PlacedDrawings,
     PlacedSubtrack,
     counter_subtrack,
+    draw_slices,
     drawing,
     expected_slices,
     mark_subtrack,
@@ -220,9 +220,7 @@ def test_many_rows_in_bounded_pieces() -> None:
         color=pl.lit(None, pl.Categorical()),
         flow_id=pl.lit(None, pl.UInt64),
     )
-    entry = PlacedSubtrack(
-        machine="m", clock=UTC, subtrack=SliceSubtrack(track=("a",), number=0, content=rows)
-    )
+    entry = PlacedSubtrack(machine="m", clock=UTC, subtrack=draw_slices(("a",), rows))
     pieces = list(write_chrome(drawing(entry)))
     assert max(map(len, pieces)) < 4_000_000
     assert sum(piece.count(b'"ph":"X"') for piece in pieces) == 100_000

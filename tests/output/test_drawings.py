@@ -28,17 +28,15 @@ from nsys_pp.output.perfetto.trace import write_perfetto
 from nsys_pp.output.trace.drawing import (
     SAMPLES,
     Drawing,
-    MarkSubtrack,
     Placement,
     Row,
-    SliceSubtrack,
     arrange,
     index_tracks,
     subtracks_by_track,
 )
 from nsys_pp.output.trace.run_tracks import RUN, GpuRow, draw_training
 from nsys_pp.output.trace.tracks import (
-    _MAX_SAMPLES,
+    MOST_WINDOWS,
     busy_percent,
     thin,
 )
@@ -80,13 +78,7 @@ def names(drawing: Drawing, path: str) -> list[str]:
     return [
         name
         for subtrack in subtracks
-        for name in (
-            subtrack.slices
-            if isinstance(subtrack, SliceSubtrack)
-            else subtrack.marks
-            if isinstance(subtrack, MarkSubtrack)
-            else pl.DataFrame({"name": []})
-        )["name"]
+        for name in (subtrack.frame if subtrack.kind != "counter" else pl.DataFrame({"name": []}))["name"]
     ]
 
 
@@ -184,7 +176,7 @@ def test_a_window_is_on_the_clock_of_the_report(tmp_path: Path) -> None:
         slices = [
             parts.get(name) for name in ("stream 7 (default)", "ranges", "NVTX thread 1", "CUDA API thread 1")
         ]
-        return tuple(len(part.slices) if isinstance(part, SliceSubtrack) else 0 for part in slices)
+        return tuple(len(part.rows) if part else 0 for part in slices)
 
     assert drawn(None, None) == (3, 3, 3, 3)
     assert drawn(1300, 1301) == (1, 1, 0, 0)
@@ -233,12 +225,12 @@ def test_slices_tell_what_they_are(tmp_path: Path) -> None:
     options = PartOptions(detail="cpu")
     told = {
         subtrack.track[-1]: [
-            tuple(value for value in row.values() if value is not None) for row in subtrack.slices.to_dicts()
+            tuple(value for value in row.values() if value is not None) for row in subtrack.frame.to_dicts()
         ]
         for subtrack in draw_as_part(
             report, project_report(report, ops=("kernel",), scope="auto"), options, job_ranges=jobs
         ).subtracks
-        if isinstance(subtrack, SliceSubtrack)
+        if subtrack.kind == "slices"
     }
     launched = (
         1,
@@ -441,7 +433,7 @@ def definition(slices: list[Interval]) -> list[tuple[int, float]]:
     first, last = min((one for one, _ in slices), default=0), max((one for _, one in slices), default=0)
     if last <= first:
         return []
-    window = nice(-(-(last - first) // _MAX_SAMPLES))
+    window = nice(-(-(last - first) // MOST_WINDOWS))
     at, samples = first // window * window, []
     while at < last:
         samples.append((at, float(np.round(100 * covered(slices, at, at + window) / window, 1))))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_pp.errors import OutputError
-from nsys_pp.output.blocks import OpenBlocks, Spool
+from nsys_pp.output.blocks import OpenBlocks, Store, make_scratch
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
 
 
@@ -181,18 +181,9 @@ def test_reports_are_read_as_they_were_written(
     reports: list[list[bytes]], piece: int, data: st.DataObject
 ) -> None:
     failing = data.draw(st.sets(st.integers(0, len(reports) - 1)))
-    check_spool(Path("run.pftrace"), reports, failing, piece)
-
-
-def test_large_reports_are_read_from_a_file(tmp_path: Path) -> None:
-    blocks = [bytes([number]) * (1 << 20) for number in range(40)]
-    check_spool(tmp_path / "run.pftrace", [blocks[:5], blocks, blocks[9:]], {1}, 3 << 20)
-    check_spool(tmp_path / "run.pftrace", [blocks, blocks[::-1]], set(), 3 << 20)
-
-
-def check_spool(output: Path, reports: list[list[bytes]], failing: set[int], piece: int) -> None:
-    """Write the blocks of reports, of which some fail, and read those of the others back."""
-    with Spool(output) as store:
+    output = Path("/dev/null")
+    with make_scratch(output) as folder:
+        store = Store(folder, output)
         added = {}
         for number, blocks in enumerate(reports):
             try:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from nsys_pp.errors import OutputError
 from nsys_pp.frames.training import RUN_JOBS, Training
-from nsys_pp.output.other.paddle import write_paddle
+from nsys_pp.output.formats import ExportOptions
+from nsys_pp.output.other.paddle import export_paddle
 from tests.importer import Importer, assert_no_errors
 from tests.training.expected_training import expected_training
 
@@ -30,12 +31,11 @@ def written(
     folder: Path, training: Training = TRAINING, devices: list[int] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What both files hold; numbers of `ts` stay text, so that nothing is rounded."""
-    done = write_paddle(training, folder, devices=devices, force=True)
-    chrome, perfetto = (
-        json.loads(path.read_text(), parse_float=str) for path in (done.chrome, done.perfetto)
-    )
+    chosen = None if devices is None else tuple(devices)
+    done = export_paddle(training, folder, ExportOptions(devices=chosen, force=True))
+    chrome, perfetto = (json.loads(file.path.read_text(), parse_float=str) for file in done.files)
     assert chrome["otherData"] == perfetto["otherData"]
-    assert chrome["otherData"]["notes"] == done.notes
+    assert chrome["otherData"]["notes"] == [*done.notes]
     assert_one_content(chrome, perfetto)
     return chrome, perfetto
 
@@ -227,7 +227,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
 def test_files_that_are_there_stay_without_force(tmp_path: Path) -> None:
     (tmp_path / "pipeline_profile_perfetto.json").write_text("mine")
     with pytest.raises(OutputError, match="exists"):
-        write_paddle(TRAINING, tmp_path, devices=None, force=False)
+        export_paddle(TRAINING, tmp_path, ExportOptions())
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 

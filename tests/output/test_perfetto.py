@@ -24,7 +24,6 @@ from nsys_pp.output.trace.drawing import (
     Drawing,
     Placement,
     Row,
-    subtrack_rows,
 )
 from tests.importer import Importer, assert_no_errors, read_flows, read_tracks, slices_by_track
 from tests.output.drawings import (
@@ -279,9 +278,7 @@ def test_arrows_join_the_slices_that_share_an_id(importer: Importer) -> None:
     starts = sorted(
         (trace_ns(entry.clock, start), k, flow, name)
         for k, entry in enumerate(subtracks)
-        for start, flow, name in subtrack_rows(entry.subtrack)
-        .select("start_ns", "flow_id", "name")
-        .iter_rows()
+        for start, flow, name in entry.subtrack.frame.select("start_ns", "flow_id", "name").iter_rows()
     )
     chains = {flow: [name for _, _, other, name in starts if other == flow] for flow in ids}
     assert arrows == sorted(pair for chain in chains.values() for pair in pairwise(chain))

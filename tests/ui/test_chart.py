@@ -25,7 +25,8 @@ def open_page(
     training: Training, folder: Path, steps: list[Step], *, title: str = "a run", **options: Any
 ) -> Visit:
     page = folder / "chart.html"
-    write_html(training, page, title=title)
+    with page.open("wb") as stream:
+        write_html(training, stream, title=title)
     try:
         found = visit(page, steps, **options)
     except PartMissingError as error:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.columns import numbers
+from nsys_pp.arrays.intervals import count_ancestors
+from nsys_pp.arrays.search import find_rows
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import describe_groups
-from nsys_pp.frames.conform import NAME, build_schema, conform, conform_part
+from nsys_pp.frames.conform import conform_part
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
     CAUSES,
@@ -20,54 +21,9 @@ from nsys_pp.frames.training import (
     MESSAGE_KINDS,
     RUN_JOBS,
     Training,
-    span_steps,
 )
 from nsys_pp.output.colors import SHADES
 from nsys_pp.units import NS_PER_DAY
-
-_DEPTH_LIMIT = 64
-
-
-BARS = build_schema(
-    {  # one row per job, by lane and bar_start_ns; columns of RUN_JOBS, and:
-        "lane": pl.UInt32,
-        "job": pl.UInt32,
-        "kind": JOB_KIND,
-        "label": pl.String,
-        "name": NAME,
-        "shade": pl.UInt8,  # chunk modulo SHADES
-        "depth": pl.UInt8,  # number of jobs around it
-        "is_message": pl.Boolean,  # drawn in the rows of sends and receives
-        "bar_start_ns": pl.Int64,
-        "bar_end_ns": pl.Int64,
-    },
-    name="BARS",
-)
-
-
-BAR_NUMBERS = (
-    "step",
-    "micro_batch",
-    "chunk",
-    "backward_micro_batch",
-    "start_ns",
-    "end_ns",
-    "busy_ns",
-    "compute_start_ns",
-    "compute_end_ns",
-    "launch_delay_ns",
-)
-
-
-STEP_SPANS = build_schema(
-    {  # one row per step; by start_ns
-        "step": pl.Int64,
-        "start_ns": pl.Int64,  # earliest start on any lane
-        "end_ns": pl.Int64,  # latest end on any lane
-        "is_partial": pl.Boolean,  # cut by the capture on at least one lane
-    },
-    name="STEP_SPANS",
-)
 
 
 def build_bars(training: Training) -> pl.DataFrame:
@@ -77,34 +33,31 @@ def build_bars(training: Training) -> pl.DataFrame:
     operations. Without jobs, the compute of lanes is drawn as jobs of kind "other".
 
     Returns:
-        The columns of `BARS` and `BAR_NUMBERS`, `is_inferred`, `confidence` and `role`: one row per job, by
-        lane and bar_start_ns. Empty in, empty out.
+        `RUN_JOBS`, one row per job, by lane and bar_start_ns; and is_message (drawn in the rows of sends and
+        receives), shade (chunk modulo `SHADES`), depth (number of jobs around it), bar_start_ns, bar_end_ns.
+        Empty in, empty out.
     """
-    jobs = training.jobs if len(training.jobs) else _list_compute(training.lane_states)
+    jobs = training.jobs
+    if jobs.is_empty():
+        compute = training.lane_states.filter(pl.col("cause") == "compute").select(
+            *("lane", "step", "start_ns", "end_ns"),
+            job=pl.int_range(pl.len()),
+            kind=pl.lit("other"),
+            label=pl.lit(""),
+            name=pl.lit("compute"),
+            is_inferred=pl.lit(value=False),
+        )
+        jobs = conform_part(compute, RUN_JOBS)
+    outer = find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))
     is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
     has_compute = pl.col("compute_start_ns").is_not_null() & ~is_message
-    bars = jobs.with_columns(
+    return jobs.with_columns(
         is_message=is_message,
         shade=(pl.col("chunk").fill_null(0) % SHADES).cast(pl.UInt8),
-        depth=pl.Series(_depths(jobs), dtype=pl.UInt8),
+        depth=pl.Series(count_ancestors(outer)).clip(0, 255).cast(pl.UInt8),
         bar_start_ns=pl.when(has_compute).then("compute_start_ns").otherwise("start_ns"),
         bar_end_ns=pl.when(has_compute).then("compute_end_ns").otherwise("end_ns"),
     ).sort("lane", "bar_start_ns", "depth", maintain_order=True)
-    extra = bars.select(*BAR_NUMBERS, "is_inferred", "confidence", "role")
-    return bars.pipe(conform, BARS).hstack(extra)
-
-
-def _list_compute(lane_states: pl.DataFrame) -> pl.DataFrame:
-    """List the compute of lanes as `RUN_JOBS` of kind "other"."""
-    compute = lane_states.filter(pl.col("cause") == "compute").select(
-        *("lane", "step", "start_ns", "end_ns"),
-        job=pl.int_range(pl.len()),
-        kind=pl.lit("other"),
-        label=pl.lit(""),
-        name=pl.lit("compute"),
-        is_inferred=pl.lit(value=False),
-    )
-    return conform_part(compute, RUN_JOBS)
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
@@ -112,11 +65,6 @@ def build_bubbles(training: Training) -> pl.DataFrame:
     return training.lane_states.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES)).sort(
         "lane", "start_ns"
     )
-
-
-def build_step_spans(training: Training) -> pl.DataFrame:
-    """Return the steps of the whole run; schema `STEP_SPANS`."""
-    return span_steps(training.steps).sort("start_ns", "step").pipe(conform, STEP_SPANS)
 
 
 def name_lanes(lanes: pl.DataFrame) -> pl.DataFrame:
@@ -149,21 +97,32 @@ def used_causes(bubbles: pl.DataFrame) -> list[str]:
 
 
 def time_span(training: Training, bars: pl.DataFrame) -> tuple[int, int]:
-    """Return the start and end of the chart in ns; (zero_ns, zero_ns + 1) if the chart is empty."""
-    edges = [
-        frame[name].to_numpy()
-        for frame, names in [
-            (training.steps, ("start_ns", "end_ns")),
-            (bars, ("bar_start_ns", "bar_end_ns")),
-            (training.transfers, ("send_start_ns", "send_end_ns", "receive_start_ns", "receive_end_ns")),
+    """Return the start and end of the chart in ns; (zero_ns, zero_ns + 1) if the chart is empty.
+
+    Raises:
+        NsysPPError: Its events are months apart: nothing could be seen, and a page has no exact times.
+    """
+    spans = pl.concat(
+        frame.select(lane=lane, start=start, end=end)
+        for frame, lane, start, end in [
+            (training.steps, "lane", "start_ns", "end_ns"),
+            (bars, "lane", "bar_start_ns", "bar_end_ns"),
+            (training.transfers, "sender", "send_start_ns", "send_end_ns"),
+            (training.transfers, "receiver", "receive_start_ns", "receive_end_ns"),
         ]
-        for name in names
-        if frame.height
-    ]
-    if not edges:
+    )
+    if spans.is_empty():
         return training.zero_ns, training.zero_ns + 1
-    first = min(int(times.min()) for times in edges)
-    return first, max(first + 1, *(int(times.max()) for times in edges))
+    early, first = spans.select(pl.col("lane", "start").sort_by("start").first()).row(0)
+    late, last = spans.select(pl.col("lane", "end").sort_by("end").last()).row(0)
+    if last - min(first, training.zero_ns) > _LONGEST_NS:
+        labels = training.lanes.filter(pl.col("lane").is_in([early, late]))["label"]
+        names, days = " and ".join(f"`{label}`" for label in labels), (last - first) // NS_PER_DAY
+        raise NsysPPError(
+            f"no chart can show {names}: events are {days:,} days apart",
+            "a report is damaged, or a clock was never set; name the other reports",
+        )
+    return first, max(first + 1, last)
 
 
 def describe_run(training: Training) -> list[str]:
@@ -217,120 +176,7 @@ def describe_missing(training: Training) -> str:
     return ""
 
 
-def _depths(jobs: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Count the jobs around each job; outer jobs that are not in the frame do not count."""
-    rows = jobs.select("job", row=pl.int_range(pl.len(), dtype=pl.Int64))
-    outer = jobs.select("outer").join(
-        rows, left_on="outer", right_on="job", how="left", maintain_order="left"
-    )
-    parent = outer["row"].fill_null(-1).to_numpy()
-    depth = np.zeros(jobs.height, np.uint8)
-    at = parent
-    for _ in range(_DEPTH_LIMIT):
-        is_inside = at >= 0
-        if not is_inside.any():
-            break
-        depth += is_inside
-        at = np.where(is_inside, parent[at], -1)
-    return depth
-
-
 _LONGEST_NS = 1 << 52  # 52 days; pages have exact times up to twice as many
-
-
-_SHOWN = 3  # labels in a note
-
-
-_FRAMES = ("steps", "jobs", "lane_states", "ideal")
-
-
-_TIMES = ("start_ns", "end_ns", "compute_start_ns", "compute_end_ns", "host_start_ns", "host_end_ns")
-
-
-def bring_near(training: Training) -> Training:
-    """Move the times of lanes that are months from most others to the start of these, with a note.
-
-    A clock that was never set shows 1970. On one time axis with the others, nothing could be seen, and a page
-    has exact times for 104 days only.
-
-    Returns:
-        The same training if all lanes are near each other.
-
-    Raises:
-        NsysPPError: The events of one lane are months apart.
-    """
-    spans = pl.concat(
-        getattr(training, name).select("lane", "start_ns", "end_ns").drop_nulls() for name in _FRAMES
-    )
-    first_ns, last_ns = spans.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    if first_ns is None or last_ns - min(first_ns, training.zero_ns) <= _LONGEST_NS:
-        return training
-    lanes = (
-        spans.group_by("lane").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("start_ns", "lane")
-    )
-    lane, start, end = (lanes[name].to_numpy().astype(np.int64) for name in lanes.columns)
-    labels = dict(training.lanes.select("lane", "label").rows())
-    if (too_long := np.flatnonzero(end - start > _LONGEST_NS)).size:
-        raise NsysPPError(
-            f"no chart can show `{labels.get(int(lane[too_long[0]]))}`: its events are"
-            f" {int((end - start)[too_long[0]]) // NS_PER_DAY:,} days apart",
-            "its report is damaged, or its clock was set while it was recorded; name the other reports",
-        )
-    offset = _find_offsets(start)
-    notes = [
-        f"the clock of {_name([labels[int(of)] for of in lane[offset == moved]])} is"
-        f" {abs(int(moved)) // NS_PER_DAY:,} days from"
-        " that of most others, as if it was never set: drawn apart, from the start of the others"
-        for moved in np.unique(offset[offset != 0])
-    ]
-    offsets = pl.DataFrame(
-        {"lane": lane, "offset_ns": offset}, schema={"lane": pl.UInt32, "offset_ns": pl.Int64}
-    )
-    frames: dict[str, Any] = {
-        name: _move(getattr(training, name), offsets, "lane", _TIMES) for name in _FRAMES
-    }
-    transfers = training.transfers
-    for lane_column, side in (("sender", "send"), ("receiver", "receive")):
-        transfers = _move(transfers, offsets, lane_column, (f"{side}_start_ns", f"{side}_end_ns"))
-    begin = int((start + offset).min())
-    zero_ns = training.zero_ns if training.zero_ns + _LONGEST_NS > begin else begin
-    return replace(training, **frames, transfers=transfers, zero_ns=zero_ns, notes=[*training.notes, *notes])
-
-
-def _find_offsets(start: Int64s) -> Int64s:
-    """Find the number to add to the times of each lane; 0 for lanes near most others.
-
-    Args:
-        start: First start on each lane, ascending.
-    """
-    offset = np.zeros_like(start)
-    rest = np.arange(len(start))
-    begin: int | None = None
-    while len(rest):
-        # of all windows that begin with a lane the one with most lanes, the last of several: an unset clock
-        # is early
-        last = np.searchsorted(start[rest], start[rest] + (_LONGEST_NS >> 1), side="right")
-        count = last - np.arange(len(rest))
-        first = int(np.flatnonzero(count == count.max())[-1])
-        members = rest[first : first + int(count[first])]
-        if begin is None:
-            begin = int(start[members[0]])
-        else:
-            offset[members] = begin - start[members[0]]
-        rest = np.setdiff1d(rest, members)
-    return offset
-
-
-def _move(frame: pl.DataFrame, offsets: pl.DataFrame, lane: str, times: tuple[str, ...]) -> pl.DataFrame:
-    """Add the offset of the lane to times."""
-    moved = frame.join(offsets, left_on=lane, right_on="lane", how="left", maintain_order="left")
-    present = [name for name in times if name in frame.columns]
-    return moved.with_columns(pl.col(present) + pl.col("offset_ns").fill_null(0)).drop("offset_ns")
-
-
-def _name(labels: list[str]) -> str:
-    shown = ", ".join(f"`{label}`" for label in labels[:_SHOWN])
-    return f"{shown} and {len(labels) - _SHOWN:,} more" if len(labels) > _SHOWN else shown
 
 
 MOST_BARS = 100_000
@@ -340,10 +186,6 @@ MOST_BARS = 100_000
 
 
 _STEP_FRAMES = ("steps", "jobs", "lane_states", "ideal", "transfers")
-
-
-class TooManyBarsError(ValueError):
-    """One rank alone has more bars than a chart in a page."""
 
 
 def select_step(
@@ -361,25 +203,25 @@ def select_step(
         most_bars: Most jobs, messages and bubbles.
 
     Raises:
-        TooManyBarsError: Not even one rank can be shown.
-        NsysPPError: Clocks are months apart within a lane.
+        NsysPPError: Not even one rank can be shown.
     """
     frames: dict[str, Any] = {name: getattr(training, name).filter(step=step) for name in _STEP_FRAMES}
     of_step = replace(training, **frames, notes=[])
-    count = _count_bars(of_step)
-    if count > most_bars:
-        of_step = _select_lanes(of_step, most_bars, count, named)
-    if _count_bars(of_step) > most_bars:
-        raise TooManyBarsError(
+    bar_counts = _count_by_lane(of_step)
+    if (count := bar_counts["count"].sum()) <= most_bars:
+        return of_step
+    lanes = _select_lanes(of_step, bar_counts, most_bars, named)
+    if lanes.is_empty():
+        raise NsysPPError(
             f"This step has {count:,} bars, too many for this page; `nsys-pp chart REPORT... --steps"
             f" {step}:{step + 1} -o step.html`"
             " draws them."
         )
-    return bring_near(of_step)
-
-
-def _count_bars(training: Training) -> int:
-    return int(_count_by_lane(training)["count"].sum())
+    note = (
+        f"{len(lanes):,} of {len(training.lanes):,} ranks are shown, as the step has {count:,} bars: those"
+        " that the verdict names, and of each stage those that compute longest"
+    )
+    return _renumber(of_step, lanes, note)
 
 
 def _count_by_lane(training: Training) -> pl.DataFrame:
@@ -392,13 +234,15 @@ def _count_by_lane(training: Training) -> pl.DataFrame:
     return lanes.group_by("lane").agg(count=pl.len())
 
 
-def _select_lanes(training: Training, most_bars: int, count: int, named: Collection[int]) -> Training:
-    """Keep the named lanes, and in turn the next lane of each stage by descending compute."""
+def _select_lanes(
+    training: Training, bar_counts: pl.DataFrame, most_bars: int, named: Collection[int]
+) -> pl.DataFrame:
+    """Select the named lanes, and in turn the next lane of each stage by descending compute."""
     length = pl.col("end_ns") - pl.col("start_ns")
     compute = training.lane_states.filter(cause="compute").group_by("lane").agg(compute_ns=length.sum())
     ranked = (
         training.lanes.join(compute, on="lane", how="left")
-        .join(_count_by_lane(training), on="lane", how="left")
+        .join(bar_counts, on="lane", how="left")
         .with_columns(pl.col("compute_ns", "count").fill_null(0))
         .with_columns(
             turn=pl.col("compute_ns").rank("ordinal", descending=True).over("stage"),
@@ -407,32 +251,17 @@ def _select_lanes(training: Training, most_bars: int, count: int, named: Collect
         .sort("is_named", "turn", "stage", "lane", descending=[True, False, False, False])
         .filter(pl.col("count").cum_sum() <= most_bars)
     )
-    lanes = training.lanes.filter(pl.col("lane").is_in(ranked["lane"].implode())).sort("lane")
-    note = (
-        f"{len(lanes):,} of {len(training.lanes):,} ranks are shown, as the step has {count:,} bars: those"
-        " that the verdict names,"
-        " and of each stage those that compute longest"
-    )
-    return _renumber(training, lanes, note) if len(lanes) else training
+    return training.lanes.filter(pl.col("lane").is_in(ranked["lane"].implode())).sort("lane")
 
 
 def _renumber(training: Training, lanes: pl.DataFrame, note: str) -> Training:
     """Keep only these lanes, numbered from 0; a wait for another lane is for an unknown one."""
-    numbers = lanes.select("lane", number=pl.int_range(pl.len(), dtype=pl.UInt32))
-    columns = {"transfers": ("sender", "receiver")}
-    frames: dict[str, Any] = {"lanes": lanes.with_columns(lane=pl.int_range(pl.len(), dtype=pl.UInt32))}
+    new = pl.int_range(len(lanes), dtype=pl.UInt32, eager=True)
+    frames: dict[str, Any] = {"lanes": lanes.with_columns(lane=new)}
     for name in _STEP_FRAMES:
         frame = getattr(training, name)
-        for column in columns.get(name, ("lane",)):
-            frame = (
-                frame.join(numbers, left_on=column, right_on="lane", how="inner", maintain_order="left")
-                .with_columns(pl.col("number").alias(column))
-                .drop("number")
-            )
-        frames[name] = frame
-    states = frames["lane_states"]
-    waits = states.select("waits_for").join(
-        numbers, left_on="waits_for", right_on="lane", how="left", maintain_order="left"
-    )
-    frames["lane_states"] = states.with_columns(waits_for=waits["number"])
+        keys = ["sender", "receiver"] if name == "transfers" else ["lane"]
+        columns = [*keys, *({"waits_for"} & {*frame.columns})]
+        numbered = pl.col(columns).replace_strict(lanes["lane"], new, default=None, return_dtype=pl.UInt32)
+        frames[name] = frame.with_columns(numbered).drop_nulls(keys)
     return replace(training, **frames, notes=[note])

@@ -29,11 +29,11 @@ from nsys_pp.frames.training import (
     JOB_KINDS,
     POSITION,
     Training,
+    span_steps,
 )
 from nsys_pp.output.chart.content import (
     build_bars,
     build_bubbles,
-    build_step_spans,
     describe_missing,
     describe_run,
     name_kinds,
@@ -42,7 +42,7 @@ from nsys_pp.output.chart.content import (
     used_causes,
     used_kinds,
 )
-from nsys_pp.output.colors import color_of, kind_looks, to_hex
+from nsys_pp.output.colors import color_of, kind_looks
 
 _SCRIPTS = (
     "columns",
@@ -60,14 +60,12 @@ _SCRIPTS = (
 )
 
 
-def write_html(
-    training: Training, output: Path | BinaryIO, *, title: str, verdict: Sequence[str] = ()
-) -> None:
+def write_html(training: Training, output: BinaryIO, *, title: str, verdict: Sequence[str] = ()) -> None:
     """Write the chart of a training as one HTML page.
 
     Args:
         training: The run. Without lanes or jobs, the page shows the reason instead of a chart.
-        output: A path, which is replaced, or a binary stream.
+        output: A binary stream.
         title: Heading of the page.
         verdict: Findings below the heading, as sentences.
 
@@ -76,11 +74,7 @@ def write_html(
     """
     before, after = split_page(title)
     data = embed_json(describe_page(training, title=title, verdict=verdict))
-    content = f"{before}{data}{after}".encode("utf-8", "replace")
-    if isinstance(output, Path):
-        output.write_bytes(content)
-    else:
-        output.write(content)
+    output.write(f"{before}{data}{after}".encode("utf-8", "replace"))
 
 
 def split_page(title: str) -> tuple[str, str]:
@@ -124,6 +118,7 @@ def describe_page(
         unfolded: Stages whose ranks are all shown at first, also in a run of many ranks.
     """
     bars, bubbles = build_bars(training), build_bubbles(training)
+    lanes, spans = training.lanes, span_steps(training.steps).sort("start_ns", "step")
     first, last = time_span(training, bars)
     names, name_codes = pack_strings(bars["name"])
     labels, label_codes = pack_strings(bars["label"])
@@ -147,12 +142,18 @@ def describe_page(
         "kindTexts": name_kinds(training, used_kinds(bars, training.transfers)),
         "usedCauses": used_causes(bubbles),
         "looks": kind_looks(),
-        "kindColors": {kind: to_hex(color_of(kind)) for kind in JOB_KINDS},
-        "causeColors": {cause: to_hex(color_of(cause)) for cause in BUBBLE_CAUSES},
+        "kindColors": {kind: color_of(kind) for kind in JOB_KINDS},
+        "causeColors": {cause: color_of(cause) for cause in BUBBLE_CAUSES},
         "hasMessages": has_messages,
-        "lanes": _lanes(training.lanes),
+        "lanes": pl.concat(
+            [name_lanes(lanes), lanes[["rank", "stage", "replica", "tensor"]]], how="horizontal"
+        ).to_dicts(),
         "unfolded": list(unfolded),
-        "runSteps": _step_spans(training),
+        "runSteps": spans.select(
+            *("step", (pl.col("start_ns") - training.zero_ns).alias("start")),
+            end=pl.col("end_ns") - training.zero_ns,
+            isPartial="is_partial",
+        ).to_dicts(),
         "names": names,
         "labels": labels,
         "roles": roles if any(roles) else [],
@@ -164,24 +165,6 @@ def describe_page(
             "steps": _spans(training.steps.sort("lane", "start_ns"), training.zero_ns, "step"),
         },
     }
-
-
-def _lanes(lanes: pl.DataFrame) -> list[dict[str, Any]]:
-    texts = name_lanes(lanes).select("label", "gpu")
-    return pl.concat([texts, lanes.select("rank", "stage", "replica", "tensor")], how="horizontal").to_dicts()
-
-
-def _step_spans(training: Training) -> list[dict[str, Any]]:
-    return (
-        build_step_spans(training)
-        .select(
-            "step",
-            start=pl.col("start_ns") - training.zero_ns,
-            end=pl.col("end_ns") - training.zero_ns,
-            isPartial="is_partial",
-        )
-        .to_dicts()
-    )
 
 
 def _jobs(bars: pl.DataFrame, codes: dict[str, pl.Series], zero_ns: int) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,11 +17,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
+from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training, span_steps
 from nsys_pp.output.chart.content import (
     build_bars,
     build_bubbles,
-    build_step_spans,
     describe_missing,
     describe_run,
     name_kinds,
@@ -31,11 +29,11 @@ from nsys_pp.output.chart.content import (
     used_causes,
     used_kinds,
 )
-from nsys_pp.output.colors import SHADES, WHITE, color_of, mix, shade_of, text_on, to_hex
+from nsys_pp.output.colors import SHADES, WHITE, color_of, mix, shade_of, text_on
 from nsys_pp.output.tables.text import clean
 from nsys_pp.output.trace.tracks import round_up
 
-LEFT, RIGHT = 190, 14  # of lanes, from the sides
+WIDTH, LEFT, RIGHT = 1600, 190, 14  # of the picture, and of lanes from the sides
 _TOP = 96  # y of the first lane, below title, time axis and steps
 _STEP_TOP, _STEP_HEIGHT = 72, 18
 _STAGE_GAP = 8
@@ -60,51 +58,22 @@ _PROBE = (
 _Array = NDArray[Any]
 
 
-def write_svg(
-    training: Training,
-    output: Path | BinaryIO,
-    *,
-    title: str,
-    width_px: int = 1600,
-    height_px: int | None = None,
-) -> None:
+def write_svg(training: Training, output: BinaryIO, *, title: str) -> None:
     """Write the chart of a training as SVG; jobs of one kind are in one group (`jobs-forward`).
 
     Args:
         training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
-        output: A path, which is replaced, or a binary stream.
+        output: A binary stream.
         title: Heading of the picture.
-        width_px: Width; 96 pixels are an inch.
-        height_px: Height. Default: computed from the number of lanes.
-
-    Raises:
-        ValueError: The size is too small.
     """
-    _write(_draw(training, title, width_px, height_px).encode(), output)
+    output.write(_draw(training, title).encode())
 
 
-def write_png(
-    training: Training,
-    output: Path | BinaryIO,
-    *,
-    title: str,
-    width_px: int = 1600,
-    height_px: int | None = None,
-    scale: int = 2,
-) -> None:
-    """Write the chart of a training as PNG, as `write_svg` draws it.
-
-    Args:
-        training: The run. Without lanes or jobs, the picture shows the reason instead of a chart.
-        output: A path, which is replaced, or a binary stream.
-        title: Heading of the picture.
-        width_px: Width of the layout.
-        height_px: Height of the layout. Default: computed from the number of lanes.
-        scale: Pixels of the file per pixel of the layout.
+def write_png(training: Training, output: BinaryIO, *, title: str) -> None:
+    """Write the chart of a training as PNG, as `write_svg` draws it, with two pixels for one.
 
     Raises:
         NsysPPError: resvg is not installed, or the machine has no font.
-        ValueError: The size is too small.
     """
     try:
         from resvg_py import svg_to_bytes
@@ -116,7 +85,7 @@ def write_png(
     empty, text = (svg_to_bytes(_PROBE.format(_FONTS, letter)) for letter in ("", "M"))
     if empty == text:
         raise NsysPPError("charts as PNG need a font, and this machine has none", "write an `.svg`")
-    _write(svg_to_bytes(_draw(training, title, width_px, height_px), zoom=scale), output)
+    output.write(svg_to_bytes(_draw(training, title), zoom=2))
 
 
 def draw_small_chart(training: Training) -> str:
@@ -126,29 +95,20 @@ def draw_small_chart(training: Training) -> str:
     return _draw(training, "").replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
 
-def _write(content: bytes, output: Path | BinaryIO) -> None:
-    if isinstance(output, Path):
-        output.write_bytes(content)
-    else:
-        output.write(content)
-
-
-def _draw(training: Training, title: str, width_px: int = 1600, height_px: int | None = None) -> str:
+def _draw(training: Training, title: str) -> str:
     bars, bubbles = build_bars(training), build_bubbles(training)
-    legend = _arrange_legend(training, bars, bubbles, width_px)
+    legend = _arrange_legend(training, bars, bubbles)
     below = _ROW * len(legend) + _MARGIN
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
-    picture = _Picture(training, time_span(training, bars), width_px, height_px, below, has_messages)
-    if width_px < 400 or picture.height_px < 120:
-        raise ValueError(f"{width_px} x {picture.height_px} pixels is too small for a chart")
+    picture = _Picture(training, time_span(training, bars), below, has_messages)
     picture.draw_axis()
     picture.draw_lanes(training.lanes)
     picture.draw_bubbles(bubbles)
-    picture.draw_steps(training.steps, build_step_spans(training))
+    picture.draw_steps(training.steps, span_steps(training.steps).sort("start_ns", "step"))
     picture.draw_jobs(bars, has_arrows=training.transfers.height > 0)
     picture.draw_edges(bubbles)
     picture.draw_messages(training.transfers)
-    room = width_px - 2 * _MARGIN
+    room = WIDTH - 2 * _MARGIN
     picture.write(_MARGIN, 20, title, size=14, room=room, is_bold=True)
     picture.write(_MARGIN, 39, "  ·  ".join(describe_run(training)), size=10, room=room, color=_MUTED)
     picture.write(_MARGIN, 84, describe_missing(training), size=11, room=room)
@@ -161,12 +121,12 @@ def _draw(training: Training, title: str, width_px: int = 1600, height_px: int |
 
 
 def _arrange_legend(
-    training: Training, bars: pl.DataFrame, bubbles: pl.DataFrame, width_px: int
+    training: Training, bars: pl.DataFrame, bubbles: pl.DataFrame
 ) -> list[list[tuple[float, str, str]]]:
     """Arrange the legend: per row, the x, the fill and the text of each entry."""
     transfers = training.transfers
     kinds = name_kinds(training, used_kinds(bars, transfers))
-    entries = [(to_hex(shade_of(kind, 0)), text) for kind, text in kinds.items()]
+    entries = [(shade_of(kind, 0), text) for kind, text in kinds.items()]
     if transfers.height:
         is_full = transfers.height > _MOST_ARROWS
         entries.append(("url(#waits-of-receive)", "waits" + " (too many messages for arrows)" * is_full))
@@ -175,7 +135,7 @@ def _arrange_legend(
     x = float("inf")
     for fill, text in entries:
         size = 40 + _measure(text, 10)
-        if x + size > width_px - _MARGIN:
+        if x + size > WIDTH - _MARGIN:
             rows.append([])
             x = _MARGIN
         rows[-1].append((x, fill, text))
@@ -186,30 +146,18 @@ def _arrange_legend(
 class _Picture:
     """The shapes of a picture, and the places of lanes and times in it."""
 
-    def __init__(
-        self,
-        training: Training,
-        span: tuple[int, int],
-        width_px: int,
-        height_px: int | None,
-        below_px: int,
-        has_messages: bool,
-    ) -> None:
+    def __init__(self, training: Training, span: tuple[int, int], below_px: int, has_messages: bool) -> None:
         self._shapes: list[str] = []
         self._texts: list[str] = []  # above all shapes
-        self.width_px, self._zero_ns = width_px, training.zero_ns
+        self._zero_ns = training.zero_ns
         margin = max(1, (span[1] - span[0]) // 200)
         self._start_ns, self._end_ns = span[0] - margin, span[1] + margin
         stage = training.lanes["stage"].fill_null(-1).to_numpy()
         gaps = _STAGE_GAP * np.cumsum(np.diff(stage, prepend=stage[:1]) != 0)
         gaps_height = float(gaps[-1]) if gaps.size else 0.0
         count = max(1, len(stage))
-        if height_px is None:
-            self._size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))  # height of a lane
-            height_px = int(np.ceil(_TOP + count * self._size + gaps_height + below_px))
-        else:
-            self._size = max(1.0, (height_px - _TOP - below_px - gaps_height) / count)
-        self.height_px = height_px
+        self._size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))  # height of a lane
+        self.height_px = int(np.ceil(_TOP + count * self._size + gaps_height + below_px))
         self._tops = _TOP + np.arange(len(stage)) * self._size + gaps
         self._pad = 4.0 if self._size >= 40 else 0.08 * self._size  # above and below the contents of a lane
         inner = self._size - 2 * self._pad
@@ -229,7 +177,7 @@ class _Picture:
 
     def draw_lanes(self, lanes: pl.DataFrame) -> None:
         """Draw the label and the background band of each lane."""
-        stages, right = lanes["stage"].to_list(), self.width_px - RIGHT
+        stages, right = lanes["stage"].to_list(), WIDTH - RIGHT
         for lane, (label, gpu) in enumerate(name_lanes(lanes).iter_rows()):
             top = float(self._tops[lane])
             self.add_boxes("", LEFT, right, top + self._pad, self._bar, _BAND)
@@ -282,9 +230,7 @@ class _Picture:
             fills = np.array([_fill(kind, shade, is_pale=is_message) for shade in range(SHADES)])[shades]
             self.add_boxes(f"jobs-{kind}", left, right, top, height, fills, is_lined=True)
             if not (is_message and has_arrows):
-                colors = [
-                    _TEXT if is_message else to_hex(text_on(shade_of(kind, shade))) for shade in range(SHADES)
-                ]
+                colors = [_TEXT if is_message else text_on(shade_of(kind, shade)) for shade in range(SHADES)]
                 self._label(
                     own["label"].to_list(), left, right, top, height, [colors[shade] for shade in shades]
                 )
@@ -295,7 +241,7 @@ class _Picture:
         for cause in used_causes(bubbles):
             own = bubbles.filter(pl.col("cause") == cause)
             top = self._tops[own["lane"].to_numpy()] + self._pad + self._bar - height
-            fill = to_hex(mix(WHITE, color_of(cause), _EDGE_TINT))
+            fill = mix(WHITE, color_of(cause), _EDGE_TINT)
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
             self.add_boxes(f"edges-{cause}", left, right, top, height, fill, is_lined=True)
 
@@ -337,7 +283,7 @@ class _Picture:
         alpha = 0.6 * min(1.0, max(0.3, 500 / max(len(shown), 1)))
         self._shapes.append(f'<g id="arrows" opacity="{alpha:.4g}" stroke-width="0.9">')
         for (direction,), own in shown.partition_by("direction", as_dict=True, maintain_order=True).items():
-            color = to_hex(color_of(direction)) if direction in ("forward", "backward") else _MUTED
+            color = color_of(direction) if direction in ("forward", "backward") else _MUTED
             lines, heads = (own[name].str.join().item() for name in ("curve", "head"))
             self._shapes.append(
                 f'<path fill="none" stroke="{color}" d="{lines}"/><path fill="{color}" d="{heads}"/>'
@@ -403,10 +349,10 @@ class _Picture:
             for kind in ("send", "receive")
         )
         lines = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width_px}" height="{self.height_px}"'
-            f' viewBox="0 0 {self.width_px} {self.height_px}" font-family="{_FONTS}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.height_px}"'
+            f' viewBox="0 0 {WIDTH} {self.height_px}" font-family="{_FONTS}">',
             f"<defs>{patterns}</defs>",
-            f'<rect width="{self.width_px}" height="{self.height_px}" fill="#fff"/>',
+            f'<rect width="{WIDTH}" height="{self.height_px}" fill="#fff"/>',
             *self._shapes,
             *self._texts,
             "</svg>\n",
@@ -416,7 +362,7 @@ class _Picture:
     def _find_x(self, time_ns: pl.Series) -> _Array:
         """Return the x of times; the start is subtracted as an integer, since doubles lose nanoseconds."""
         share = (time_ns - self._start_ns).to_numpy() / (self._end_ns - self._start_ns)
-        return np.asarray(LEFT + share * (self.width_px - LEFT - RIGHT), np.float64)
+        return np.asarray(LEFT + share * (WIDTH - LEFT - RIGHT), np.float64)
 
     def _label(
         self,
@@ -467,8 +413,8 @@ def _shorten(text: str, size: float, room: float) -> str:
 
 def _fill(kind: str, shade: int, *, is_pale: bool) -> str:
     color = shade_of(kind, shade)
-    return to_hex(mix(WHITE, color, _PALE) if is_pale else color)
+    return mix(WHITE, color, _PALE) if is_pale else color
 
 
 def _tint(cause: str) -> str:
-    return to_hex(mix(WHITE, color_of(cause), _TINT))
+    return mix(WHITE, color_of(cause), _TINT)

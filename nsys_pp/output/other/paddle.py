@@ -31,20 +31,20 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.columns import find_distinct, numbers
 from nsys_pp.arrays.names import natural_key
-from nsys_pp.arrays.types import Int64s
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.training import MESSAGE_KINDS, MICRO_BATCH_KINDS, Training, mark_split_backwards
 from nsys_pp.output.chrome import encode_texts
 from nsys_pp.output.colors import COLORS
 from nsys_pp.output.files import check_output, open_output, replace_file, translate_errors
 from nsys_pp.output.formats import ExportedFile, ExportOptions, ExportResult
-from nsys_pp.output.trace.packing import nest_order, pack_nested
+from nsys_pp.output.trace.tracks import nested_subtracks
 from nsys_pp.units import NS_PER_US
 
 CHROME_NAME = "pipeline_profile.json"
@@ -56,70 +56,30 @@ PERFETTO_NAME = "pipeline_profile_perfetto.json"
 _BLOCK_ROWS = 1 << 15
 
 
-class PaddleFiles(Struct, frozen=True, kw_only=True):
-    """The files of an export to Paddle's tool.
-
-    Attributes:
-        chrome: The file with names of threads.
-        perfetto: The file with numbers of threads.
-        jobs: Number of jobs in each file.
-        notes: Sentences about missing and inferred facts; both files also have them in `otherData`.
-    """
-
-    chrome: Path
-    perfetto: Path
-    jobs: int
-    notes: list[str]
-
-
 def export_paddle(training: Training, folder: Path, options: ExportOptions) -> ExportResult:
-    """Write both files of Paddle's timeline tool into a folder.
+    """Write both files of Paddle's timeline tool into a folder; create it if necessary.
+
+    Both files also have the notes, in `otherData`.
 
     Raises:
         MissingDataError: None of `options.devices` exists.
         OutputError: A file exists, or cannot be written.
     """
-    if options.devices is not None:
-        numbers = list_devices(training.lanes)
-        if not {*options.devices} & {*numbers}:
-            raise MissingDataError(
-                f"no machine has a GPU {', '.join(map(str, sorted(options.devices)))}",
-                f"the GPUs are {', '.join(map(str, numbers))}",
-            )
-    written = write_paddle(training, folder, devices=options.devices, force=options.force)
-    return ExportResult(
-        files=tuple(
-            ExportedFile(path=path, row_count=written.jobs) for path in (written.chrome, written.perfetto)
-        ),
-        notes=tuple(written.notes),
-        hint="To view the latter, open https://ui.perfetto.dev and drop the file there (it stays on your"
-        " machine).",
-    )
-
-
-def write_paddle(
-    training: Training, folder: Path, *, devices: Sequence[int] | None, force: bool
-) -> PaddleFiles:
-    """Write both files into a folder; create it if necessary.
-
-    Args:
-        training: The run.
-        folder: The folder.
-        devices: Numbers of the GPUs to write (index per machine), in this order; None writes all.
-        force: Replace existing files.
-
-    Raises:
-        OutputError: A file exists and `force` is not set, or cannot be written.
-    """
+    known = sorted({device for _, device in _group_lanes(training.lanes)})
+    if options.devices is not None and not {*options.devices} & {*known}:
+        raise MissingDataError(
+            f"no machine has a GPU {', '.join(map(str, sorted(options.devices)))}",
+            f"the GPUs are {', '.join(map(str, known))}",
+        )
     with translate_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     chrome, perfetto = folder / CHROME_NAME, folder / PERFETTO_NAME
     for path in (chrome, perfetto):
-        check_output(path, force=force)
+        check_output(path, force=options.force)
 
-    rows = find_rows(training.lanes, devices)
+    rows = find_rows(training.lanes, options.devices)
     jobs, inferred = describe_jobs(training, [row.lane for row in rows])
-    notes = [*find_missing(training.lanes, rows, devices, jobs), *inferred]
+    notes = [*find_missing(training.lanes, rows, options.devices, jobs), *inferred]
     steps = _find_steps(training.steps, jobs)
     first_ns = training.zero_ns if jobs.is_empty() else int(jobs["start_ns"].to_numpy().min())
     base_ns = first_ns // NS_PER_US * NS_PER_US
@@ -132,11 +92,24 @@ def write_paddle(
         "notes": notes,
     }
     names = {0: "Step", **{at: row.text for at, row in shown.items()}}
-    _write(chrome, [], events, names, base_ns, other, force)
+    _write(chrome, [], events, names, base_ns, other, options.force)
     threads = {0: STEP_THREAD, **{at: row.thread for at, row in shown.items()}}
-    titles = {STEP_THREAD: "STEP", **{row.thread: row.title for row in shown.values()}}
-    _write(perfetto, _name_threads(titles), events, threads, base_ns, other, force)
-    return PaddleFiles(chrome=chrome, perfetto=perfetto, jobs=len(jobs), notes=notes)
+    titles = {STEP_THREAD: "STEP"}
+    titles |= {row.thread: row.text.replace("GPU", "GPU:", 1) for row in shown.values()}
+    head = [
+        json.dumps(
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": thread, "args": {"name": title}},
+            ensure_ascii=False,
+        )
+        for thread, title in titles.items()
+    ]
+    _write(perfetto, head, events, threads, base_ns, other, options.force)
+    return ExportResult(
+        files=tuple(ExportedFile(path=path, row_count=len(jobs)) for path in (chrome, perfetto)),
+        notes=tuple(notes),
+        hint="To view the latter, open https://ui.perfetto.dev and drop the file there (it stays on your"
+        " machine).",
+    )
 
 
 def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
@@ -178,19 +151,21 @@ def _pair_events(
         The events: row (0 for steps), name, cat, cname, ph, time_ns. And the rows of jobs by number (1, 2,
         ...).
     """
-    start, end = jobs["start_ns"].to_numpy(), jobs["end_ns"].to_numpy()
-    lanes = jobs["lane"].to_numpy()
-    number, depth = _pack(lanes, start, end, jobs["parent"].to_numpy())
-    numbered = sorted(add_overlaps(rows, lanes, number).items(), key=lambda item: item[1].thread)
+    first, group = find_distinct(numbers(jobs["lane"]))
+    tracks = [(("",), own) for own in list_groups(group, len(first))]
+    parts = list(nested_subtracks(jobs[["start_ns", "end_ns", "parent"]], tracks))
+    jobs = jobs[np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])].with_columns(
+        number=pl.Series([part.number for part in parts for _ in part.rows], dtype=pl.Int64),
+        depth=pl.Series([depth for part in parts for depth in part.depth.tolist()], dtype=pl.Int64),
+    )
+    numbered = sorted(add_overlaps(rows, jobs).items(), key=lambda item: item[1].thread)
     row_numbers = pl.DataFrame(
         [(*key, at) for at, (key, _) in enumerate(numbered, 1)],
         schema={"lane": pl.UInt32, "number": pl.Int64, "row": pl.Int64},
         orient="row",
     )
-    of_jobs = (
-        jobs.with_columns(number=pl.Series(number), depth=pl.Series(depth))
-        .join(row_numbers, on=["lane", "number"], how="left", maintain_order="left")
-        .select("row", "name", "cname", "start_ns", "end_ns", "depth", cat="type")
+    of_jobs = jobs.join(row_numbers, on=["lane", "number"], how="left", maintain_order="left").select(
+        "row", "name", "cname", "start_ns", "end_ns", "depth", cat="type"
     )
     partial = pl.when("is_partial").then(pl.lit(" (partial)")).otherwise(pl.lit(""))
     of_steps = steps.select(
@@ -206,45 +181,22 @@ def _pair_events(
     return _order_events(pl.concat([of_steps, of_jobs])), shown
 
 
-def _pack(lanes: npt.NDArray[np.uint32], start: Int64s, end: Int64s, parent: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the row of each job within its lane, and its depth there."""
-    number, depth = np.zeros(len(lanes), np.int64), np.zeros(len(lanes), np.int64)
-    for lane in np.unique(lanes):
-        at = np.flatnonzero(lanes == lane)
-        # parents are of the same lane
-        local = np.where(parent[at] >= 0, np.searchsorted(at, parent[at]), -1)
-        number[at], above = pack_nested(start[at], end[at], local)
-        _, depth[at] = nest_order(start[at], end[at], number[at], above)
-    return number, depth
-
-
 def _order_events(slices: pl.DataFrame) -> pl.DataFrame:
     """Order begins and ends by row and time; at equal times, ends precede begins."""
-    index = np.arange(len(slices))
-    row, depth = slices["row"].to_numpy(), slices["depth"].to_numpy()
-    start, end = slices["start_ns"].to_numpy(), slices["end_ns"].to_numpy()
-    is_instant = end <= start
     # at equal times: ends, inner ones first; begins and ends of empty slices; begins
-    rank = np.concatenate([np.where(is_instant, 1, 2), np.where(is_instant, 1, 0)])
-    turn = np.concatenate([np.where(is_instant, index, depth), np.where(is_instant, index, -depth)])
-    time, is_end = np.concatenate([start, end]), np.repeat([False, True], len(slices))
-    order = np.lexsort((is_end, turn, rank, time, np.tile(row, 2)))
-    return slices[np.tile(index, 2)[order]].select(
-        "row",
-        "name",
-        "cat",
-        "cname",
-        ph=pl.Series(np.where(is_end, "E", "B")[order], dtype=pl.String),
-        time_ns=pl.Series(time[order], dtype=pl.Int64),
+    index, is_instant = pl.int_range(pl.len()), pl.col("end_ns") <= pl.col("start_ns")
+    begins, ends = (
+        slices.select(
+            *("row", "name", "cat", "cname"),
+            ph=pl.lit(phase),
+            time_ns=time,
+            rank=pl.when(is_instant).then(1).otherwise(rank),
+            turn=pl.when(is_instant).then(index).otherwise(sign * pl.col("depth")),
+        )
+        for phase, time, rank, sign in (("B", "start_ns", 2, 1), ("E", "end_ns", 0, -1))
     )
-
-
-def _name_threads(titles: Mapping[int, str]) -> list[str]:
-    row = {"name": "thread_name", "ph": "M", "pid": 0}
-    return [
-        json.dumps({**row, "tid": thread, "args": {"name": title}}, ensure_ascii=False)
-        for thread, title in titles.items()
-    ]
+    events = pl.concat([begins, ends]).sort("row", "time_ns", "rank", "turn", "ph", maintain_order=True)
+    return events.drop("rank", "turn")
 
 
 def _write(
@@ -427,11 +379,6 @@ class PaddleRow(Struct, frozen=True, kw_only=True):
     text: str
     thread: int
 
-    @property
-    def title(self) -> str:
-        """Name of its thread in the file for Perfetto."""
-        return self.text.replace("GPU", "GPU:", 1)
-
 
 def number_machines(names: Sequence[str]) -> dict[str, int]:
     """Number machines by their names (`machine10` is 10), or in natural order if a name has another form.
@@ -443,14 +390,9 @@ def number_machines(names: Sequence[str]) -> dict[str, int]:
     """
     ordered = sorted({*names}, key=natural_key)
     matches = [re.fullmatch(r"machine[-_]?(\d+)", name, re.IGNORECASE) for name in ordered]
-    numbers = [int(match[1]) for match in matches if match]
-    is_numbered = len({*numbers}) == len(ordered)
-    return dict(zip(ordered, numbers if is_numbered else range(len(ordered)), strict=True))
-
-
-def list_devices(lanes: pl.DataFrame) -> list[int]:
-    """List the numbers of all GPUs of `LANES`, in order; numbers of different machines may be equal."""
-    return sorted({device for _, device in _group_lanes(lanes)})
+    found = [int(match[1]) for match in matches if match]
+    is_numbered = len({*found}) == len(ordered)
+    return dict(zip(ordered, found if is_numbered else range(len(ordered)), strict=True))
 
 
 def find_rows(lanes: pl.DataFrame, devices: Sequence[int] | None) -> list[PaddleRow]:
@@ -511,15 +453,12 @@ def find_missing(
     return notes
 
 
-def add_overlaps(
-    rows: Sequence[PaddleRow], lanes: np.ndarray, numbers: np.ndarray
-) -> Mapping[tuple[int, int], PaddleRow]:
+def add_overlaps(rows: Sequence[PaddleRow], jobs: pl.DataFrame) -> Mapping[tuple[int, int], PaddleRow]:
     """Add rows for jobs that overlap without nesting.
 
     Args:
         rows: One row per lane.
-        lanes: Lane of each job.
-        numbers: Number of each job's row within its lane: 0 for the lane's own row.
+        jobs: Lane of each job, and the number of its row within the lane: 0 for the lane's own row.
 
     Returns:
         Rows by lane and number within the lane.
@@ -527,7 +466,7 @@ def add_overlaps(
     of_lane = {row.lane: row for row in rows}
     numbered = {(row.lane, 0): row for row in rows}
     spare = max((row.thread for row in rows), default=STEP_THREAD) + 1
-    for lane, number in sorted({*zip(lanes.tolist(), numbers.tolist(), strict=True)} - {*numbered}):
+    for lane, number in sorted({*jobs.select("lane", "number").iter_rows()} - {*numbered}):
         row = of_lane[lane]
         numbered[lane, number] = replace(row, text=f"{row.text}(overlap:{number})", thread=spare)
         spare += 1

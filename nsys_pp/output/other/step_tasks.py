@@ -16,14 +16,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import polars as pl
-from msgspec import Struct
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import build_schema, conform
@@ -121,17 +120,6 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def list_rows(tasks: pl.DataFrame) -> Rows:
-    """List `STEP_TASKS` as the rows of the table."""
-    columns = {name: str if dtype == pl.String else int for name, dtype in STEP_TASKS.items()}
-    return Rows(TABLE, columns, tasks.rows())
-
-
-def check_step_tasks(folder: Path | None, inputs: Sequence[Path], force: bool) -> None:
-    """Refuse unsuitable reports and existing copies, as `plan_step_tasks` does."""
-    plan_step_tasks(inputs, folder, force=force)
-
-
 def write_step_tasks(
     training: Training,
     reports: Sequence[tuple[Path, int, pl.DataFrame]],
@@ -159,28 +147,27 @@ def write_step_tasks(
         ReportError: A report is not a SQLite export, is read-only, damaged, or locked by another program.
         OutputError: A copy cannot be written.
     """
-    targets = plan_step_tasks([source for source, _, _ in reports], folder, force=force)
+    targets = plan_step_tasks(folder, [source for source, _, _ in reports], force)
     done = []
     for (source, _, jobs), target in zip(reports, targets, strict=True):
         tasks = describe_step_tasks(training, jobs)
-        rows = list_rows(tasks)
         if folder is None:
             with translate_errors(source):
-                add_table(source, rows)
+                add_table(source, tasks)
         else:
             with replace_file(target, force=force, copied_from=source) as copy:
                 copy_report(source, copy)
-                add_table(copy, rows, copied_from=source)
+                add_table(copy, tasks, copied_from=source)
         done.append((source, target, len(tasks)))
     return done
 
 
-def plan_step_tasks(sources: Sequence[Path], folder: Path | None, *, force: bool) -> list[Path]:
+def plan_step_tasks(folder: Path | None, sources: Sequence[Path], force: bool) -> list[Path]:
     """List the files that get tables; refuse unsuitable reports before any work is done.
 
     Args:
-        sources: Reports.
         folder: Folder of the copies, created if necessary; None writes into the reports.
+        sources: Reports.
         force: Replace existing copies.
 
     Raises:
@@ -189,28 +176,19 @@ def plan_step_tasks(sources: Sequence[Path], folder: Path | None, *, force: bool
     """
     for source in sources:
         check_target(source, in_place=folder is None)
-    return [*sources] if folder is None else _name_copies(sources, folder, force=force)
-
-
-def _name_copies(sources: Sequence[Path], folder: Path, *, force: bool) -> list[Path]:
-    """Name the copies, create their folders, and refuse existing ones."""
-    flat = [folder / _copy_name(source) for source in sources]
-    if len({*flat}) < len(flat):
-        parents = [source.absolute().parent for source in sources]
-        common = os.path.commonpath(parents)
-        flat = [
-            folder / parent.relative_to(common) / _copy_name(source)
-            for parent, source in zip(parents, sources, strict=True)
-        ]
-    for target in flat:
+    if folder is None:
+        return [*sources]
+    names = [re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING for source in sources]
+    parents = [Path()] * len(sources)
+    if len({*names}) < len(names):
+        absolute = [source.absolute().parent for source in sources]
+        parents = [parent.relative_to(os.path.commonpath(absolute)) for parent in absolute]
+    targets = [folder / parent / name for parent, name in zip(parents, names, strict=True)]
+    for target in targets:
         with translate_errors(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
         check_output(target, force=force, inputs=sources)
-    return flat
-
-
-def _copy_name(source: Path) -> str:
-    return re.sub(r"\.(sqlite|db)$", "", source.name) + ENDING
+    return targets
 
 
 LOCK_TIMEOUT_S = 5.0  # time for another program to release its lock
@@ -239,14 +217,6 @@ _KINDS = {
 _NO_LOCKS = ("disk i/o error", "locking protocol")
 
 
-class Rows(Struct, frozen=True):
-    """A table to write: its name, its columns in order, and its rows."""
-
-    table: str
-    columns: Mapping[str, type]
-    rows: Sequence[tuple[Any, ...]]
-
-
 def check_target(path: Path, *, in_place: bool) -> None:
     """Refuse a report if a table cannot be added to it.
 
@@ -260,12 +230,14 @@ def check_target(path: Path, *, in_place: bool) -> None:
     with _explained(path):
         if path.is_dir():
             kind, hint = "a folder of tables", _EXPORT_HINT
-        elif (header := _read_magic(path)) != _MAGIC:
-            kind, hint = _KINDS.get(path.suffix, ("another file" if header else "empty", _EXPORT_HINT))
-        elif in_place and not (path.stat().st_mode & _ANY_WRITE and os.access(path, os.W_OK)):
-            raise ReportError(f"cannot write into `{path}`: it is read-only", _COPY_HINT)
         else:
-            return
+            with path.open("rb") as file:
+                header = file.read(len(_MAGIC))
+            if header == _MAGIC:
+                if in_place and not (path.stat().st_mode & _ANY_WRITE and os.access(path, os.W_OK)):
+                    raise ReportError(f"cannot write into `{path}`: it is read-only", _COPY_HINT)
+                return
+            kind, hint = _KINDS.get(path.suffix, ("another file" if header else "empty", _EXPORT_HINT))
     raise ReportError(f"no table can be added to `{path}`: it is {kind}, not a SQLite export", hint)
 
 
@@ -279,18 +251,18 @@ def copy_report(source: Path, target: Path) -> None:
     with _explained(source):
         try:
             _back_up(source, target, "mode=ro")
-        except _sqlite3().OperationalError as error:
+        except sqlite3.OperationalError as error:
             if not any(sign in str(error).lower() for sign in _NO_LOCKS):
                 raise
             _back_up(source, target, "mode=ro&immutable=1")
 
 
-def add_table(path: Path, rows: Rows, *, copied_from: Path | None = None) -> None:
-    """Add or replace a table of a database in one transaction.
+def add_table(path: Path, tasks: pl.DataFrame, *, copied_from: Path | None = None) -> None:
+    """Add `STEP_TASKS` to a database in one transaction, or replace them there.
 
     Args:
         path: The database.
-        rows: The table.
+        tasks: The rows.
         copied_from: Original of a database that is a private copy. The copy is deleted on failure, so it
             needs no journal.
 
@@ -298,20 +270,19 @@ def add_table(path: Path, rows: Rows, *, copied_from: Path | None = None) -> Non
         ReportError: Another program is writing it, or it is damaged or read-only.
         OSError: The disk is full.
     """
-    import sqlite_utils
-
+    columns = [
+        f"[{name}] {'TEXT' if dtype == pl.String else 'INTEGER'}" for name, dtype in STEP_TASKS.items()
+    ]
     with _explained(copied_from or path), closing(_connect(path, "mode=rw")) as connection:
-        database = sqlite_utils.Database(connection, execute_plugins=False)
         if copied_from is not None:
             connection.execute("PRAGMA journal_mode = OFF").fetchall()
             connection.execute("PRAGMA synchronous = OFF")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            connection.execute(f'DROP TABLE IF EXISTS "{rows.table}"')
-            connection.execute(database.create_table_sql(rows.table, dict(rows.columns)))
-            # not `insert_all`: some versions of sqlite-utils commit early
-            marks = ", ".join("?" * len(rows.columns))
-            connection.executemany(f'INSERT INTO "{rows.table}" VALUES ({marks})', rows.rows)
+            connection.execute(f'DROP TABLE IF EXISTS "{TABLE}"')
+            connection.execute(f'CREATE TABLE "{TABLE}" ({", ".join(columns)})')
+            marks = ", ".join("?" * len(columns))
+            connection.executemany(f'INSERT INTO "{TABLE}" VALUES ({marks})', tasks.rows())
         except BaseException:
             connection.rollback()
             raise
@@ -329,28 +300,14 @@ def _back_up(source: Path, target: Path, mode: str) -> None:
         original.backup(copy)
 
 
-def _connect(path: Path, mode: str) -> Any:
-    return _sqlite3().connect(
-        f"file:{quote(os.fsencode(path.absolute()))}?{mode}", uri=True, timeout=LOCK_TIMEOUT_S
-    )
-
-
-def _sqlite3() -> Any:
-    """Return the sqlite3 module that sqlite-utils uses; it may not be Python's."""
-    from sqlite_utils import utils
-
-    return utils.sqlite3  # type: ignore[attr-defined]
-
-
-def _read_magic(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC))
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    address = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
+    return sqlite3.connect(address, uri=True, timeout=LOCK_TIMEOUT_S)
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Raise a `ReportError` for errors of the system and of SQLite."""
-    sqlite3 = _sqlite3()
     try:
         yield
     except FileNotFoundError:
@@ -402,7 +359,7 @@ def write_rank_databases(training: Training, folder: Path, *, force: bool) -> li
     for rank, path in plan_rank_databases(training, folder, force=force):
         own = tasks.filter(rank=rank)
         with replace_file(path, force=force) as target:
-            add_table(target, list_rows(own), copied_from=path)
+            add_table(target, own, copied_from=path)
         written.append((path, len(own)))
     return written
 

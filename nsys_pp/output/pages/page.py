@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from nsys_pp.frames.table import FilledTable
 from nsys_pp.frames.verdict import Finding
 from nsys_pp.output.chart.page import embed_json, fill_template, read_page_file, wrap_scripts
-from nsys_pp.output.colors import color_of, to_hex
+from nsys_pp.output.colors import color_of
 from nsys_pp.output.tables.formats import format_html_table
 from nsys_pp.output.tables.text import clean
 from nsys_pp.units import format_duration
@@ -346,7 +346,7 @@ def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
 
 
 def _fill(key: str) -> str:
-    return to_hex(color_of(key))
+    return color_of(key)
 
 
 @cache

@@ -19,9 +19,9 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.table import FilledTable, ShownStep
 from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
 from nsys_pp.frames.verdict import Finding, Verdict
-from nsys_pp.output.chart.content import TooManyBarsError, select_step
+from nsys_pp.output.chart.content import select_step
 from nsys_pp.output.chart.page import describe_page, embed_json, pack_table, round_exact, split_page
-from nsys_pp.output.colors import color_of, to_hex
+from nsys_pp.output.colors import color_of
 from nsys_pp.output.pages.page import (
     LEAST_SCALE,
     Bar,
@@ -311,7 +311,7 @@ def _draw_charts(source: PageSource) -> Drawn:
             unfolded = _list_unfolded(source.training.lanes, named)
             page = describe_page(training, title=title, unfolded=unfolded)
             packed[f"chart-{shown.role}"] = _pack_text(embed_json(page))
-        except (NsysPPError, TooManyBarsError) as refused:
+        except NsysPPError as refused:
             figures.append(f'<h3>{title}</h3><p class="absent">{format_text(str(refused))}</p>{place}')
             continue
         height = min(max(_LANE_PX * len(training.lanes) + _AROUND_PX, _LEAST_PX), _MOST_PX)
@@ -375,11 +375,11 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         "lengths": _list_lengths(source, steps),
         "grid": pack_table(columns.to_dict()),
         "metrics": [
-            {"name": name, "title": title, "color": to_hex(color_of(color)), "meaning": meaning}
+            {"name": name, "title": title, "color": color_of(color), "meaning": meaning}
             for name, title, color, meaning in metrics
         ],
         "first": _choose_metric(source, [name for name, *_ in metrics]),
-        "cool": to_hex(color_of("forward")),
+        "cool": color_of("forward"),
         "named": [
             {"lane": finding.lane, "since": finding.since_step, "step": finding.step}
             for finding in source.verdict.findings

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import list_distinct
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.part import Encoded, EncodedSubtrack, SubtrackKind
+from nsys_pp.frames.part import Encoded, EncodedSubtrack
 from nsys_pp.output.colors import perfetto_seeds
 from nsys_pp.output.perfetto.protobuf import (
     DELIMITED,
@@ -65,22 +65,14 @@ from nsys_pp.output.trace.drawing import (
     MARK_POINTS,
     SLICES,
     WORDS,
-    ArrangedSlices,
-    CounterSubtrack,
     Drawing,
-    DrawnRows,
     FrameColumns,
-    MarkSubtrack,
     Path,
-    SliceSubtrack,
     Subtrack,
     arrange,
-    count_rows,
     index_tracks,
     is_flow,
-    join_rows,
     sequence_id,
-    start_ns,
     subtracks_by_track,
 )
 from nsys_pp.output.trace.packing import Events, order_events
@@ -90,11 +82,7 @@ MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the i
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
 MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 COMPRESSION_LEVEL = 1  # of libdeflate; level 2 takes a third longer for two percent
-_KINDS: dict[type[Subtrack], tuple[SubtrackKind, int]] = {
-    SliceSubtrack: ("slices", EventType.SLICE_BEGIN),
-    MarkSubtrack: ("marks", EventType.INSTANT),
-    CounterSubtrack: ("counter", EventType.COUNTER),
-}
+_EVENT_TYPES = {"slices": EventType.SLICE_BEGIN, "marks": EventType.INSTANT, "counter": EventType.COUNTER}
 _Numbered = tuple[int, Subtrack]
 """A subtrack, and its number in its track."""
 
@@ -106,13 +94,13 @@ class Sink(Protocol):
         """Write all bytes."""
 
 
-class _Field(Struct, frozen=True, kw_only=True):
+class _Field(Struct, frozen=True):
     """A field of the events of a batch."""
 
     number: int
     values: Array
-    rows: Int64s | None = None  # of the values, for each row of the batch; None: in order
     present: Bools | None = None  # mask of the values that are not null; None: all of them
+    rows: Int64s | None = None  # of the values, for each row of the batch; None: in order
     is_raw: bool = False  # 8 bytes as they are
     argument: int = 0  # number of the argument's name; 0: the field is no argument
 
@@ -159,7 +147,7 @@ def encode_drawing(
         sink: Receives the blocks, in order.
         threads: Number of threads; each encodes and compresses one block at a time. Default: the number of
             processors, at most `MAX_THREADS`; 1 if the drawing has few rows. The bytes do not depend on it.
-        frames: Frames that other drawings share with this one, as for `join_rows`. Default: none.
+        frames: Columns of frames by id, which other drawings share; receives further ones. Default: none.
 
     Returns:
         The drawn tracks, and per subtrack the size of its blocks; subtracks without rows are skipped. The
@@ -172,8 +160,8 @@ def encode_drawing(
     frames = {} if frames is None else frames
     drawn = [node.track.path for node in arrange(tracks, subtracks)]
     all_subtracks = [one for of_track in subtracks.values() for one in of_track]
-    base_ns = min(map(start_ns, all_subtracks), default=0)
-    row_count, written = sum(map(count_rows, all_subtracks)), 0
+    base_ns = min((one.start_ns for one in all_subtracks), default=0)
+    row_count, written = sum(len(one.rows) for one in all_subtracks), 0
     encoded: list[EncodedSubtrack] = []
     waiting: deque[tuple[int, Future[bytes]]] = deque()
 
@@ -227,22 +215,9 @@ def reading(clock_id: int, timestamp: int | Array) -> Parts:
 
 
 def _list_batches(subtracks: dict[Path, list[Subtrack]], drawn: Sequence[Path]) -> Iterator[list[_Numbered]]:
-    """Yield the batches of each track: slices with the same columns together, each of the others alone."""
-    # by frame: a track may have thousands of subtracks of one
-    columns: dict[int, list[tuple[str, pl.DataType]]] = {}
-
-    def find_columns(numbered: _Numbered) -> list[tuple[str, pl.DataType]] | int:
-        number, subtrack = numbered
-        if not isinstance(subtrack, SliceSubtrack):
-            return number
-        content = subtrack.content
-        key = id(content.source if isinstance(content, ArrangedSlices) else content)
-        if key not in columns:
-            columns[key] = list(subtrack.schema.items())
-        return columns[key]
-
+    """Yield the batches of each track: the subtracks of a frame together."""
     for path in drawn:
-        for _, batch in groupby(enumerate(subtracks.get(path, ())), find_columns):
+        for _, batch in groupby(enumerate(subtracks.get(path, ())), lambda one: id(one[1].source)):
             yield list(batch)
 
 
@@ -251,22 +226,27 @@ def _prepare(
 ) -> _Batch:
     """Order the events of a batch and number its strings, in order of appearance."""
     subtracks = [subtrack for _, subtrack in numbered]
-    rows = join_rows(subtracks, frames)
-    heights = np.array([*map(count_rows, subtracks)])
+    kind, source = subtracks[0].kind, subtracks[0].source
+    if id(source) not in frames:
+        frames[id(source)] = FrameColumns(source)
+    columns = frames[id(source)]
+    rows = np.concatenate([one.rows for one in subtracks])
+    heights = np.array([len(one.rows) for one in subtracks])
     first_rows = np.cumsum(heights) - heights
-    if isinstance(subtracks[0], SliceSubtrack):
-        events = order_events(rows.gather("start_ns"), rows.gather("end_ns"), rows.depth, first_rows)
-        fields, interned = _collect_fields(rows, SLICES)
+    if kind == "slices":
+        start, end = (columns.find_values(name)[0].take(rows) for name in ("start_ns", "end_ns"))
+        depth = np.concatenate([one.depth for one in subtracks])
+        events = order_events(start, end, depth, first_rows)
     else:
-        times = rows.gather("time_ns")
+        times = columns.find_values("time_ns")[0].take(rows)
         if np.diff(times).min(initial=0) < 0:
             raise ValueError("marks or samples of a subtrack are not in order of time")
         events = Events(times_ns=times, begin_index=np.arange(len(times)))
-        if isinstance(subtracks[0], MarkSubtrack):
-            fields, interned = _collect_fields(rows, MARK_POINTS)
-        else:
-            fields = [_Field(number=TrackEvent.COUNTER_DOUBLE, values=rows.gather("value"), is_raw=True)]
-            interned = b""
+    if kind == "counter":
+        values, _ = columns.find_values("value")
+        fields, interned = [_Field(TrackEvent.COUNTER_DOUBLE, values, rows=rows, is_raw=True)], b""
+    else:
+        fields, interned = _collect_fields(columns, rows, SLICES if kind == "slices" else MARK_POINTS)
     deltas_ns = np.diff(events.times_ns, prepend=base_ns)
     first_events = events.begin_index[first_rows]
     deltas_ns[first_events] = events.times_ns[first_events] - base_ns
@@ -275,7 +255,7 @@ def _prepare(
         sequence=sequence_id(report_id),
         track_uuids=np.array(uuids, dtype=np.uint64),
         first_rows=first_rows,
-        event_type=_KINDS[type(subtracks[0])][1],
+        event_type=_EVENT_TYPES[kind],
         events=events,
         deltas_ns=deltas_ns,
         fields=fields,
@@ -283,25 +263,28 @@ def _prepare(
     )
 
 
-def _collect_fields(rows: DrawnRows, schema: pl.Schema) -> tuple[list[_Field], bytes]:
-    """Collect the fields of slices or marks (name, color, flow, arguments).
-
-    Also encode their tables of strings.
-    """
-    dtypes = rows.columns.dtypes  # of columns with values
-    arguments = [name for name in rows.columns.frame.columns if name not in schema and not is_flow(name)]
-    names, event_names = rows.number([name for name in ["name"] if name in dtypes])
-    colors, keys = rows.number([name for name in ["color"] if name in dtypes])
-    words, texts = rows.number([name for name in arguments if isinstance(dtypes.get(name), WORDS)])
-    fields = [_number_field(TrackEvent.NAME_IID, values) for values in names.values()]
-    fields += [_number_field(TrackEvent.CORRELATION_STRING_IID, values) for values in colors.values()]
-    fields += [_value_field(TrackEvent.FLOW_IDS, rows, name, is_raw=True) for name in dtypes if is_flow(name)]
+def _collect_fields(columns: FrameColumns, rows: Int64s, schema: pl.Schema) -> tuple[list[_Field], bytes]:
+    """Collect the fields of slices or marks: name, color, flows, arguments; and encode their strings."""
+    dtypes = columns.dtypes  # of columns with values
+    arguments = [name for name in columns.frame.columns if name not in schema and not is_flow(name)]
+    names, event_names = columns.number([name for name in ["name"] if name in dtypes], rows)
+    colors, keys = columns.number([name for name in ["color"] if name in dtypes], rows)
+    words, texts = columns.number([name for name in arguments if isinstance(dtypes.get(name), WORDS)], rows)
+    fields = [_Field(TrackEvent.NAME_IID, values, values > 0) for values in names.values()]
+    fields += [_Field(TrackEvent.CORRELATION_STRING_IID, values, values > 0) for values in colors.values()]
+    fields += [
+        _Field(TrackEvent.FLOW_IDS, *columns.find_values(name), rows, is_raw=True)
+        for name in dtypes
+        if is_flow(name)
+    ]
     for argument, name in enumerate(arguments, 1):
         if name in words:
-            fields.append(_number_field(Annotation.STRING_IID, words[name], argument))
+            values = words[name]
+            fields.append(_Field(Annotation.STRING_IID, values, values > 0, argument=argument))
         elif name in dtypes:
             is_raw, number = dtypes[name].is_float(), _find_kind(dtypes[name])
-            fields.append(_value_field(number, rows, name, is_raw=is_raw, argument=argument))
+            found = columns.find_values(name)
+            fields.append(_Field(number, *found, rows, is_raw=is_raw, argument=argument))
     tables = {
         InternedData.EVENT_NAMES: event_names,
         InternedData.CORRELATION_STRINGS: perfetto_seeds(keys),
@@ -310,17 +293,6 @@ def _collect_fields(rows: DrawnRows, schema: pl.Schema) -> tuple[list[_Field], b
     }
     encoded = [encode_strings(number, Interned.IID, Interned.TEXT, table) for number, table in tables.items()]
     return fields, b"".join(encoded)
-
-
-def _number_field(number: int, values: NDArray[np.uint32], argument: int = 0) -> _Field:
-    return _Field(number=number, values=values, present=values > 0, argument=argument)
-
-
-def _value_field(number: int, rows: DrawnRows, name: str, *, is_raw: bool, argument: int = 0) -> _Field:
-    values, present = rows.columns.find_values(name)
-    return _Field(
-        number=number, values=values, rows=rows.rows, present=present, is_raw=is_raw, argument=argument
-    )
 
 
 def _find_kind(dtype: pl.DataType) -> int:
@@ -340,8 +312,8 @@ def _describe(numbered: Sequence[_Numbered], batch: _Batch) -> Iterator[EncodedS
         yield EncodedSubtrack(
             track=subtrack.track,
             ordinal=ordinal,
-            kind=_KINDS[type(subtrack)][0],
-            rows=count_rows(subtrack),
+            kind=subtrack.kind,
+            rows=len(subtrack.rows),
             first_ns=first_ns,
             last_ns=last_ns,
             size_bytes=0,

@@ -6,9 +6,8 @@ import errno
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from io import BytesIO
 from pathlib import Path
 
 import polars as pl
@@ -46,7 +45,16 @@ def select_data(content: Content) -> dict[str, pl.DataFrame]:
 
     Tables that could not be built have no rows.
     """
-    return {name: name_categories(frame) for name, frame in _select_rows(content).items()}
+    frames = {}
+    for filled in content.tables:
+        if filled.missing:
+            continue
+        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
+        frame = frame if content.unit is None else convert_times(frame, content.unit)
+        frames[filled.table.name] = frame.with_columns(
+            pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String)
+        )
+    return frames
 
 
 def select_frame(content: Content) -> pl.DataFrame:
@@ -55,34 +63,10 @@ def select_frame(content: Content) -> pl.DataFrame:
     Raises:
         ValueError: There are several tables, or none.
     """
-    return name_categories(select_categorical_frame(content))
-
-
-def select_categorical_frame(content: Content) -> pl.DataFrame:
-    """Return the rows of the only table as in `select_frame`, with categories.
-
-    Raises:
-        ValueError: There are several tables, or none.
-    """
-    frames = _select_rows(content)
+    frames = select_data(content)
     if len(frames) != 1:
         raise ValueError(f"a file of this format holds one table, not {len(frames)}")
     return next(iter(frames.values()))
-
-
-def name_categories(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with strings in place of categories."""
-    return frame.with_columns(pl.selectors.categorical().cast(pl.String), pl.selectors.enum().cast(pl.String))
-
-
-def _select_rows(content: Content) -> dict[str, pl.DataFrame]:
-    frames = {}
-    for filled in content.tables:
-        if filled.missing:
-            continue
-        frame = limit_rows(sort_table(filled, content.sort), filled.table, limit=content.limit)
-        frames[filled.table.name] = frame if content.unit is None else convert_times(frame, content.unit)
-    return frames
 
 
 _FORMULA = r"^[=+\-@\t\r]"
@@ -110,17 +94,7 @@ def quote_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """
     if os.environ.get("NSYS_PP_CSV") == "raw":
         return frame
-    kinds = (pl.String, pl.Categorical, pl.Enum)
-    texts = [name for name, dtype in frame.schema.items() if dtype.base_type() in kinds]
-    quoted = [
-        pl.when(text.str.contains(_FORMULA))
-        .then(pl.concat_str(pl.lit("'"), text))
-        .otherwise(text)
-        .alias(name)
-        for name in texts
-        for text in [pl.col(name).cast(pl.String)]
-    ]
-    return frame.with_columns(quoted)
+    return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'${0}"))
 
 
 def format_json(content: Content) -> str:
@@ -146,16 +120,14 @@ _SPECIAL = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 
 def format_markdown(content: Content) -> str:
     """Format tables as Markdown; names are escaped."""
-    tables = [
-        (
-            filled,
-            arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=True),
-        )
+    arranged = [
+        arrange_table(filled, limit=content.limit, sort=content.sort, unit=content.unit, is_whole=True)
         for filled in content.tables
     ]
+    following = [*(table.caption for table in arranged[1:]), ""]
     return "\n".join(
-        _format_table(filled, table, tables[number + 1 : number + 2])
-        for number, (filled, table) in enumerate(tables)
+        _format_table(filled.table.title, table, after)
+        for filled, table, after in zip(content.tables, arranged, following, strict=True)
     )
 
 
@@ -174,29 +146,29 @@ def escape_markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", text)
 
 
-def _format_table(
-    filled: FilledTable, table: ShownTable, following: Sequence[tuple[FilledTable, ShownTable]]
-) -> str:
-    """Format a table; the caption is omitted if a following table has the same."""
-    title = f"## {escape_markdown(clean(filled.table.title))}\n\n"
-    is_shared = any(follower.caption == table.caption for _, follower in following)
-    lines = "".join(f"- {escape_markdown(line)}\n" for line in table.lines)
-    if lines:
-        return title + lines
-    notes = [*table.notes, *([table.caption] if table.caption and not is_shared else [])]
+def _format_table(title: str, table: ShownTable, following: str) -> str:
+    """Format a table; the caption is omitted if it is that of the following table."""
+    title = f"## {escape_markdown(clean(title))}\n\n"
+    if table.lines:
+        return title + "".join(f"- {escape_markdown(line)}\n" for line in table.lines)
+    notes = [*table.notes, *([table.caption] if table.caption not in ("", following) else [])]
     text = "\n\n".join(notes) + "\n" * bool(notes)
     if not table.columns:
         return title + text
     rows = [
         [escape_markdown(column.heading) for column in table.columns],
         ["---:" if column.is_number else "---" for column in table.columns],
+        *_format_rows(table, escape_markdown, "**{}**"),
     ]
-    for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True):
-        escaped = [escape_markdown(cell.strip(" ")) for cell in cells]
-        indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
-        escaped[-1] = "&nbsp;" * indent + escaped[-1]
-        rows.append([f"**{cell}**" if cell and kind == "total" else cell for cell in escaped])
     return title + "".join(f"| {' | '.join(line)} |\n" for line in rows) + "\n" * bool(notes) + text
+
+
+def _format_rows(table: ShownTable, escape: Callable[[str], str], bold: str) -> Iterator[list[str]]:
+    """Format the cells of each row; blanks before the last cell are its depth."""
+    for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True):
+        texts = [escape(cell.strip(" ")) for cell in cells]
+        texts[-1] = "&nbsp;" * (len(cells[-1]) - len(cells[-1].lstrip(" "))) + texts[-1]
+        yield [bold.format(text) if text and kind == "total" else text for text in texts]
 
 
 _STYLES = (' style="text-align:left"', ' style="text-align:right;font-variant-numeric:tabular-nums"')
@@ -240,102 +212,48 @@ def format_html_table(
             f'<th scope="col"{attributes}>{escape(column.heading)}</th>'
             for column, attributes in zip(table.columns, align, strict=True)
         )
-        rows = [
-            _format_row(kind, cells, align)
-            for kind, *cells in zip(table.kinds, *(column.texts for column in table.columns), strict=True)
-        ]
-        lines.append(f"<table><thead><tr>{headings}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+        rows = "".join(
+            "<tr>" + "".join(map("<td{}>{}</td>".format, align, cells)) + "</tr>"
+            for cells in _format_rows(table, escape, "<b>{}</b>")
+        )
+        lines.append(f"<table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table>")
     if table.lines:
         lines.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in table.lines)}</ul>")
     lines += [f"<p><small>{escape(text)}</small></p>" for text in (*table.notes, table.caption) if text]
     return "\n".join(lines)
 
 
-def _format_row(kind: str, cells: Sequence[str], align: Sequence[str]) -> str:
-    """Format a row; blanks before the last cell are its depth."""
-    indent = len(cells[-1]) - len(cells[-1].lstrip(" "))
-    texts = [escape(cell.strip(" ")) for cell in cells]
-    texts[-1] = "&nbsp;" * indent + texts[-1]
-    if kind == "total":
-        texts = [f"<b>{text}</b>" if text else text for text in texts]
-    filled = zip(texts, align, strict=True)
-    return "<tr>" + "".join(f"<td{attributes}>{text}</td>" for text, attributes in filled) + "</tr>"
-
-
-_SCHEMA = "ARROW:schema"  # key of a file's metadata: types of columns beyond those of Parquet
-
-
 def write_parquet(content: Content, path: Path) -> None:
-    """Write a table as Parquet; categories are strings, in dictionaries."""
-    frame = _share_repeated(select_categorical_frame(content))
+    """Write a table as Parquet."""
     with open_output(path) as stream:
-        frame.write_parquet(
-            stream,
-            compression="zstd",
-            compression_level=1,
-            statistics=False,
-            metadata={_SCHEMA: _describe_strings(frame)},
-        )
-
-
-def _share_repeated(frame: pl.DataFrame) -> pl.DataFrame:
-    """Replace each column of one string, as the label of the only report, by a category.
-
-    That is written in an eighth of the time. The queries keep such columns as one value with a length.
-    """
-    names = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-    if not names or frame.is_empty():
-        return frame
-    texts = frame.head(1).select(names).row(0, named=True)
-    is_repeated = frame.select(pl.col(name).eq_missing(pl.lit(text)).all() for name, text in texts.items())
-    return frame.with_columns(
-        pl.lit(text, pl.Enum([text])).alias(name)
-        for name, text in texts.items()
-        if text is not None and is_repeated[name].item()
-    )
-
-
-def _describe_strings(frame: pl.DataFrame) -> str:
-    """Return the description of the types of a frame with strings in place of categories.
-
-    polars writes the dictionary of a column of categories without a look at its strings, in half the time;
-    only the description differs from that of strings.
-    """
-    empty = BytesIO()
-    name_categories(frame.clear()).write_parquet(empty)
-    empty.seek(0)
-    return pl.read_parquet_metadata(empty)[_SCHEMA]
+        select_frame(content).write_parquet(stream, compression="zstd", compression_level=1, statistics=False)
 
 
 def write_sqlite(content: Content, path: Path) -> None:
     """Write tables to a new database."""
-    for name, frame in select_data(content).items():
-        _write_frame(frame, path, name)
-
-
-def _write_frame(frame: pl.DataFrame, path: Path, name: str) -> None:
-    """Write a table with sqlite-utils, which receives rows one by one."""
     import sqlite_utils
     from sqlite_utils.utils import OperationalError
 
     database = sqlite_utils.Database(path, execute_plugins=False)
     try:
-        columns = {column: _choose_type(dtype) for column, dtype in frame.schema.items()}
-        table = database[name]
-        table.create(columns)  # type: ignore[union-attr]
-        table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
+        for name, frame in select_data(content).items():
+            types = {
+                column: int
+                if dtype.is_integer() or dtype == pl.Boolean
+                else float
+                if dtype.is_float()
+                else str
+                for column, dtype in frame.schema.items()
+            }
+            table = database[name]
+            table.create(types)  # type: ignore[union-attr]
+            table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]
     except OperationalError as error:
         # SQLite does not expose the system's error number
         number = errno.ENOSPC if "full" in str(error) else errno.EIO
         raise OSError(number, str(error)) from error
     finally:
         database.close()
-
-
-def _choose_type(dtype: pl.DataType) -> type:
-    if dtype.is_integer() or dtype == pl.Boolean:
-        return int
-    return float if dtype.is_float() else str
 
 
 def format_table(table: FilledTable, *, format: str) -> str:

@@ -8,8 +8,8 @@ encode drawings.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,7 @@ from nsys_pp.arrays.names import natural_key
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import Clock
 from nsys_pp.frames.part import Row as Row
-from nsys_pp.frames.part import Track
+from nsys_pp.frames.part import SubtrackKind, Track
 
 HEADER_SEQUENCE = 1  # of packets about the whole trace; 0 is invalid
 
@@ -62,66 +62,49 @@ SAMPLES = pl.Schema(
 )
 
 
-class ArrangedSlices(Struct, frozen=True, kw_only=True):
-    """Rows of a frame of slices, in order of drawing, gathered only where a frame is needed.
+class Subtrack(Struct, frozen=True, kw_only=True):
+    """Rows on one track: slices that nest or do not overlap, marks, or samples of a counter.
+
+    Further columns are arguments of the row, shown under the name of the column, but those whose names begin
+    with `MORE_FLOWS`, which have further flow ids. The type of an argument is an integer, Float64, Boolean or
+    Categorical. Null: the row does not have the argument.
 
     Attributes:
-        source: Columns of SLICES without `depth`, and arguments; of many subtracks.
-        rows: Of the source.
-        depth: Of each of these rows.
+        track: Path of the track in the report.
+        kind: "slices", "marks" or "counter".
+        source: Columns of SLICES without `depth`, of MARK_POINTS, or of SAMPLES, and arguments; it may have
+            the rows of many subtracks.
+        rows: Rows of the source, in order of drawing. Slices are in pre-order: each directly before the
+            slices inside it, siblings by time. So the order of begin and end events in the file follows from
+            `depth`.
+        depth: Number of slices of this subtrack around each row.
+        number: 0, 1, ... among the slice subtracks of the track; all of them are drawn as one row.
     """
 
+    track: tuple[str, ...]
+    kind: SubtrackKind
     source: pl.DataFrame
     rows: Int64s
     depth: NDArray[np.int32]
-
-    def gather(self) -> pl.DataFrame:
-        """Return `SLICES`, with arguments."""
-        return self.source[self.rows].with_columns(depth=pl.Series(self.depth, dtype=pl.Int32))
-
-
-class SliceSubtrack(Struct, frozen=True, kw_only=True):
-    """Slices on one track that nest or do not overlap.
-
-    `slices` has the columns of SLICES in pre-order: each slice directly before the slices
-    inside it, siblings by time. So the order of begin and end events in the file follows from `depth`.
-    Columns whose names begin with `MORE_FLOWS` have further flow ids. Each other column is an argument of the
-    slice, shown under the name of the column; its type is an integer, Float64, Boolean or Categorical. Null:
-    the slice does not have the argument.
-    """
-
-    track: tuple[str, ...]
-    number: int  # 0, 1, ... among the slice subtracks of the track; all of them are drawn as one row
-    content: pl.DataFrame | ArrangedSlices
+    number: int = 0
 
     @property
-    def schema(self) -> dict[str, pl.DataType]:
-        """The types of the columns."""
-        frame = self.content if isinstance(self.content, pl.DataFrame) else self.content.source
-        types = dict(zip(frame.columns, frame.dtypes, strict=True))
-        return types if frame is self.content else {**types, "depth": SLICES["depth"]}
+    def frame(self) -> pl.DataFrame:
+        """The rows, in order: `SLICES`, `MARK_POINTS` or `SAMPLES`, with arguments."""
+        rows = self.source[self.rows]
+        return rows.with_columns(depth=pl.Series(self.depth)) if self.kind == "slices" else rows
 
     @property
-    def slices(self) -> pl.DataFrame:
-        """The slices; arranged ones are gathered each time."""
-        return self.content if isinstance(self.content, pl.DataFrame) else self.content.gather()
+    def start_ns(self) -> int:
+        """The time of the first event."""
+        column = "start_ns" if self.kind == "slices" else "time_ns"
+        return int(self.source[column][int(self.rows[0])])
 
 
-class MarkSubtrack(Struct, frozen=True, kw_only=True):
-    """Instants on one track; further columns are arguments, as in SliceSubtrack."""
-
-    track: tuple[str, ...]
-    marks: pl.DataFrame  # MARK_POINTS
-
-
-class CounterSubtrack(Struct, frozen=True, kw_only=True):
-    """Samples of one counter track; a value is valid until the next sample."""
-
-    track: tuple[str, ...]
-    samples: pl.DataFrame  # SAMPLES
-
-
-Subtrack = SliceSubtrack | MarkSubtrack | CounterSubtrack
+def draw_all(track: tuple[str, ...], kind: SubtrackKind, frame: pl.DataFrame) -> Subtrack:
+    """Draw all rows of a frame in their order, none inside another."""
+    depth = np.zeros(len(frame), dtype=np.int32)
+    return Subtrack(track=track, kind=kind, source=frame, rows=np.arange(len(frame)), depth=depth)
 
 
 class Drawing(Struct, frozen=True, kw_only=True):
@@ -161,37 +144,13 @@ class Node(Struct, frozen=True, kw_only=True):
     order: int  # 0, 1, ... among its siblings
 
 
-def subtrack_rows(subtrack: Subtrack) -> pl.DataFrame:
-    """Return the rows of a subtrack."""
-    if isinstance(subtrack, SliceSubtrack):
-        return subtrack.slices
-    return subtrack.marks if isinstance(subtrack, MarkSubtrack) else subtrack.samples
-
-
-def count_rows(subtrack: Subtrack) -> int:
-    """Count the rows of a subtrack."""
-    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
-        return len(subtrack.content.rows)
-    return subtrack_rows(subtrack).height
-
-
-def drawn_subtracks(drawing: Drawing) -> list[Subtrack]:
-    """Return the subtracks with rows."""
-    return [subtrack for subtrack in drawing.subtracks if count_rows(subtrack)]
-
-
-def start_ns(subtrack: Subtrack) -> int:
-    """Return the time of the first event of a subtrack with rows."""
-    if isinstance(subtrack, SliceSubtrack) and isinstance(subtrack.content, ArrangedSlices):
-        return int(subtrack.content.source["start_ns"][int(subtrack.content.rows[0])])
-    return int(subtrack_rows(subtrack)["start_ns" if isinstance(subtrack, SliceSubtrack) else "time_ns"][0])
-
-
 def subtracks_by_track(drawing: Drawing) -> dict[Path, list[Subtrack]]:
     """Group the subtracks with rows by track: slices by number, then marks, then samples."""
     subtracks: dict[Path, list[Subtrack]] = {}
-    for subtrack in sorted(drawn_subtracks(drawing), key=_subtrack_order):
-        subtracks.setdefault(subtrack.track, []).append(subtrack)
+    kinds = get_args(SubtrackKind)
+    for subtrack in sorted(drawing.subtracks, key=lambda one: (kinds.index(one.kind), one.number)):
+        if len(subtrack.rows):
+            subtracks.setdefault(subtrack.track, []).append(subtrack)
     return subtracks
 
 
@@ -204,7 +163,7 @@ def index_tracks(drawing: Drawing) -> dict[Path, Track]:
     by_path = {track.path: track for track in drawing.tracks}
     if len(by_path) < len(drawing.tracks):
         raise ValueError("two tracks of the drawing have the same path")
-    if missing := {subtrack.track for subtrack in drawn_subtracks(drawing)} - by_path.keys():
+    if missing := {subtrack.track for subtrack in drawing.subtracks} - by_path.keys():
         raise ValueError(f"the drawing has subtracks on missing tracks: {sorted(missing)}")
     return by_path
 
@@ -222,36 +181,21 @@ def arrange(tracks: Mapping[Path, Track], used: Collection[Path]) -> list[Node]:
     Returns:
         Nodes in depth-first order: each parent before its children.
     """
-    paths = {path[:end] for path in used for end in range(1, len(path) + 1)}
-    children: dict[Path, list[Path]] = {}
-    for path in sorted(paths, key=lambda path: _order(path, tracks)):
-        children.setdefault(path[:-1], []).append(path)
-    return _walk((), children, tracks)
+    shown = {
+        path: tracks.get(path) or Track(path=path, name=path[-1], rank=1 << 63)
+        for used_path in used
+        for path in (used_path[:end] for end in range(1, len(used_path) + 1))
+    }
+    children: dict[Path, list[Track]] = {}
+    for track in sorted(shown.values(), key=lambda track: (track.rank, natural_key(track.name), track.path)):
+        children.setdefault(track.path[:-1], []).append(track)
 
+    def walk(parent: Path) -> Iterator[Node]:
+        for order, track in enumerate(children.get(parent, [])):
+            yield Node(track=track, order=order)
+            yield from walk(track.path)
 
-def _walk(parent: Path, children: dict[Path, list[Path]], tracks: Mapping[Path, Track]) -> list[Node]:
-    nodes = []
-    for order, path in enumerate(children.get(parent, [])):
-        track = tracks.get(path) or Track(path=path, name=path[-1], rank=0)
-        nodes += [Node(track=track, order=order), *_walk(path, children, tracks)]
-    return nodes
-
-
-def _order(path: Path, tracks: Mapping[Path, Track]) -> tuple[bool, int, list[tuple[str, int]], Path]:
-    track = tracks.get(path)
-    name = path[-1] if track is None else track.name
-    return (
-        track is None,
-        track.rank if track else 0,
-        natural_key(name),
-        path,
-    )
-
-
-def _subtrack_order(subtrack: Subtrack) -> tuple[int, int]:
-    if isinstance(subtrack, SliceSubtrack):
-        return 0, subtrack.number
-    return (1, 0) if isinstance(subtrack, MarkSubtrack) else (2, 0)
+    return list(walk(()))
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -364,60 +308,25 @@ class FrameColumns:
             self._words[column] = number, texts.to_list()
         return self._words[column]
 
-
-class DrawnRows(Struct, frozen=True, kw_only=True):
-    """Rows of subtracks with the same columns, one subtrack after the other.
-
-    Attributes:
-        columns: Columns of the frame that has the rows.
-        rows: The rows, in order; None: all rows of the frame.
-        depth: Depth of each row; empty without slices.
-    """
-
-    columns: FrameColumns
-    rows: Int64s | None
-    depth: NDArray[np.int32]
-
-    def gather(self, column: str) -> NDArray[Any]:
-        """Return the values of a column of numbers without nulls."""
-        values, _ = self.columns.find_values(column)
-        return values if self.rows is None else values.take(self.rows)
-
-    def number(self, names: Sequence[str]) -> tuple[dict[str, Numbers], list[str]]:
+    def number(self, names: Sequence[str], rows: Int64s) -> tuple[dict[str, Numbers], list[str]]:
         """Number the strings of some columns 1, 2, ... in order of appearance, one column after the other.
 
+        Args:
+            names: The columns.
+            rows: Rows of the frame, in order.
+
         Returns:
-            The number of each row by column, 0 for null; and the strings in order of their numbers.
+            The number of each of these rows by column, 0 for null; and the strings in order of their numbers.
         """
         number_of: dict[str, Numbers] = {}
         texts: list[str] = []
         for name in names:
-            codes, words = self.columns.find_words(name)
-            codes = codes if self.rows is None else codes.take(self.rows)
+            codes, words = self.find_words(name)
+            codes = codes.take(rows)
             first, own = _number(codes)
             number_of[name] = np.where(own > 0, own + np.uint32(len(texts)), own) if texts else own
             texts += [words[code - 1] for code in codes[first].tolist()]
         return number_of, texts
-
-
-def join_rows(subtracks: Sequence[Subtrack], frames: dict[int, FrameColumns]) -> DrawnRows:
-    """Join the rows of subtracks with the same columns.
-
-    Args:
-        subtracks: The subtracks.
-        frames: Columns of frames by their id; receives further ones.
-    """
-    parts = [one.content for one in subtracks if isinstance(one, SliceSubtrack)]
-    arranged = [part for part in parts if isinstance(part, ArrangedSlices)]
-    if len(arranged) == len(subtracks) and all(part.source is arranged[0].source for part in arranged):
-        frame, rows = arranged[0].source, np.concatenate([part.rows for part in arranged])
-        depth = np.concatenate([part.depth for part in arranged])
-        if id(frame) not in frames:
-            frames[id(frame)] = FrameColumns(frame)
-        return DrawnRows(columns=frames[id(frame)], rows=rows, depth=depth)
-    frame = pl.concat((subtrack_rows(one) for one in subtracks), rechunk=True)
-    depth = frame["depth"].to_numpy() if parts else np.empty(0, dtype=np.int32)
-    return DrawnRows(columns=FrameColumns(frame), rows=None, depth=depth)
 
 
 def _number(codes: Numbers) -> tuple[Int64s, Numbers]:

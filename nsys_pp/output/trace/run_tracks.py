@@ -21,9 +21,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import find_distinct, is_among, list_distinct, numbers, pack
-from nsys_pp.arrays.search import list_groups
+from nsys_pp.arrays.search import find_rows, list_groups
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.conform import NO_NAME, build_frame, conform
@@ -31,14 +32,12 @@ from nsys_pp.frames.part import Track
 from nsys_pp.frames.training import MESSAGE_KINDS, Training, span_steps
 from nsys_pp.output.trace.drawing import (
     SAMPLES,
-    ArrangedSlices,
-    CounterSubtrack,
     Drawing,
-    SliceSubtrack,
     Subtrack,
+    draw_all,
     sequence_id,
 )
-from nsys_pp.output.trace.tracks import flat_subtracks, nested_subtracks
+from nsys_pp.output.trace.tracks import all_of, flat_subtracks, nested_subtracks
 
 RUN = "pipeline"
 
@@ -50,9 +49,6 @@ _RANKS = {"jobs": -3 << 40, "steps": -2 << 40, "messages": -1 << 40}  # above al
 
 
 _LETTERS = {"forward": "F", "backward": "B", "weight_gradient": "W", "recompute": "R"}
-
-
-_SEND, _RECEIVE, _TRANSFER = range(3)
 
 
 _MESSAGE_COLUMNS = [
@@ -95,17 +91,20 @@ def draw_training(
         return {}
     is_drawn = _overlaps(start_ns, end_ns)
     rows = {
-        "steps": _arrange(_lane_steps(training).filter(is_drawn)),
+        "steps": _arrange(_steps(training.steps.filter(is_drawn), "lane", parent=pl.lit(-1, pl.Int64))),
         "messages": _messages(training, is_drawn),
     }
     ranks = dict(_RANKS)
-    for number, (name, role) in enumerate(_list_job_rows(training.jobs)):
+    roles = training.jobs["role"].unique().drop_nulls().sort()
+    for number, role in enumerate([None, *roles]):  # None: the jobs without a role
+        name = "jobs" if role is None else f"jobs of {role}"
         rows[name] = _arrange(_jobs(training, is_drawn, role))
         ranks[name] = _RANKS["jobs"] + number * len(training.lanes)
     labels = dict(training.lanes.select("lane", "label").iter_rows())
     lane_counts = Counter(gpu_rows.values())
     drawings = {
-        machine: _empty(machine) for machine in [RUN, *sorted({row.machine for row in gpu_rows.values()})]
+        machine: Drawing(report_id=_hash_id(f"training\0{machine}"), tracks=[], subtracks=[])
+        for machine in [RUN, *sorted({row.machine for row in gpu_rows.values()})]
     }
     for lane, gpu_row in gpu_rows.items():
         drawing = drawings[gpu_row.machine]
@@ -113,40 +112,41 @@ def draw_training(
             if lane not in rows[kind]:
                 continue
             name = kind if lane_counts[gpu_row] == 1 else f"{kind} of {labels[lane]}"
-            track = Track(path=(gpu_row.row, name), name=name, rank=rank + lane)
-            drawing.tracks.append(track)
-            drawing.subtracks.extend(
-                SliceSubtrack(track=track.path, number=number, content=slices)
-                for number, slices in enumerate(rows[kind][lane])
-            )
+            path = (gpu_row.row, name)
+            drawing.tracks.append(Track(path=path, name=name, rank=rank + lane))
+            drawing.subtracks.extend(replace(subtrack, track=path) for subtrack in rows[kind][lane])
     _draw_run(training, drawings[RUN], is_drawn)
     return {machine: drawing for machine, drawing in drawings.items() if drawing.subtracks}
 
 
-def _empty(machine: str) -> Drawing:
-    digest = hashlib.blake2b(f"nsys-pp training\0{machine}".encode(), digest_size=8).digest()
-    return Drawing(report_id=int.from_bytes(digest, "little"), tracks=[], subtracks=[])
+def _hash_id(name: str) -> int:
+    """Hash the name of a drawing of the run to its id."""
+    digest = hashlib.blake2b(f"nsys-pp {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
-def _arrange(slices: pl.DataFrame) -> dict[int, list[ArrangedSlices]]:
+def _arrange(slices: pl.DataFrame) -> dict[int, list[Subtrack]]:
     """Split slices with `lane` and `parent` into subtracks of nested slices, by lane."""
     lane = slices["lane"].to_numpy()
     first, number = find_distinct(lane)
-    by_lane: dict[int, list[ArrangedSlices]] = {}
-    for at, _, part in nested_subtracks(slices.drop("lane"), list_groups(number, len(first))):
-        by_lane.setdefault(int(lane[first[at]]), []).append(part)
+    lanes, rows = lane[first].tolist(), list_groups(number, len(first))
+    by_lane: dict[int, list[Subtrack]] = {one: [] for one in lanes}
+    tracks = [((str(one),), own) for one, own in zip(lanes, rows, strict=True)]
+    for subtrack in nested_subtracks(slices.drop("lane"), tracks):
+        by_lane[int(subtrack.track[0])].append(subtrack)
     return by_lane
 
 
-def _lane_steps(training: Training) -> pl.DataFrame:
-    return training.steps.select(
-        "lane",
+def _steps(steps: pl.DataFrame, *columns: str, **more: pl.Expr) -> pl.DataFrame:
+    """Build the slices of steps, with further columns."""
+    return steps.select(
+        *columns,
         *("start_ns", "end_ns"),
         name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
-        color=_color("step"),
+        color=pl.lit("step", dtype=pl.Categorical()),
         flow_id=_no_flow(),
+        **more,
         is_partial=pl.when("is_partial").then(pl.lit(True)),
-        parent=pl.lit(-1, pl.Int64),
     )
 
 
@@ -158,12 +158,6 @@ def _overlaps(start_ns: int | None, end_ns: int | None) -> pl.Expr:
     if end_ns is not None:
         overlaps &= pl.col("start_ns") < end_ns
     return overlaps
-
-
-def _list_job_rows(jobs: pl.DataFrame) -> list[tuple[str, str | None]]:
-    """List the rows of jobs with their roles: one for each role, and one for jobs without a role."""
-    roles = jobs["role"].unique().drop_nulls().sort().to_list()
-    return [("jobs", None), *((f"jobs of {role}", role) for role in roles)]
 
 
 def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFrame:
@@ -245,7 +239,7 @@ def _job_name(training: Training) -> pl.Expr:
     )
 
 
-def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedSlices]]:
+def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[Subtrack]]:
     """Build the slices of messages by lane.
 
     The kernels of sends and receives, and inside each receive its transfer.
@@ -254,98 +248,62 @@ def _messages(training: Training, is_drawn: pl.Expr) -> dict[int, list[ArrangedS
     the send, and viewers draw arrows from the earlier slice to the later one. Lanes with clocks that cannot
     be compared have neither arrows nor transfers.
     """
-    transfers, count = training.transfers, len(training.transfers)
-    sent, left, received, arrived = (
-        transfers[f"{verb}_{edge}_ns"].to_numpy() for verb in ("send", "receive") for edge in ("start", "end")
-    )
-    left_ns = sent + 1  # after the send: equal times have no direction
-    arrives = (left_ns < arrived) & transfers["transfer_ns"].is_not_null().to_numpy()
-    # Each slice has a transfer and a kind; sends and receives alternate, transfers follow. Columns are
-    # gathered only once, in order of writing.
-    transfer = np.concatenate([np.repeat(np.arange(count), 2), np.flatnonzero(arrives)])
-    kind = np.repeat([_SEND, _RECEIVE, _TRANSFER], [count, count, len(transfer) - 2 * count])
-    kind[: 2 * count] = np.tile([_SEND, _RECEIVE], count)
-    index = (
-        kind * count + transfer
-    )  # row in the concatenation of the columns of all sends, receives and transfers
-    start = np.concatenate([sent, received, np.maximum(left_ns, received)])[index]
-    end = np.concatenate([left, arrived, arrived])[index]
-    drawn = (
-        pl.DataFrame({"start_ns": start, "end_ns": end})
-        .with_row_index("at")
-        .filter(is_drawn)["at"]
-        .to_numpy()
-    )
-    at = np.full(len(transfer), -1)
-    at[drawn] = np.arange(len(drawn))
-    parent = np.where(kind == _TRANSFER, at[2 * transfer + 1], -1)
-    lane = pl.concat([transfers["sender"], transfers["receiver"], transfers["receiver"]]).to_numpy()[index]
-    start, end, transfer, kind, index, lane, parent = (
-        column[drawn] for column in (start, end, transfer, kind, index, lane, parent)
-    )
-    shared = transfers.select(
-        *("step", "micro_batch", "size_bytes", "transfer_ns", "bound_ns"),
+    rows = training.transfers.with_row_index("number").with_columns(
         is_buffered=pl.when("is_buffered").then(pl.lit(True)),
         paired_by=pl.col("source").cast(pl.Categorical()),
         doubtful=pl.col("doubtful").cast(pl.String).cast(pl.Categorical()),
-    )[transfer]
-    flow = pl.Series((sequence_id(_empty(RUN).report_id) << 32) + transfer).cast(pl.UInt64)
-    no_wait = pl.Series([None], dtype=pl.Int64)
-    waits = pl.concat([transfers["send_wait_ns"], transfers["receive_wait_ns"], no_wait])
-    slices = pl.DataFrame(
-        {
-            "start_ns": start,
-            "end_ns": end,
-            "name": _message_names(training)[np.minimum(index, 2 * count)],
-            "color": pl.Series(["send", "receive", "communication"], dtype=pl.Categorical())[kind],
-            "flow_id": flow.set(pl.Series((kind == _RECEIVE) | ~arrives[transfer]), None),
-            "wait_ns": waits[np.minimum(index, 2 * count)],
-        }
-    ).hstack(shared)
-    placed = slices[_MESSAGE_COLUMNS].with_columns(lane=pl.Series(lane), parent=pl.Series(parent))
-    return _arrange(placed)
+    )
+    sent_ns = pl.col("send_start_ns") + 1  # after the send: equal times have no direction
+    arrives = (sent_ns < pl.col("receive_end_ns")) & pl.col("transfer_ns").is_not_null()
+    flow = pl.lit(sequence_id(_hash_id(f"training\0{RUN}")) << 32, pl.UInt64) + pl.col("number")
+    transfer_start = pl.max_horizontal(sent_ns, "receive_start_ns")
+    send_name = _message_names(training, "send", " to ", "receiver")
+    receive_name = _message_names(training, "receive", " from ", "sender")
+    transfer_name, no_wait = pl.lit("transfer", pl.Categorical()), pl.lit(None, pl.Int64)
+    kinds: list[tuple[str, str, str | pl.Expr, str, pl.Series | pl.Expr, str | pl.Expr]] = [
+        ("send", "sender", "send_start_ns", "send_end_ns", send_name, "send_wait_ns"),
+        ("receive", "receiver", "receive_start_ns", "receive_end_ns", receive_name, "receive_wait_ns"),
+        ("communication", "receiver", transfer_start, "receive_end_ns", transfer_name, no_wait),
+    ]
+    parts = [
+        rows.with_columns(
+            id=3 * pl.col("number").cast(pl.Int64) + at,
+            lane=lane,
+            start_ns=start,
+            end_ns=end,
+            name=name,
+            color=pl.lit(color, pl.Categorical()),
+            flow_id=pl.when(arrives & (color != "receive")).then(flow),
+            wait_ns=wait,
+        )
+        for at, (color, lane, start, end, name, wait) in enumerate(kinds)
+    ]
+    parts[2] = parts[2].filter(arrives)
+    drawn = pl.concat(parts).filter(is_drawn)
+    ids = drawn["id"].to_numpy()
+    parent = find_rows(ids, np.where(ids % 3 == 2, ids - 1, -1))  # of a transfer, its receive
+    return _arrange(drawn.select(*_MESSAGE_COLUMNS, "lane", parent=pl.Series(parent)))
 
 
-def _message_names(training: Training) -> pl.Series:
-    """Format the names of all sends, then of all receives; the last item is the name of every transfer."""
+def _message_names(training: Training, verb: str, preposition: str, other: str) -> pl.Series:
+    """Format the name of each message: "send F3 to rank 1", with the micro-batch of activations if known."""
     labels = dict(training.lanes.select("lane", "label").iter_rows())
-    names = []
-    for verb, preposition, other in (("send", " to ", "receiver"), ("receive", " from ", "sender")):
-        label = pl.col(other).replace_strict(labels, return_dtype=pl.String)
-        text = pl.concat_str(pl.lit(verb), _carried(), pl.lit(preposition), label)
-        names.append(_format_texts(training.transfers.select("direction", "micro_batch", other), text))
-    return pl.concat([*names, pl.Series(["transfer"], dtype=pl.Categorical())])
-
-
-def _carried() -> pl.Expr:
-    """Format the payload of a message: " F3" for the activations of micro-batch 3; "" if unknown."""
     letter = pl.col("direction").cast(pl.String).replace_strict(_LETTERS, default="", return_dtype=pl.String)
     payload = pl.concat_str(letter.fill_null(""), pl.col("micro_batch").cast(pl.String).fill_null(""))
-    return pl.when(payload == "").then(payload).otherwise(pl.lit(" ") + payload)
+    carried = pl.when(payload == "").then(payload).otherwise(pl.lit(" ") + payload)
+    label = pl.col(other).replace_strict(labels, return_dtype=pl.String)
+    text = pl.concat_str(pl.lit(verb), carried, pl.lit(preposition), label)
+    return _format_texts(training.transfers.select("direction", "micro_batch", other), text)
 
 
 def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
     """Draw the rows of the run: its steps, and the share of lanes in a bubble for each stage."""
-    steps = (
-        span_steps(training.steps)
-        .filter(is_drawn)
-        .select(
-            *("start_ns", "end_ns"),
-            name=pl.concat_str(pl.lit("step "), "step").cast(pl.Categorical()),
-            color=_color("step"),
-            flow_id=_no_flow(),
-            lanes="lane_count",
-            is_partial=pl.when("is_partial").then(pl.lit(True)),
-        )
-    )
+    steps = _steps(span_steps(training.steps).filter(is_drawn), lanes=pl.col("lane_count"))
     if len(steps):
         texts = ["from the first GPU to the last", describe_groups(training.lanes["clock_group"])]
         track = Track(path=("steps",), name="steps", rank=0, description="; ".join(filter(None, texts)))
         drawing.tracks.append(track)
-        drawing.subtracks.extend(
-            SliceSubtrack(track=track.path, number=number, content=part)
-            for _, number, part in flat_subtracks(steps)
-        )
+        drawing.subtracks.extend(flat_subtracks(steps, all_of(steps, track.path)))
     lane_states = training.lane_states[["lane", "cause", "start_ns", "end_ns"]].filter(is_drawn)
     lane = lane_states["lane"].to_numpy()
     start, end = lane_states["start_ns"].to_numpy(), lane_states["end_ns"].to_numpy()
@@ -360,7 +318,7 @@ def _draw_run(training: Training, drawing: Drawing, is_drawn: pl.Expr) -> None:
         drawing.tracks.append(track)
         rows = np.flatnonzero(is_of_stage & waits)
         samples = _bubble_samples(start[rows], end[rows], count=len(list_distinct(lane[is_of_stage])))
-        drawing.subtracks.append(CounterSubtrack(track=track.path, samples=samples))
+        drawing.subtracks.append(draw_all(track.path, "counter", samples))
 
 
 def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
@@ -377,10 +335,6 @@ def _bubble_samples(start: Int64s, end: Int64s, *, count: int) -> pl.DataFrame:
     return conform(build_frame([pl.Series("time_ns", times[changed]), pl.Series("value", share)]), SAMPLES)
 
 
-def _color(key: str) -> pl.Expr:
-    return pl.lit(key, dtype=pl.Categorical())
-
-
 def _no_flow() -> pl.Expr:
     return pl.lit(None, dtype=pl.UInt64)
 
@@ -389,6 +343,9 @@ TITLE = "MPI messages"
 
 
 _RANK = 5000  # of the process, above its threads
+
+
+_SHOWN = ("start_ns", "end_ns", "name", "color", "flow_id")
 
 
 _ARGUMENTS = ("call", "peer", "tag", "size_bytes", "communicator", "is_guess", "not_joined")
@@ -418,21 +375,17 @@ def draw_mpi_messages(
     """
     if messages.is_empty():
         return {}
-    slices = _build_slices(messages.hstack(pairs))
-    last = pl.coalesce("end_ns", "start_ns")
-    if start_ns is not None:
-        slices = slices.filter(last >= start_ns)
-    if end_ns is not None:
-        slices = slices.filter(pl.col("start_ns") < end_ns)
+    slices = _build_slices(messages.hstack(pairs)).filter(_overlaps(start_ns, end_ns))
     drawings = {}
     for (report,), of_report in sorted(slices.partition_by("report", as_dict=True).items()):
         number = int(str(report))
-        tracks, subtracks = [], list[Subtrack]()
+        drawings[number] = Drawing(report_id=_hash_id(f"messages of MPI\0{number}"), tracks=[], subtracks=[])
         for (row,), own in of_report.partition_by("process_row", as_dict=True, maintain_order=True).items():
             path = (str(row), TITLE)
-            tracks.append(Track(path=path, name=TITLE, rank=_RANK))
-            subtracks += _draw_row(own, path)
-        drawings[number] = Drawing(report_id=_report_id(number), tracks=tracks, subtracks=subtracks)
+            drawings[number].tracks.append(Track(path=path, name=TITLE, rank=_RANK))
+            parent = find_rows(numbers(own["id"]), numbers(own["outer"], null=-1))
+            columns = own.select(*_SHOWN, *_ARGUMENTS, parent=pl.Series(parent))
+            drawings[number].subtracks.extend(nested_subtracks(columns, all_of(columns, path)))
     return drawings
 
 
@@ -450,7 +403,7 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
     arrives = (~pl.col("is_send") & (left_ns < pl.col("end_ns"))).fill_null(value=False)
     joined = rows.filter(arrives).select(send="other").with_columns(is_joined=pl.lit(value=True))
     rows = rows.join(joined, left_on="id", right_on="send", how="left", maintain_order="left")
-    high = pl.lit(sequence_id(_report_id(-1)) << 32, pl.UInt64)
+    high = pl.lit(sequence_id(_hash_id("messages of MPI\0-1")) << 32, pl.UInt64)
     own = {name: pl.col(name) for name in ("report", "process_row", "peer", "tag", "size_bytes")} | {
         "communicator": pl.col("communicator").cast(pl.Categorical()),
         "is_guess": pl.when("is_guess").then(pl.lit(value=True)),
@@ -465,7 +418,7 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
         start_ns="start_ns",
         end_ns=pl.coalesce("end_ns", "start_ns"),
         outer=pl.lit(None, pl.Int64),
-        title=pl.concat_str(verb, peer.fill_null("any rank")).cast(pl.Categorical()),
+        name=pl.concat_str(verb, peer.fill_null("any rank")).cast(pl.Categorical()),
         color=pl.when("is_send").then(pl.lit("send")).otherwise(pl.lit("receive")).cast(pl.Categorical()),
         flow_id=pl.when("is_joined").then(pl.col("id").cast(pl.UInt64) + high),
     )
@@ -475,30 +428,8 @@ def _build_slices(messages: pl.DataFrame) -> pl.DataFrame:
         start_ns=pl.max_horizontal(left_ns, "start_ns"),
         end_ns="end_ns",
         outer="id",
-        title=pl.lit("message").cast(pl.Categorical()),
+        name=pl.lit("message").cast(pl.Categorical()),
         color=pl.lit("communication").cast(pl.Categorical()),
         flow_id=pl.col("other").cast(pl.UInt64) + high,
     )
     return pl.concat([calls, arrivals])
-
-
-def _draw_row(slices: pl.DataFrame, path: tuple[str, ...]) -> list[SliceSubtrack]:
-    row_of = slices.select("id", row=pl.int_range(pl.len()))
-    parents = slices.join(row_of, left_on="outer", right_on="id", how="left", maintain_order="left")["row"]
-    columns = slices.select(
-        "start_ns",
-        "end_ns",
-        name="title",
-        color="color",
-        flow_id="flow_id",
-        **{name: name for name in _ARGUMENTS},
-    ).with_columns(parents.fill_null(-1).alias("parent"))
-    return [
-        SliceSubtrack(track=path, number=number, content=content)
-        for _, number, content in nested_subtracks(columns)
-    ]
-
-
-def _report_id(report: int) -> int:
-    digest = hashlib.blake2b(f"nsys-pp messages of MPI\0{report}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")

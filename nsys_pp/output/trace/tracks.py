@@ -17,7 +17,7 @@ processes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -56,12 +56,10 @@ from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.options import Detail
 from nsys_pp.output.trace.drawing import (
     SAMPLES,
-    ArrangedSlices,
-    CounterSubtrack,
     Drawing,
-    MarkSubtrack,
-    SliceSubtrack,
+    Path,
     Subtrack,
+    draw_all,
     is_flow,
 )
 from nsys_pp.output.trace.packing import nest_order, pack_flat, pack_nested
@@ -77,43 +75,20 @@ _ARGUMENTS = (
 )
 
 
-class ActivityRow(Struct, frozen=True, kw_only=True):
-    """A row of a thread, of a process, or of the system.
-
-    Attributes:
-        title: Its title: "OS calls", "states".
-        thread_key: None: a row of the process, or of the system.
-        activities: `ACTIVITIES` with `activity_id`, `parent_id` (the innermost activity of the row around
-            each), and columns of flow ids.
-    """
-
-    title: str
-    thread_key: int | None
-    activities: pl.DataFrame
-
-
-def split_by_process(activities: pl.DataFrame) -> Mapping[int | None, list[ActivityRow]]:
-    """Split `ACTIVITIES` into rows, by process; None: of the system."""
-    rows: dict[int | None, list[ActivityRow]] = {}
-    keys = ["process_key", "thread_key", "row"]
-    for (process, thread, title), of_row in activities.partition_by(
-        keys, as_dict=True, maintain_order=True
-    ).items():
-        row = ActivityRow(title=str(title), thread_key=thread, activities=of_row)
-        rows.setdefault(process, []).append(row)
-    return rows
-
-
-def draw_activities(row: ActivityRow, track: tuple[str, ...]) -> Iterator[Subtrack]:
-    """Draw a row: instants alone as marks, else slices.
+def draw_activities(activities: pl.DataFrame, track: Path) -> Iterator[Subtrack]:
+    """Draw the `ACTIVITIES` of a row: instants alone as marks, else slices.
 
     An activity without an end is a slice of no length.
+
+    Args:
+        activities: With `activity_id`, `parent_id` (the innermost activity of the row around each), and
+            columns of flow ids.
+        track: Path of the row.
     """
-    activities = row.activities.sort("start_ns", maintain_order=True)
+    activities = activities.sort("start_ns", maintain_order=True)
     if activities["end_ns"].null_count() == len(activities):
         marks = activities.select("name", *_ARGUMENTS, time_ns="start_ns", color=_no_color())
-        yield MarkSubtrack(track=track, marks=marks)
-        return
+        return iter([draw_all(track, "marks", marks)])
     parent = find_rows(numbers(activities["activity_id"]), numbers(activities["parent_id"]))
     slices = activities.select(
         "start_ns",
@@ -124,8 +99,7 @@ def draw_activities(row: ActivityRow, track: tuple[str, ...]) -> Iterator[Subtra
         **{name: pl.col(name) for name in activities.columns if is_flow(name)},
         **{name: pl.col(name) for name in _ARGUMENTS},
     )
-    for _, number, content in nested_subtracks(slices):
-        yield SliceSubtrack(track=track, number=number, content=content)
+    return nested_subtracks(slices, all_of(slices, track))
 
 
 MOST_ROWS = 10_000  # subtracks of a track
@@ -140,6 +114,9 @@ MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
 
 
+MOST_WINDOWS = 2000  # of a counter that is computed or averaged
+
+
 BUSY = "GPU busy"
 
 
@@ -152,7 +129,8 @@ GPU_AT = "GPU at "
 _CPU_RANK = 1 << 40  # CPUs are below all GPUs of their machine
 
 
-Path = tuple[str, ...]
+Counter = tuple[str, str, pl.DataFrame]
+"""Name, unit and `SAMPLES` of a counter; Perfetto's UI formats the units "ns", "count" and "bytes"."""
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -185,6 +163,54 @@ def is_busy_track(path: Path) -> bool:
     return len(path) == 2 and path[1] == BUSY
 
 
+class _Canvas:
+    """The tracks and subtracks of a report that is being drawn."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.tracks: list[Track] = []
+        self.subtracks: list[Subtrack] = []
+
+    def add_track(self, path: Path, rank: int, *, order: int = 0, unit: str | None = None) -> Path:
+        """Add a track; siblings are sorted by `rank` (their kind), then by `order`."""
+        track = Track(path=path, name=path[-1], rank=rank * 1000 + order, counter_unit=unit)
+        self.tracks.append(track)
+        return path
+
+    def draw(self, subtracks: Iterable[Subtrack]) -> None:
+        """Add subtracks; a report with too many of one row is refused."""
+        for subtrack in subtracks:
+            if subtrack.number >= MOST_ROWS:
+                raise self.too_many_error(
+                    "slices at the same time in one row", subtrack.number + 1, MOST_ROWS
+                )
+            self.subtracks.append(subtrack)
+
+    def draw_counters(
+        self,
+        path: Path,
+        metrics: Iterable[SampledMetric],
+        counters: pl.DataFrame,
+        first: Sequence[Counter] = (),
+    ) -> None:
+        """Draw sampled metrics, and `COUNTERS` by name and unit; many samples are thinned out (`thin`)."""
+        drawn = [*first, *((metric.name, metric.unit, metric.samples) for metric in metrics)]
+        keys = ["name", "unit"]
+        for (name, unit), own in counters.partition_by(keys, as_dict=True, maintain_order=True).items():
+            samples = own.sort("time_ns", maintain_order=True).pipe(conform, SAMPLES)
+            drawn.append((str(name), str(unit), samples))
+        for order, (name, unit, samples) in enumerate(drawn):
+            track = self.add_track((*path, name), 0, order=order, unit=unit)
+            self.subtracks.append(draw_all(track, "counter", thin(samples, most=MOST_SAMPLES)))
+
+    def too_many_error(self, noun: str, count: int, most: int) -> ReportError:
+        """Return the error of damaged times or numbers."""
+        return ReportError(
+            f"`{self.view.report.path}` has {count:,} or more {noun}; expected at most {most:,}",
+            "its times or its numbers of streams are damaged; `nsys-pp check` lists overlapping kernels",
+        )
+
+
 def draw_report(view: View, *, detail: Detail) -> Drawing:
     """Draw one report, independent of other reports.
 
@@ -197,31 +223,24 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     Returns:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
     """
-    tracks, subtracks = dict[Path, Track](), list[Subtrack]()
+    canvas = _Canvas(view)
     of_gpus = [view.report.devices]
     if view.report.devices.height != 1:
         number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
         devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
         of_gpus = devices.partition_by("gpu", maintain_order=True)
     for rank, gpu in enumerate(of_gpus):
-        path = _add_track(tracks, (gpu["gpu"][0],), rank)
-        _draw_gpu(view, gpu, path, detail, tracks, subtracks)
-        if len(subtracks) > MOST_SUBTRACKS:
-            raise _too_many_error(view, "rows of slices", len(subtracks), MOST_SUBTRACKS)
+        _draw_gpu(canvas, gpu, canvas.add_track((gpu["gpu"][0],), rank), detail)
+        if len(canvas.subtracks) > MOST_SUBTRACKS:
+            raise canvas.too_many_error("rows of slices", len(canvas.subtracks), MOST_SUBTRACKS)
     if detail == "cpu" or view.is_on_request:
-        _draw_cpu(view, tracks, subtracks)
-    _draw_system(view, tracks, subtracks)
-    return Drawing(report_id=view.report.fingerprint, tracks=list(tracks.values()), subtracks=subtracks)
+        _draw_cpu(canvas)
+    _draw_system(canvas)
+    return Drawing(report_id=view.report.fingerprint, tracks=canvas.tracks, subtracks=canvas.subtracks)
 
 
-def _draw_gpu(
-    view: View,
-    devices: pl.DataFrame,
-    path: Path,
-    detail: Detail,
-    tracks: dict[Path, Track],
-    subtracks: list[Subtrack],
-) -> None:
+def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail) -> None:
+    view = canvas.view
     projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
     if counters["device_id"].null_count():
         counters = counters.drop_nulls("device_id")
@@ -230,130 +249,89 @@ def _draw_gpu(
             frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
             for frame in (projections, ops, counters)
         )
+    keys = set(devices.select("process_key", "device_id").iter_rows())
+    metrics = [one for one in view.report.sampled_metrics if (one.process_key, one.device_id) in keys]
     if detail == "jobs":
         if view.is_on_request:
-            drawn = [*list_counters(counters), *list_metrics(_list_metrics(view, devices))]
-            _draw_counters(drawn, path, tracks, subtracks)
+            canvas.draw_counters(path, metrics, counters)
         if view.job_ranges.is_empty():
-            outermost = projections.filter(pl.col("depth") < _JOB_DEPTH)
-            _draw_ranges(view, outermost, path, tracks, subtracks)
+            _draw_ranges(canvas, projections.filter(pl.col("depth") < _JOB_DEPTH), path)
         return
-    _draw_ranges(view, projections, path, tracks, subtracks)
-    _draw_operations(view, devices, ops, counters, path, detail, tracks, subtracks)
+    _draw_ranges(canvas, projections, path)
+    busy = (BUSY, "%", busy_percent(ops["start_ns"], ops["end_ns"]))
+    canvas.draw_counters(path, metrics, counters, [busy])
+    _draw_operations(canvas, ops, path, with_streams=detail != "ranges")
 
 
-def _draw_operations(
-    view: View,
-    devices: pl.DataFrame,
-    ops: pl.DataFrame,
-    counters: pl.DataFrame,
-    path: Path,
-    detail: Detail,
-    tracks: dict[Path, Track],
-    subtracks: list[Subtrack],
-) -> None:
-    """Draw the counters of a GPU, its communication and, with their detail, its streams."""
-    busy = Counter(name=BUSY, unit="%", samples=busy_percent(ops["start_ns"], ops["end_ns"]))
-    metrics = list_metrics(_list_metrics(view, devices))
-    _draw_counters([busy, *metrics, *list_counters(counters)], path, tracks, subtracks)
-    communication = _add_track(tracks, (*path, "communication"), 20)
-    is_communication, details = ops["is_communication"].to_numpy(), view.report.op_details
-    slices = operation_slices(ops, details) if detail != "ranges" else ops.clear()
-    if detail == "ranges" or ops["flow_id"].null_count() < len(ops):  # arrows are drawn on streams alone
+def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_streams: bool) -> None:
+    """Draw the communication of a GPU, and its streams."""
+    track = canvas.add_track((*path, "communication"), 20)
+    is_communication, details = ops["is_communication"].to_numpy(), canvas.view.report.op_details
+    slices = operation_slices(ops, details) if with_streams else ops.clear()
+    if with_streams and ops["flow_id"].null_count() == len(ops):
+        canvas.draw(flat_subtracks(slices, [(track, np.flatnonzero(is_communication))]))
+    else:  # arrows are drawn on streams alone
         shared = keep_rows(ops, is_communication).with_columns(pl.lit(None, dtype=pl.UInt64).alias("flow_id"))
-        drawn = flat_subtracks(operation_slices(shared, details))
-    else:
-        drawn = flat_subtracks(slices, [np.flatnonzero(is_communication)] if is_communication.any() else [])
-    subtracks += _subtracks(view, [communication], drawn)
-    if detail != "ranges":
-        _draw_streams(view, ops, slices, path, tracks, subtracks)
+        shared = operation_slices(shared, details)
+        canvas.draw(flat_subtracks(shared, all_of(shared, track)))
+    if with_streams:
+        _draw_streams(canvas, ops, slices, path)
 
 
-def _list_metrics(view: View, devices: pl.DataFrame) -> list[SampledMetric]:
-    """List the sampled metrics of a GPU, which belong to one of its devices."""
-    keys = set(zip(devices["process_key"], devices["device_id"], strict=True))
-    return [
-        metric for metric in view.report.sampled_metrics if (metric.process_key, metric.device_id) in keys
-    ]
-
-
-def _draw_counters(
-    counters: list[Counter], path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
-) -> None:
-    for order, counter in enumerate(counters):
-        track = _add_track(tracks, (*path, counter.name), 0, order=order, unit=counter.unit)
-        subtracks.append(CounterSubtrack(track=track, samples=counter.samples))
-
-
-def _draw_ranges(
-    view: View, projections: pl.DataFrame, path: Path, tracks: dict[Path, Track], subtracks: list[Subtrack]
-) -> None:
+def _draw_ranges(canvas: _Canvas, projections: pl.DataFrame, path: Path) -> None:
     """Draw one row of ranges per launching thread, by descending number of ranges.
 
     Ranges that end on another thread have no children; they have a row of their own, the last one.
     """
-    threads = _thread_names(view)
-    crosses = np.isin(numbers(projections["range_id"]), numbers(view.crossing))
+    threads = _thread_names(canvas.view)
+    crosses = np.isin(numbers(projections["range_id"]), numbers(canvas.view.crossing))
     first, thread = find_distinct(numbers(projections["thread_key"]))
     thread[crosses] = len(first)
     *of_threads, across = list_groups(thread, len(first) + 1)
     of_threads = sorted((rows for rows in of_threads if len(rows)), key=lambda rows: (-len(rows), rows[0]))
-    paths = []
-    for rank, rows in enumerate(of_threads):
-        label = (
-            "ranges"
-            if len(of_threads) == 1
-            else f"ranges of {threads[projections['thread_key'][int(rows[0])]]}"
-        )
-        paths.append(_add_track(tracks, (*path, label), 10, order=rank))
+    labels = [f"ranges of {threads[projections['thread_key'][int(rows[0])]]}" for rows in of_threads]
+    labels = labels if len(labels) > 1 else ["ranges"] * len(labels)
     if len(across):
-        paths.append(_add_track(tracks, (*path, "ranges across threads"), 10, order=len(of_threads)))
-        of_threads.append(across)
-    slices = range_slices(projections, view.job_ranges)
-    subtracks += _subtracks(view, paths, nested_subtracks(slices, of_threads))
+        labels.append("ranges across threads")
+    paths = [canvas.add_track((*path, label), 10, order=order) for order, label in enumerate(labels)]
+    slices = range_slices(projections, canvas.view.job_ranges)
+    canvas.draw(nested_subtracks(slices, [*zip(paths, [*of_threads, across], strict=False)]))
 
 
-def _draw_streams(
-    view: View,
-    ops: pl.DataFrame,
-    slices: pl.DataFrame,
-    path: Path,
-    tracks: dict[Path, Track],
-    subtracks: list[Subtrack],
-) -> None:
+def _draw_streams(canvas: _Canvas, ops: pl.DataFrame, slices: pl.DataFrame, path: Path) -> None:
+    report = canvas.view.report
     keys = ["process_key", "context_id", "stream_id"]
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
-    if not len(first):
-        return
     if len(first) > MOST_STREAMS:
-        raise _too_many_error(view, "streams of a GPU", len(first), MOST_STREAMS)
-    order_of = np.lexsort([numbers(ops[key])[first] for key in reversed(keys)])
-    used = index_rows(ops[keys], first[order_of]).rows()
-    named = {
-        (process, context, number): (name, is_default)
-        for process, context, number, name, is_default in view.report.streams[
-            [*keys, "name", "is_default"]
-        ].iter_rows()
+        raise canvas.too_many_error("streams of a GPU", len(first), MOST_STREAMS)
+    used = (
+        index_rows(ops[keys], first)
+        .with_row_index("group")
+        .sort(keys)
+        .join(report.streams.unique(keys, keep="last"), on=keys, how="left", maintain_order="left")
+        .join(
+            report.processes.select("process_key", "pid"), on="process_key", how="left", maintain_order="left"
+        )
+    )
+    process_count = used["process_key"].n_unique()
+    texts = {
+        "": pl.format("stream {}", "stream_id"),
+        "name": pl.when(pl.col("name") != "").then(pl.format(" {}", "name")),
+        "default": pl.when("is_default").then(pl.lit(" (default)")),
+        "context": pl.format(", context {}", "context_id"),
+        "pid": pl.format(", pid {}", pl.col("pid").cast(pl.String).fill_null("?")),
     }
-    contexts = {key[:2] for key in used}
-    processes = {process for process, _ in contexts}
-    pids = dict(view.report.processes[["process_key", "pid"]].iter_rows())
-    paths = []
-    for order, key in enumerate(used):
-        process, context, number = key
-        name, is_default = named.get(key, (None, None))
-        label = f"stream {number}"
-        if name:
-            label += f" {name}"
-        if is_default:
-            label += " (default)"
-        if len(contexts) > len(processes):
-            label += f", context {context}"
-        if len(processes) > 1:
-            label += f", pid {pids.get(process, '?')}"
-        paths.append(_add_track(tracks, (*path, label), 30, order=order))
+    if len(used.unique(["process_key", "context_id"])) == process_count:
+        del texts["context"]
+    if process_count < 2:
+        del texts["pid"]
+    labels = used.select(pl.concat_str(*texts.values(), ignore_nulls=True)).to_series()
     rows = list_groups(stream, len(first))
-    subtracks += _subtracks(view, paths, flat_subtracks(slices, [rows[row] for row in order_of.tolist()]))
+    tracks = [
+        (canvas.add_track((*path, label), 30, order=order), rows[group])
+        for order, (label, group) in enumerate(zip(labels, used["group"], strict=True))
+    ]
+    canvas.draw(flat_subtracks(slices, tracks))
 
 
 def name_process_row(name: str | None, pid: int | None) -> str:
@@ -361,95 +339,56 @@ def name_process_row(name: str | None, pid: int | None) -> str:
     return f"CPU: {name or 'process'} {pid}"
 
 
-def _draw_cpu(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
-    names = _thread_names(view)
-    ranges = view.report.ranges.partition_by("thread_key", as_dict=True)
-    calls = view.report.api_calls.partition_by("thread_key", as_dict=True)
-    marks = view.report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
-    active = split_by_process(view.report.activities)
-    for order, process in enumerate(view.report.processes.iter_rows(named=True)):
-        path = (name_process_row(process["name"], process["pid"]),)
-        _add_track(tracks, path, _CPU_RANK, order=order)
-        of_process = view.report.counters.filter(
-            pl.col("device_id").is_null(), pl.col("process_key") == process["process_key"]
-        )
-        _draw_counters(list_counters(of_process), path, tracks, subtracks)
-        threads = view.report.threads.filter(pl.col("process_key") == process["process_key"])
-        for rank, key in enumerate(threads["thread_key"].to_list()):
-            name = names[key]
+def _draw_cpu(canvas: _Canvas) -> None:
+    report = canvas.view.report
+    names = _thread_names(canvas.view)
+    ranges = report.ranges.partition_by("thread_key", as_dict=True)
+    calls = report.api_calls.partition_by("thread_key", as_dict=True)
+    marks = report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
+    keys = ["process_key", "thread_key", "row"]
+    active = report.activities.partition_by(keys, as_dict=True, maintain_order=True)
+    for order, process in enumerate(report.processes.iter_rows(named=True)):
+        path = canvas.add_track((name_process_row(process["name"], process["pid"]),), _CPU_RANK, order=order)
+        own = pl.col("process_key") == process["process_key"]
+        canvas.draw_counters(path, [], report.counters.filter(pl.col("device_id").is_null(), own))
+        of_thread = {key: 3 * rank for rank, key in enumerate(report.threads.filter(own)["thread_key"])}
+        for key, order in of_thread.items():
             if (key,) in ranges:
-                track = _add_track(tracks, (*path, f"NVTX {name}"), 10, order=3 * rank)
-                subtracks += _subtracks(
-                    view, [track], nested_subtracks(cpu_range_slices(ranges[key,], view.job_ranges))
-                )
+                track = canvas.add_track((*path, f"NVTX {names[key]}"), 10, order=order)
+                slices = cpu_range_slices(ranges[key,], canvas.view.job_ranges)
+                canvas.draw(nested_subtracks(slices, all_of(slices, track)))
             if (key,) in marks:
-                track = _add_track(tracks, (*path, f"marks {name}"), 10, order=3 * rank + 1)
-                subtracks.append(MarkSubtrack(track=track, marks=mark_points(marks[key,])))
+                track = canvas.add_track((*path, f"marks {names[key]}"), 10, order=order + 1)
+                canvas.draw([draw_all(track, "marks", mark_points(marks[key,]))])
             if (key,) in calls:
-                track = _add_track(tracks, (*path, f"CUDA API {name}"), 10, order=3 * rank + 2)
-                subtracks += _subtracks(view, [track], flat_subtracks(api_call_slices(calls[key,])))
-        ranks = {key: rank for rank, key in enumerate(threads["thread_key"].to_list())}
-        for row in active.get(process["process_key"], []):
-            if row.thread_key is None:
-                track = _add_track(tracks, (*path, row.title), 5)
+                track = canvas.add_track((*path, f"CUDA API {names[key]}"), 10, order=order + 2)
+                slices = api_call_slices(calls[key,])
+                canvas.draw(flat_subtracks(slices, all_of(slices, track)))
+        for (process_key, thread, title), activities in active.items():
+            if process_key != process["process_key"]:
+                continue
+            if thread is None:
+                track = canvas.add_track((*path, str(title)), 5)
             else:  # after the CUDA calls of the thread, by title
-                name, order = names[row.thread_key], 3 * ranks[row.thread_key] + 2
-                track = _add_track(tracks, (*path, f"{row.title} {name}"), 10, order=order)
-            subtracks += draw_activities(row, track)
+                label = f"{title} {names[thread]}"
+                track = canvas.add_track((*path, label), 10, order=of_thread[thread] + 2)
+            canvas.draw(draw_activities(activities, track))
 
 
-def _draw_system(view: View, tracks: dict[Path, Track], subtracks: list[Subtrack]) -> None:
-    order = len(view.report.processes)
-    by_row: dict[str, list[SampledMetric]] = {}
-    for metric in view.report.sampled_metrics:
+def _draw_system(canvas: _Canvas) -> None:
+    report = canvas.view.report
+    counters = report.counters.filter(pl.col("process_key").is_null() & canvas.view.is_on_request)
+    by_row: dict[str, list[SampledMetric]] = {SYSTEM: []} if canvas.view.is_on_request else {}
+    for metric in report.sampled_metrics:
         if metric.process_key is None:
             by_row.setdefault(SYSTEM if metric.bus is None else f"{GPU_AT}{metric.bus}", []).append(metric)
-    if view.is_on_request:
-        by_row.setdefault(SYSTEM, [])
     for name, metrics in sorted(by_row.items()):
-        path = _add_track(tracks, (name,), _CPU_RANK, order=order)
-        drawn = list_metrics(metrics)
-        if name == SYSTEM and view.is_on_request:  # after the metrics, not among them
-            drawn += list_counters(view.report.counters.filter(pl.col("process_key").is_null()))
-        _draw_counters(drawn, path, tracks, subtracks)
-    if not view.is_on_request:
-        return
-    path = (SYSTEM,)
-    for row in split_by_process(view.report.activities).get(None, []):
-        track = _add_track(tracks, (*path, row.title), 10)
-        subtracks += draw_activities(row, track)
-
-
-def _subtracks(
-    view: View, paths: Sequence[Path], parts: Iterable[tuple[int, int, ArrangedSlices]]
-) -> Iterator[SliceSubtrack]:
-    for track, number, part in parts:
-        if number >= MOST_ROWS:
-            raise _too_many_error(view, "slices at the same time in one row", number + 1, MOST_ROWS)
-        yield SliceSubtrack(track=paths[track], number=number, content=part)
-
-
-def _too_many_error(view: View, noun: str, count: int, most: int) -> ReportError:
-    return ReportError(
-        f"`{view.report.path}` has {count:,} or more {noun}; expected at most {most:,}",
-        "its times or its numbers of streams are damaged; `nsys-pp check` lists overlapping kernels",
-    )
-
-
-def _add_track(
-    tracks: dict[Path, Track],
-    path: Path,
-    rank: int,
-    description: str = "",
-    *,
-    order: int = 0,
-    unit: str | None = None,
-) -> Path:
-    """Add a track; siblings are sorted by `rank` (their kind), then by `order`."""
-    tracks[path] = Track(
-        path=path, name=path[-1], rank=rank * 1000 + order, description=description, counter_unit=unit
-    )
-    return path
+        path = canvas.add_track((name,), _CPU_RANK, order=len(report.processes))
+        canvas.draw_counters(path, metrics, counters if name == SYSTEM else counters.clear())
+    if canvas.view.is_on_request:
+        of_system = report.activities.filter(pl.col("process_key").is_null())
+        for (title,), activities in of_system.partition_by("row", as_dict=True, maintain_order=True).items():
+            canvas.draw(draw_activities(activities, canvas.add_track((SYSTEM, str(title)), 10)))
 
 
 def _thread_names(view: View) -> dict[int, str]:
@@ -458,9 +397,6 @@ def _thread_names(view: View) -> dict[int, str]:
         key: f"{name} {tid}" if name else f"thread {tid}"
         for key, name, tid in view.report.threads[["thread_key", "name", "tid"]].iter_rows()
     }
-
-
-Tracks = Sequence[Int64s] | None
 
 
 _NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
@@ -577,26 +513,30 @@ def mark_points(marks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def flat_subtracks(slices: pl.DataFrame, tracks: Tracks = None) -> Iterator[tuple[int, int, ArrangedSlices]]:
+Tracks = Sequence[tuple[Path, Int64s]]
+
+
+def all_of(slices: pl.DataFrame, track: Path) -> Tracks:
+    """Return all rows of slices as those of one track."""
+    return [(track, np.arange(len(slices)))]
+
+
+def flat_subtracks(slices: pl.DataFrame, tracks: Tracks) -> Iterator[Subtrack]:
     """Split slices into subtracks without overlap.
 
     Args:
-        slices: Slices of all tracks.
-        tracks: Rows of the slices of each track, at least one; None: all slices are of one track.
-
-    Yields:
-        Index of the track, number of the subtrack, its slices (with arguments).
+        slices: Slices of all tracks, with arguments.
+        tracks: Path of each track, and the rows of its slices.
     """
     start, end = (slices[column].to_numpy() for column in ("start_ns", "end_ns"))
-    for track, rows in enumerate(_list_rows(slices, tracks)):
-        subtrack = pack_flat(start[rows], end[rows])
-        order = sort_rows(subtrack, start[rows], end[rows])
-        yield from _cut(slices, track, rows[order], subtrack[order], np.zeros(len(rows), dtype=np.int32))
+    for track, rows in tracks:
+        number = pack_flat(start[rows], end[rows])
+        order = sort_rows(number, start[rows], end[rows])
+        depth = np.zeros(len(rows), dtype=np.int32)
+        yield from _cut(slices, track, rows[order], number[order], depth)
 
 
-def nested_subtracks(
-    slices: pl.DataFrame, tracks: Tracks = None
-) -> Iterator[tuple[int, int, ArrangedSlices]]:
+def nested_subtracks(slices: pl.DataFrame, tracks: Tracks) -> Iterator[Subtrack]:
     """Split slices with `parent` into subtracks of nested slices, like `flat_subtracks`.
 
     A parent on another track is none.
@@ -604,27 +544,22 @@ def nested_subtracks(
     start, end, parent = (slices[column].to_numpy() for column in ("start_ns", "end_ns", "parent"))
     slices = slices.drop("parent")
     place = np.full(len(slices) + 1, -1)  # of each slice, its row among those of the track
-    for track, rows in enumerate(_list_rows(slices, tracks)):
+    for track, rows in tracks:
         place[rows] = np.arange(len(rows))
-        subtrack, above = pack_nested(start[rows], end[rows], place[parent[rows]])
+        number, above = pack_nested(start[rows], end[rows], place[parent[rows]])
         place[rows] = -1
-        order, depth = nest_order(start[rows], end[rows], subtrack, above)
-        yield from _cut(slices, track, rows[order], subtrack[order], depth[order].astype(np.int32))
-
-
-def _list_rows(slices: pl.DataFrame, tracks: Tracks) -> Sequence[Int64s]:
-    if tracks is not None:
-        return tracks
-    return [np.arange(len(slices))] if len(slices) else []
+        order, depth = nest_order(start[rows], end[rows], number, above)
+        yield from _cut(slices, track, rows[order], number[order], depth[order].astype(np.int32))
 
 
 def _cut(
-    slices: pl.DataFrame, track: int, rows: Int64s, subtrack: Int64s, depth: NDArray[np.int32]
-) -> Iterator[tuple[int, int, ArrangedSlices]]:
+    slices: pl.DataFrame, track: Path, rows: Int64s, number: Int64s, depth: NDArray[np.int32]
+) -> Iterator[Subtrack]:
     """Cut the rows of a track, in order of their subtracks, which ascend from 0 without a gap."""
-    bounds = np.flatnonzero(np.diff(subtrack, prepend=-1, append=-1)).tolist()
-    for number, (first, stop) in enumerate(pairwise(bounds)):
-        yield track, number, ArrangedSlices(source=slices, rows=rows[first:stop], depth=depth[first:stop])
+    bounds = np.flatnonzero(np.diff(number, prepend=-1, append=-1)).tolist()
+    for at, (first, stop) in enumerate(pairwise(bounds)):
+        cut = slice(first, stop)
+        yield Subtrack(track=track, kind="slices", source=slices, rows=rows[cut], depth=depth[cut], number=at)
 
 
 def _parent_rows(frame: pl.DataFrame) -> pl.Series:
@@ -655,53 +590,7 @@ def _no_color() -> pl.Expr:
     return pl.lit(None, dtype=pl.Categorical())
 
 
-_MAX_SAMPLES = 2000
-
-
-_MOST_SAMPLES = 20_000  # of a recorded counter; a screen has a few thousand columns
-
-
-class Counter(Struct, frozen=True, kw_only=True):
-    """A counter, drawn as one row.
-
-    Attributes:
-        name: Name of the row.
-        unit: Unit of the values, such as "%"; Perfetto's UI formats "ns", "count" and "bytes".
-        samples: `SAMPLES`.
-    """
-
-    name: str
-    unit: str
-    samples: pl.DataFrame
-
-
-def list_metrics(metrics: Iterable[SampledMetric]) -> list[Counter]:
-    """Build the counters of sampled metrics, in order; many samples are thinned out (`thin`)."""
-    return [
-        Counter(name=metric.name, unit=metric.unit, samples=thin(metric.samples, most=_MOST_SAMPLES))
-        for metric in metrics
-    ]
-
-
-def list_counters(counters: pl.DataFrame) -> list[Counter]:
-    """Split `COUNTERS` of one GPU or process into counters by name and unit, in order of their first rows.
-
-    Counters of very many samples are thinned out (`thin`).
-    """
-    if counters.is_empty():
-        return []
-    return [
-        Counter(
-            name=str(name),
-            unit=str(unit),
-            samples=thin(
-                samples.sort("time_ns", maintain_order=True).pipe(conform, SAMPLES), most=_MOST_SAMPLES
-            ),
-        )
-        for (name, unit), samples in counters.partition_by(
-            "name", "unit", as_dict=True, maintain_order=True
-        ).items()
-    ]
+MOST_SAMPLES = 20_000  # of a recorded counter; a screen has a few thousand columns
 
 
 def thin(samples: pl.DataFrame, *, most: int) -> pl.DataFrame:
@@ -763,7 +652,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     begins[1:] = start[1:] > reach[:-1]
     first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
 
-    window = round_up(-(-(int(last[-1]) - int(first[0])) // _MAX_SAMPLES))
+    window = round_up(-(-(int(last[-1]) - int(first[0])) // MOST_WINDOWS))
     edges = np.arange(int(first[0]) // window * window, int(last[-1]) + window, window)
     covered = np.concatenate([[0], np.cumsum(last - first)])
     at = np.searchsorted(first, edges, side="right")
@@ -782,9 +671,6 @@ def round_up(length_ns: int) -> int:
             if factor * power >= length_ns:
                 return factor * power
         power *= 10
-
-
-MOST_WINDOWS = 2000
 
 
 def summarise_metrics(metrics: Iterable[SampledMetric]) -> tuple[SampledMetric, ...]:
