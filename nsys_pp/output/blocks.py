@@ -76,9 +76,25 @@ def write_part(
             part = build(blocks)
         kept = {name: data for name, data in (packed or {}).items() if name != _SUBTRACKS}
         names = [name for name in PART_FRAMES if name in part.frames or name in (_SUBTRACKS, *kept)]
-        frames = {name: kept.get(name) or _pack_frame(name, part) for name in names}
+        frames = {}
+        for name in names:
+            frame = list_subtracks(part.encoded.subtracks) if name == _SUBTRACKS else part.frames.get(name)
+            if name not in kept and frame is not None:
+                schema = PART_FRAMES[name]
+                packed_frame = pack_frame(conform(frame, schema), schema, measure=_measure)
+                kept[name] = bytes(deflate.zlib_compress(packed_frame, _LEVEL))
+            frames[name] = kept[name]
+        record = PartRecord(
+            format=FORMAT,
+            made_by=part.made_by,
+            source=str(part.source),
+            options=part.options,
+            facts=part.facts,
+            encoded=replace(part.encoded, subtracks=[]),
+            frame_bytes={name: len(data) for name, data in frames.items()},
+        )
         archive.writestr(make_member(FRAMES_MEMBER), b"".join(frames.values()))
-        archive.writestr(make_member(FACTS_MEMBER), _write_facts(part, frames), ZIP_DEFLATED)
+        archive.writestr(make_member(FACTS_MEMBER), msgspec.json.encode(record), ZIP_DEFLATED)
     return part
 
 
@@ -89,28 +105,9 @@ def make_member(name: str) -> ZipInfo:
     return member
 
 
-def _pack_frame(name: str, part: Part) -> bytes:
-    frame = list_subtracks(part.encoded.subtracks) if name == _SUBTRACKS else part.frames[name]
-    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name], measure=_measure)
-    return bytes(deflate.zlib_compress(packed, _LEVEL))
-
-
 def _measure(planes: bytes) -> int:
     """Return the approximate size of bytes after compression, quickly."""
     return len(deflate.zlib_compress(planes, 1))
-
-
-def _write_facts(part: Part, frames: Mapping[str, bytes]) -> bytes:
-    record = PartRecord(
-        format=FORMAT,
-        made_by=part.made_by,
-        source=str(part.source),
-        options=part.options,
-        facts=part.facts,
-        encoded=replace(part.encoded, subtracks=[]),
-        frame_bytes={name: len(data) for name, data in frames.items()},
-    )
-    return msgspec.json.encode(record)
 
 
 _TRIES = 10
@@ -155,7 +152,7 @@ class Store(Struct, frozen=True):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
             with os.fdopen(handle, "wb") as file:
-                yield _BlockFile(file, self.output), partial(_open, name)
+                yield _BlockFile(file, self.output), partial(open, name, "rb")
                 with translate_errors(self.output):
                     file.flush()
         except BaseException:
@@ -181,10 +178,6 @@ def make_scratch(output: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
             if not scratch.exists():
                 break
-
-
-def _open(name: str) -> IO[bytes]:
-    return open(name, "rb")
 
 
 def _folder_of(output: Path) -> str | None:

@@ -44,30 +44,35 @@ from nsys_pp.output.trace.drawing import (
 )
 
 
-class Destination(Struct, frozen=True, kw_only=True):
-    """Process and thread of the events of a subtrack, and the shift of their times."""
+class PlacedSubtrack(Struct, frozen=True, kw_only=True):
+    """A subtrack, its clock, and its process and thread in the viewer."""
 
+    subtrack: Subtrack
+    clock: Clock
+    process_name: str
+    thread_name: str
+    counter_unit: str | None
     process: int
     thread: int
-    name: str  # of the counter
-    unit: str | None  # of the counter
-    shift_ns: int  # added to all times
 
 
-def encode_slices(slices: pl.DataFrame, destination: Destination, arrows: pl.DataFrame | None) -> pl.Series:
+def encode_slices(
+    slices: pl.DataFrame, target: PlacedSubtrack, base_ns: int, arrows: pl.DataFrame | None
+) -> pl.Series:
     """Encode slices as complete events (X), one JSON object per row, and the flow events of each row.
 
     Args:
         slices: `SLICES`.
-        destination: Process and thread of the slices.
+        target: Process and thread of the slices.
+        base_ns: Time on the trace's clock that is 0 in the file.
         arrows: Of each slice, as `find_arrows` returns them.
     """
     duration = pl.col("end_ns") - pl.col("start_ns")
     inside, after = (pl.lit("" if arrows is None else arrows[name]) for name in ("inside", "after"))
     return _collect(
         slices,
-        pl.lit(f'{{"ph":"X","pid":{destination.process},"tid":{destination.thread},"ts":'),
-        _microseconds(pl.col("start_ns") + destination.shift_ns),
+        pl.lit(f'{{"ph":"X","pid":{target.process},"tid":{target.thread},"ts":'),
+        _microseconds(pl.col("start_ns") - base_ns),
         pl.lit(',"dur":'),
         _microseconds(duration),
         *_encode_fields(slices, SLICES),
@@ -77,26 +82,26 @@ def encode_slices(slices: pl.DataFrame, destination: Destination, arrows: pl.Dat
     )
 
 
-def encode_marks(marks: pl.DataFrame, destination: Destination) -> pl.Series:
+def encode_marks(marks: pl.DataFrame, target: PlacedSubtrack, base_ns: int) -> pl.Series:
     """Encode marks as instant events (i) of their thread, one JSON object per row."""
     return _collect(
         marks,
-        pl.lit(f'{{"ph":"i","s":"t","pid":{destination.process},"tid":{destination.thread},"ts":'),
-        _microseconds(pl.col("time_ns") + destination.shift_ns),
+        pl.lit(f'{{"ph":"i","s":"t","pid":{target.process},"tid":{target.thread},"ts":'),
+        _microseconds(pl.col("time_ns") - base_ns),
         *_encode_fields(marks, MARK_POINTS),
         pl.lit("}"),
     )
 
 
-def encode_counters(samples: pl.DataFrame, destination: Destination) -> pl.Series:
+def encode_counters(samples: pl.DataFrame, target: PlacedSubtrack, base_ns: int) -> pl.Series:
     """Encode samples as counter events (C), one JSON object per row; infinite values and NaN become 0."""
     value = pl.when(pl.col("value").is_finite()).then("value").otherwise(0.0)
-    series = json.dumps(destination.unit or "value", ensure_ascii=False)
+    series = json.dumps(target.counter_unit or "value", ensure_ascii=False)
     return _collect(
         samples,
-        pl.lit(f'{{"ph":"C","pid":{destination.process},"ts":'),
-        _microseconds(pl.col("time_ns") + destination.shift_ns),
-        pl.lit(f',"name":{json.dumps(destination.name, ensure_ascii=False)},"args":{{{series}:'),
+        pl.lit(f'{{"ph":"C","pid":{target.process},"ts":'),
+        _microseconds(pl.col("time_ns") - base_ns),
+        pl.lit(f',"name":{json.dumps(target.thread_name, ensure_ascii=False)},"args":{{{series}:'),
         value.cast(pl.String),
         pl.lit("}}"),
     )
@@ -180,18 +185,6 @@ _APART = 1 << 31  # Perfetto v52 numbers the arrows of flow events from 0, among
 
 
 Placed = Sequence[tuple[Drawing, Placement]]
-
-
-class PlacedSubtrack(Struct, frozen=True, kw_only=True):
-    """A subtrack, its clock, and its process and thread in the viewer."""
-
-    subtrack: Subtrack
-    clock: Clock
-    process_name: str
-    thread_name: str
-    counter_unit: str | None
-    process: int
-    thread: int
 
 
 def write_chrome(drawings: Placed, *, compress: bool = False) -> Iterator[bytes]:
@@ -336,22 +329,13 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
     arrows = find_arrows(placed, base_ns)
     for at, target in enumerate(placed):
-        destination = Destination(
-            process=target.process,
-            thread=target.thread,
-            name=target.thread_name,
-            unit=target.counter_unit,
-            shift_ns=-base_ns,
-        )
-        for events in _encode_blocks(target, destination, arrows.get(at)):
+        for events in _encode_blocks(target, base_ns, arrows.get(at)):
             yield b",\n"
             yield events.str.join(",\n").item().encode()
     yield b"\n]}\n"
 
 
-def _encode_blocks(
-    placed: PlacedSubtrack, destination: Destination, arrows: pl.DataFrame | None
-) -> Iterator[pl.Series]:
+def _encode_blocks(placed: PlacedSubtrack, base_ns: int, arrows: pl.DataFrame | None) -> Iterator[pl.Series]:
     """Encode a subtrack, at most `BLOCK_ROWS` rows at a time, each row with its arrows."""
     kind, all_rows = placed.subtrack.kind, placed.subtrack.frame
     for first in range(0, all_rows.height, BLOCK_ROWS):
@@ -361,9 +345,9 @@ def _encode_blocks(
             if arrows is not None:
                 own = pl.int_range(first, first + len(rows), dtype=pl.UInt32, eager=True).to_frame("row")
                 beside = own.join(arrows, on="row", how="left", maintain_order="left").fill_null("")
-            yield encode_slices(rows, destination, beside)
+            yield encode_slices(rows, placed, base_ns, beside)
         else:
-            yield (encode_marks if kind == "marks" else encode_counters)(rows, destination)
+            yield (encode_marks if kind == "marks" else encode_counters)(rows, placed, base_ns)
 
 
 def _on_trace(rows: pl.DataFrame, clock: Clock) -> pl.DataFrame:

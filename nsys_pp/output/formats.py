@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
@@ -129,33 +129,16 @@ class Exporter(Struct, frozen=True, kw_only=True):
     check: OutputCheck = check_file
 
 
-def file_writer(write: Callable[[Training, BinaryIO, ExportOptions], None]) -> ExportWriter:
-    """Build the `ExportWriter` of a single-file format.
-
-    Args:
-        write: Writes the training to a binary stream. The file appears at its path only after `write`
-            returns.
-    """
-
-    def write_file(training: Training, path: Path, options: ExportOptions) -> ExportResult:
-        with replace_file(path, force=options.force) as target, open_output(target) as stream:
-            write(training, stream, options)
-        return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))
-
-    return write_file
-
-
 def _build_chart(name: str, description: str, *, shows_verdict: bool = False) -> Exporter:
     """Build the exporter of a chart format; a page shows the findings."""
 
     def write(training: Training, path: Path, options: ExportOptions) -> ExportResult:
         from nsys_pp.output.chart import CHARTS
 
-        def write_stream(training: Training, stream: BinaryIO, options: ExportOptions) -> None:
-            shown = {"verdict": options.verdict} if shows_verdict else {}
+        shown = {"verdict": options.verdict} if shows_verdict else {}
+        with replace_file(path, force=options.force) as target, open_output(target) as stream:
             CHARTS[name](training, stream, title=options.title or path.stem, **shown)
-
-        return file_writer(write_stream)(training, path, options)
+        return ExportResult(files=(ExportedFile(path=path, row_count=len(training.jobs)),))
 
     return Exporter(
         name=name,

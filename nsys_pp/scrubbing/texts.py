@@ -25,7 +25,7 @@ from nsys_pp.read.names import ENVIRONMENT_ROWS, FACT_TABLES, USER_ROWS
 from nsys_pp.scrubbing.pseudonyms import REMOVED, Identities, Pseudonyms
 
 LEAST_BYTES = 8
-"""Of a text that is searched for: shorter ones occur by chance among numbers."""
+"""Of a text that is searched for or taken for a secret: shorter ones occur by chance."""
 
 _MOST_BYTES = 64  # of a pattern: a longer text is searched for in pieces, as SQLite cuts it into pages
 
@@ -245,9 +245,6 @@ def quote(name: str) -> str:
     return f'"{doubled}"'
 
 
-LEAST_SECRET = 8
-"""Characters of a value that is taken for a secret; shorter ones occur by chance."""
-
 _TELLING = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|PRIVATE_?KEY|ACCESS_?KEY|CREDENTIAL", re.IGNORECASE)
 _USER_VARIABLES = re.compile(r"^(?:USER|LOGNAME|USERNAME|SUDO_USER)$")
 _HOME = re.compile(r"(?:^|[\s=:\"';,])/(?:home|Users)/([^/\s\"';:,\0]{2,40})")
@@ -298,7 +295,7 @@ def find_people(path: Path) -> Identities:
         for variable, content in split_variables(value, is_block=ENVIRONMENT_ROWS[name] == "block"):
             if _USER_VARIABLES.match(variable):
                 users.add(content)
-            if _TELLING.search(variable) and len(content) >= LEAST_SECRET:
+            if _TELLING.search(variable) and len(content) >= LEAST_BYTES:
                 secrets.add(content)
     users = {user for user in users if len(user) > 1 and user.lower() not in _SYSTEM_USERS}
     return Identities(users=frozenset(users), secrets=frozenset(secrets))

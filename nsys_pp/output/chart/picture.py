@@ -43,12 +43,6 @@ _MOST_JOBS = (
     3_000  # of a chart in a notebook: an SVG of more is slow to draw, and bars would be thinner than a pixel
 )
 _LEAST_LINED = 3  # pixels; narrower bars have no white outline
-_TINT, _EDGE_TINT, _PALE = (
-    0.42,
-    0.6,
-    0.35,
-)  # shares of the color of bubbles, of those inside a bar, and of messages
-_EDGE = 0.1  # share of the height of a bar that shows the bubbles inside it
 _TEXT, _MUTED, _LINE, _BAND = "#1c2430", "#5d6877", "#dde2e8", "#f6f7f9"
 _FONTS = "'DejaVu Sans', Roboto, Arial, 'Liberation Sans', 'Noto Sans', sans-serif"
 _PROBE = (
@@ -237,11 +231,11 @@ class _Picture:
 
     def draw_edges(self, bubbles: pl.DataFrame) -> None:
         """Draw the bubbles that bars hide, at the lower edge of the bars."""
-        height = self._bar * _EDGE
+        height = self._bar * 0.1
         for cause in used_causes(bubbles):
             own = bubbles.filter(pl.col("cause") == cause)
             top = self._tops[own["lane"].to_numpy()] + self._pad + self._bar - height
-            fill = mix(WHITE, color_of(cause), _EDGE_TINT)
+            fill = mix(WHITE, color_of(cause), 0.6)
             left, right = self._find_x(own["start_ns"]), self._find_x(own["end_ns"])
             self.add_boxes(f"edges-{cause}", left, right, top, height, fill, is_lined=True)
 
@@ -413,8 +407,8 @@ def _shorten(text: str, size: float, room: float) -> str:
 
 def _fill(kind: str, shade: int, *, is_pale: bool) -> str:
     color = shade_of(kind, shade)
-    return mix(WHITE, color, _PALE) if is_pale else color
+    return mix(WHITE, color, 0.35) if is_pale else color
 
 
 def _tint(cause: str) -> str:
-    return mix(WHITE, color_of(cause), _TINT)
+    return mix(WHITE, color_of(cause), 0.42)

@@ -273,17 +273,21 @@ def describe_jobs(training: Training, lanes: Sequence[int]) -> tuple[pl.DataFram
         ~pl.col("kind").is_in(MESSAGE_KINDS),
     ).with_row_index("row")
     around = jobs.select(parent=pl.col("row").cast(pl.Int64), outer="job")
-    described = (
-        _name_types(jobs)
-        .join(around, on="outer", how="left", maintain_order="left")
-        .with_columns(
-            start_ns="compute_start_ns",
-            end_ns="compute_end_ns",
-            parent=pl.col("parent").fill_null(-1),
-            number=_number(),
-        )
-        .with_columns(name=pl.format("{}_{}", "type", "number"), cname=_color())
-        .select("lane", "step", "start_ns", "end_ns", "parent", "type", "name", "cname")
+    described = _name_types(jobs).join(around, on="outer", how="left", maintain_order="left")
+    counted = pl.int_range(pl.len()).over("lane", "step", "type")  # without micro-batches
+    number = pl.coalesce("micro_batch", counted).cast(pl.String)
+    both = pl.format("{}+{}", "micro_batch", "backward_micro_batch")
+    is_overlapped = pl.col("kind") == "forward_backward"
+    described = described.select(
+        *("lane", "step"),
+        start_ns="compute_start_ns",
+        end_ns="compute_end_ns",
+        parent=pl.col("parent").fill_null(-1),
+        type="type",
+        name=pl.format(
+            "{}_{}", "type", pl.when(is_overlapped).then(pl.coalesce(both, number)).otherwise(number)
+        ),
+        cname=_color(described),
     )
     unknown = jobs.filter(pl.col("kind").is_in(MICRO_BATCH_KINDS), pl.col("micro_batch").is_null()).height
     notes = [f"no micro-batch is known of {unknown:,} jobs: they are counted in each step"] if unknown else []
@@ -319,41 +323,18 @@ def _name_types(jobs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _number() -> pl.Expr:
-    """Return the number of a job: its micro-batch, or its index among jobs of its type in the step."""
-    counted = pl.int_range(pl.len()).over("lane", "step", "type")
-    number = pl.coalesce("micro_batch", counted).cast(pl.String)
-    both = pl.format("{}+{}", "micro_batch", "backward_micro_batch")
-    return pl.when(pl.col("kind") == "forward_backward").then(pl.coalesce(both, number)).otherwise(number)
-
-
-def _color() -> pl.Expr:
-    """Return the color of a job by kind and chunk.
-
-    For a kind without a color, it is derived from the type.
-    """
-    kind = pl.col("kind").cast(pl.String)
-    first, second = (
-        kind.replace_strict(
-            {key: names[shade] for key, names in _COLORS.items()}, default=None, return_dtype=pl.String
-        )
-        for shade in (0, 1)
-    )
-    is_second = (pl.col("chunk") % 2 == 1).fill_null(False)
-    return pl.coalesce(
-        pl.when(is_second).then(second).otherwise(first),
-        pl.col("type").map_batches(_color_names, return_dtype=pl.String),
-    )
-
-
-def _color_names(types: pl.Series) -> pl.Series:
-    """Return colors derived from the names of types, the same in each run.
-
-    >>> _color_names(pl.Series(["default", "lr", "default"])).to_list()
-    ['thread_state_unknown', 'thread_state_runnable', 'thread_state_unknown']
-    """
-    colors = {name: _OTHERS[crc32(name.encode()) % len(_OTHERS)] for name in types.unique()}
-    return types.replace_strict({**colors, "default": STEP_COLOR}, return_dtype=pl.String)
+def _color(jobs: pl.DataFrame) -> pl.Series:
+    """Return the color of each job by kind and chunk; for a kind without a color, by the name of its type."""
+    is_odd = (pl.col("chunk") % 2 == 1).fill_null(False)
+    keys = jobs.select(pl.col("kind").cast(pl.String), "type", is_odd=is_odd.cast(pl.Int8))
+    distinct = keys.unique()
+    others = {name: _OTHERS[crc32(name.encode()) % len(_OTHERS)] for name in distinct["type"]}
+    others |= {"default": STEP_COLOR}
+    colors = [
+        _COLORS[kind][odd] if kind in _COLORS else others[name] for kind, name, odd in distinct.iter_rows()
+    ]
+    named = distinct.with_columns(color=pl.Series(colors, dtype=pl.String))
+    return keys.join(named, on=keys.columns, how="left", maintain_order="left")["color"]
 
 
 STEP_THREAD = 2333

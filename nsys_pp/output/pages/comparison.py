@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from nsys_pp.frames.training import BUBBLE_CAUSES
 from nsys_pp.frames.verdict import Verdict
 from nsys_pp.output.pages.page import (
     LEAST_SCALE,
+    MANY,
     Bar,
     Drawn,
     Piece,
@@ -33,7 +35,6 @@ from nsys_pp.output.pages.page import (
 )
 from nsys_pp.units import format_duration
 
-_MOST_ROWS = 24
 _HEIGHT, _MARGIN = 150, 26
 _MOST_POINTS = 2_000
 _CHANGED = ("slower", "faster", "unknown")
@@ -196,15 +197,7 @@ def _draw_run(run: pl.DataFrame, letter: str, middle: float, half: float) -> str
     )
 
 
-def _draw_ranks(source: ComparisonSource) -> Drawn:
-    return _draw_members(source, "rank")
-
-
-def _draw_links(source: ComparisonSource) -> Drawn:
-    return _draw_members(source, "link")
-
-
-def _draw_members(source: ComparisonSource, noun: str) -> Drawn:
+def _draw_members(noun: str, source: ComparisonSource) -> Drawn:
     """Draw the changes of ranks or links beyond noise, or else the largest ones."""
     both = source.tables[f"{noun}s"].frame.drop_nulls("change_fraction")
     changed = both.filter(pl.col("verdict").is_in(_CHANGED))
@@ -223,9 +216,7 @@ def _draw_stages(source: ComparisonSource) -> Drawn:
 
 def _draw_changes(rows: pl.DataFrame, caption: str) -> str:
     known = rows.drop_nulls("change_fraction")
-    return draw_rows(
-        known, _build_change, caption=caption, most=_MOST_ROWS, order="largest", least=LEAST_SCALE
-    )
+    return draw_rows(known, _build_change, caption=caption, most=MANY, order="largest", least=LEAST_SCALE)
 
 
 def _build_change(row: dict[str, Any]) -> Bar:
@@ -279,7 +270,7 @@ def _draw_kernels(source: ComparisonSource) -> Drawn:
     rows = families.sort(pl.col("size").abs(), descending=True)
     caption = "B less A, per rank and step{of}"
     least = float(families["a"].sum() or 0) * 0.01
-    return Drawn(html=draw_rows(rows, build, caption=caption, most=_MOST_ROWS, order="largest", least=least))
+    return Drawn(html=draw_rows(rows, build, caption=caption, most=MANY, order="largest", least=least))
 
 
 _SECTIONS = (
@@ -308,7 +299,7 @@ _SECTIONS = (
         title="Ranks",
         lead="Own compute of a rank, waiting not counted, relative to the same rank of run A."
         " Less than 2 % does not count.",
-        draw=_draw_ranks,
+        draw=partial(_draw_members, "rank"),
         kinds=("rank", "ranks"),
         tables=("ranks",),
     ),
@@ -333,7 +324,7 @@ _SECTIONS = (
         title="Links",
         lead="Median transfer of a message on each link between ranks, relative to the same link of run A."
         " Less than 25 % and the error of the clocks does not count.",
-        draw=_draw_links,
+        draw=partial(_draw_members, "link"),
         kinds=("link",),
         tables=("links",),
     ),

@@ -21,6 +21,8 @@ from nsys_pp.units import format_duration
 
 MOST_ROWS = 200
 """Most rows of a table; data formats of `nsys-pp pipeline` and `summary` have all."""
+MANY = 24
+"""Most bars of ranks, stages, links or clocks."""
 LEAST_SCALE = 0.1
 """Least length of a scale of changes, so that small ones do not fill the width."""
 

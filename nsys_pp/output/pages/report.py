@@ -24,6 +24,7 @@ from nsys_pp.output.chart.page import describe_page, embed_json, pack_table, rou
 from nsys_pp.output.colors import color_of
 from nsys_pp.output.pages.page import (
     LEAST_SCALE,
+    MANY,
     Bar,
     Drawn,
     Piece,
@@ -44,7 +45,7 @@ from nsys_pp.units import NS_PER_S, format_bytes, format_count, format_duration
 
 _SCRIPTS = ("page", "heat_data", "heat", "charts", "main")
 _SPECIAL = re.compile(r"([\\.^$*+?()\[\]{}|])")
-_MANY, _FEW = 24, 12  # most bars: of stages or clocks, and of kinds that are each a line of a table
+_FEW = 12  # most bars of kinds that are each a line of a table
 _PARTS_PER_UNIT = 1_000_000  # of a fraction, in the page's data
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
 _METRICS = (  # column, title, color, meaning
@@ -107,7 +108,6 @@ _UNPLACED = (
     "none",
 )  # kinds of findings without a place in the trace
 _ROLES = {"typical": "the typical step", "worst": "the longest step"}
-_LEAST_PX, _MOST_PX, _LANE_PX, _AROUND_PX = 300, 760, 40, 190
 _MOST_UNFOLDED = 32
 _LEAST_EXCESS = 0.05  # of a link that is shown although it is not slow
 _PEERS = {"rank": "Ranks", "stage": "Stages", "link": "Links"}
@@ -299,6 +299,8 @@ def _draw_charts(source: PageSource) -> Drawn:
             " and write the page again."
         )
     named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
+    stages = source.training.lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
+    unfolded = stages.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
     figures, packed = [], {}
     for shown in source.steps:
         role = f", {_ROLES[shown.role]}" if len(source.steps) > 1 else ""
@@ -308,29 +310,18 @@ def _draw_charts(source: PageSource) -> Drawn:
         )
         try:
             training = select_step(source.training, shown.step, named=named)
-            unfolded = _list_unfolded(source.training.lanes, named)
             page = describe_page(training, title=title, unfolded=unfolded)
             packed[f"chart-{shown.role}"] = _pack_text(embed_json(page))
         except NsysPPError as refused:
             figures.append(f'<h3>{title}</h3><p class="absent">{format_text(str(refused))}</p>{place}')
             continue
-        height = min(max(_LANE_PX * len(training.lanes) + _AROUND_PX, _LEAST_PX), _MOST_PX)
         figures.append(
             '<figure class="chart"><div class="holder">'
-            f'<iframe id="chart-{shown.role}" title="{title}" style="height:{height}px"></iframe>'
+            f'<iframe id="chart-{shown.role}" title="{title}" style="--lanes:{len(training.lanes)}"></iframe>'
             f'<p class="drawing">Drawing {title} …</p></div>{place}</figure>'
         )
     data = {"shell": _pack_text(json.dumps(split_page("chart"))), "pages": packed} if packed else {}
     return Drawn(html="".join(figures), data=data)
-
-
-def _list_unfolded(lanes: pl.DataFrame, named: Sequence[int]) -> list[int]:
-    """List the stages of lanes that the verdict names.
-
-    Only stages that are small enough to be shown with all ranks are listed.
-    """
-    small = lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
-    return small.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
 
 
 def _draw_steps(source: PageSource) -> Drawn:
@@ -361,6 +352,8 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         .join(frame, on=["lane", "step"], how="left", maintain_order="left")
     )
     metrics = [metric for metric in _METRICS if _has_values(frame, metric[0])]
+    names = [name for name, *_ in metrics]
+    of_findings = [_METRIC_OF.get(finding.kind, "") for finding in source.verdict.findings]
     columns = grid.select(
         *(round_exact(grid[name]) for name in _TIMES),
         pl.col("start_ns").cast(pl.Float64),
@@ -378,7 +371,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
             {"name": name, "title": title, "color": color_of(color), "meaning": meaning}
             for name, title, color, meaning in metrics
         ],
-        "first": _choose_metric(source, [name for name, *_ in metrics]),
+        "first": next(filter({*names}.__contains__, of_findings), names[0]),
         "cool": color_of("forward"),
         "named": [
             {"lane": finding.lane, "since": finding.since_step, "step": finding.step}
@@ -425,19 +418,13 @@ def _has_values(frame: pl.DataFrame, name: str) -> bool:
     )
 
 
-def _choose_metric(source: PageSource, names: list[str]) -> str:
-    """Choose the value that is shown first: the one of the first finding."""
-    wanted = [_METRIC_OF[finding.kind] for finding in source.verdict.findings if finding.kind in _METRIC_OF]
-    return next((name for name in wanted if name in names), names[0])
-
-
 def _draw_bubbles(source: PageSource) -> Drawn:
     stages = source.tables["stages"].frame
     has_stages = bool(stages["stage"].drop_nulls().len())
     frame = stages if has_stages else source.tables["lanes"].frame
     if frame.is_empty():
         return Drawn(absent="No complete step was found, so there are no bubbles to explain.")
-    shown = frame.head(_MANY)
+    shown = frame.head(MANY)
     parts = [part for part in ("compute", "pause", *BUBBLE_CAUSES) if (shown[f"{part}_ns"] != 0).any()]
 
     def build(row: dict[str, Any]) -> Bar:
@@ -454,7 +441,7 @@ def _draw_bubbles(source: PageSource) -> Drawn:
         f"A mean step of each {'stage' if has_stages else 'rank'}: compute, and the bubble by cause{{of}}"
     )
     legend = {color_part(part): name_part(part) for part in parts if part != "pause"}
-    return Drawn(html=draw_rows(frame, build, caption=caption, most=_MANY, legend=legend))
+    return Drawn(html=draw_rows(frame, build, caption=caption, most=MANY, legend=legend))
 
 
 def _draw_stragglers(source: PageSource) -> Drawn:
@@ -606,7 +593,7 @@ def _draw_clocks(source: PageSource) -> Drawn:
 
     rows = frame.sort("bound_ns", descending=True, nulls_last=False)
     caption = "Bound of the error of each clock against the others{of}"
-    return Drawn(html=draw_rows(rows, build, caption=caption, most=_MANY, order="largest"))
+    return Drawn(html=draw_rows(rows, build, caption=caption, most=MANY, order="largest"))
 
 
 def _draw_missing(source: PageSource) -> Drawn:

@@ -31,7 +31,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import list_distinct
+from nsys_pp.arrays.columns import find_distinct, pack
+from nsys_pp.arrays.search import list_groups
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.part import Encoded, EncodedSubtrack
 from nsys_pp.output.colors import perfetto_seeds
@@ -80,7 +81,6 @@ from nsys_pp.progress import report_stage
 
 MAX_THREADS = 4  # more do not help: part of the encoding of a block holds the interpreter lock
 BLOCK_ROWS = 1 << 15  # a block has 1-3 MB before compression
-MAX_NULLABLE = 63  # columns with nulls in one subtrack: the present fields of a row are bits of a 64-bit key
 COMPRESSION_LEVEL = 1  # of libdeflate; level 2 takes a third longer for two percent
 _EVENT_TYPES = {"slices": EventType.SLICE_BEGIN, "marks": EventType.INSTANT, "counter": EventType.COUNTER}
 _Numbered = tuple[int, Subtrack]
@@ -355,9 +355,17 @@ def _encode_block(batch: _Batch, first: int) -> bytes:
     )
     records.append((place[before] - 1, encode_rows(openings, len(before))))
     packets = join_records([record for record in records if len(record[0])])
-    if first == 0:
-        return compress(np.concatenate((np.frombuffer(_encode_first_packet(batch), np.uint8), packets)))
-    return compress(packets)
+    if first:
+        return compress(packets)
+    opening = message(  # clears the state of the sequence, and sets defaults, strings and the clock
+        Trace.PACKET,
+        field(TracePacket.SEQUENCE_ID, batch.sequence),
+        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
+        _defaults(int(batch.track_uuids[0])),
+        field(TracePacket.INTERNED_DATA, batch.interned),
+        _restart_clock(),
+    )
+    return compress(np.concatenate((np.frombuffer(constant(opening), np.uint8), packets)))
 
 
 def _list_shapes(
@@ -366,18 +374,12 @@ def _list_shapes(
     """Group the rows [first, stop) by their fields; yield the rows and the fields of each group."""
     masks = [one.find_present(first, stop) for one in fields]
     nullable = [mask for mask in masks if mask is not None and mask.any()]
-    if len(nullable) > MAX_NULLABLE:
-        raise ValueError(f"more than {MAX_NULLABLE} arguments of a subtrack have nulls")
     if not nullable:
         yield slice(None), [one for one, mask in zip(fields, masks, strict=True) if mask is None]
         return
-    key = np.zeros(stop - first, dtype=np.uint64)
-    for bit, mask in enumerate(nullable):
-        key |= mask.astype(np.uint64) << np.uint64(bit)
-    for shape in list_distinct(key):
-        rows = np.flatnonzero(key == shape)
-        has = (mask is None or mask[rows[0]] for mask in masks)
-        yield rows, [one for one, is_present in zip(fields, has, strict=True) if is_present]
+    first_of, shape = find_distinct(pack(*(mask.astype(np.int64) for mask in nullable)))
+    for row, rows in zip(first_of, list_groups(shape, len(first_of)), strict=True):
+        yield rows, [one for one, mask in zip(fields, masks, strict=True) if mask is None or mask[row]]
 
 
 def _encode_events(sequence: int, deltas: NDArray[np.uint64], *event: Parts) -> NDArray[np.uint8]:
@@ -389,22 +391,6 @@ def _encode_events(sequence: int, deltas: NDArray[np.uint64], *event: Parts) -> 
         message(TracePacket.TRACK_EVENT, *event),
     )
     return encode_rows(packet, len(deltas))
-
-
-def _encode_first_packet(batch: _Batch) -> bytes:
-    """Encode the first packet of a batch.
-
-    It clears the sequence's state, and sets defaults, strings and the clock.
-    """
-    packet = message(
-        Trace.PACKET,
-        field(TracePacket.SEQUENCE_ID, batch.sequence),
-        field(TracePacket.SEQUENCE_FLAGS, SequenceFlags.INCREMENTAL_STATE_CLEARED),
-        _defaults(int(batch.track_uuids[0])),
-        field(TracePacket.INTERNED_DATA, batch.interned),
-        _restart_clock(),
-    )
-    return constant(packet)
 
 
 def _defaults(track_uuid: int | NDArray[np.uint64]) -> Parts:

@@ -88,51 +88,6 @@ _AFTER_OUTERMOST = 1 << 62  # ranks of machines
 _UNITS = {"ns": CounterUnit.TIME_NS, "count": CounterUnit.COUNT, "bytes": CounterUnit.SIZE_BYTES}
 
 
-def encode_header(
-    *,
-    tracks: Mapping[Path, Track],
-    leaves: Mapping[Path, Sequence[int]],
-    outermost: Mapping[Path, str],
-    first_ns: int,
-    utc_ns: int | None,
-    attributes: Mapping[str, str],
-) -> bytes:
-    """Encode the packets at the start of a trace, before all events.
-
-    All tracks are described here: a counter track must be described before its first sample.
-
-    Args:
-        tracks: Tracks by path in the trace.
-        leaves: Perfetto's uuids of the tracks with events, by path; uuids with the same path share a row.
-        outermost: Names of the rows that are shown above all others, by path, in order (`hoist`).
-        first_ns: Time of the first event, on the trace's clock.
-        utc_ns: UTC of the same time; None if unknown.
-        attributes: Facts about the trace, by key.
-    """
-    clocks = [reading(BuiltinClock.BOOTTIME, first_ns)]
-    if utc_ns is not None:
-        clocks.append(reading(BuiltinClock.REALTIME, utc_ns))
-    primary = field(ClockSnapshot.PRIMARY_TRACE_CLOCK, BuiltinClock.BOOTTIME)
-    packets = [_packet(message(TracePacket.CLOCK_SNAPSHOT, *clocks, primary))]
-    if attributes:
-        facts = [
-            message(TraceAttributes.ATTRIBUTE, field(Attribute.KEY, key), field(Attribute.STRING, value))
-            for key, value in attributes.items()
-        ]
-        packets.append(_packet(message(TracePacket.TRACE_ATTRIBUTES, *facts)))
-    tracks, leaves = hoist(tracks, leaves, outermost)
-    nodes = arrange(tracks, leaves)
-    names = order_by_text(nodes)
-    parents = {node.track.path[:-1] for node in nodes}
-    for node in nodes:
-        node = replace(node, track=replace(node.track, name=names.get(node.track.path, node.track.name)))
-        packets += [_packet(descriptor) for descriptor in _describe(node, leaves, parents)]
-        if len(node.track.path) == 1 and node.track.path not in parents:
-            parent_uuid = leaves[node.track.path][0]
-            packets += [_packet(parts) for parts in _encode_about(node, parent_uuid, first_ns)]
-    return b"".join(packets)
-
-
 def hoist(
     tracks: Mapping[Path, Track], leaves: Mapping[Path, Sequence[int]], outermost: Mapping[Path, str]
 ) -> tuple[dict[Path, Track], dict[Path, list[int]]]:
@@ -153,9 +108,12 @@ def hoist(
         The tracks and the leaves, by new path. Other rows of machines are after the moved rows.
     """
     new_paths = {path: ("\0".join(path),) for path in outermost}
-    moved_tracks = {
-        track.path: track for track in (_move_track(track, new_paths) for track in tracks.values())
-    }
+    moved_tracks: dict[Path, Track] = {}
+    for track in tracks.values():
+        path = _move(track.path, new_paths)
+        is_machine = path == track.path and len(path) == 1
+        rank = track.rank + _AFTER_OUTERMOST if is_machine else track.rank
+        moved_tracks[path] = replace(track, path=path, rank=rank)
     for number, (path, name) in enumerate(outermost.items()):
         new, machine = new_paths[path], tracks.get(path[:1])
         track = moved_tracks.get(new) or Track(path=new, name=name, rank=number)
@@ -175,12 +133,6 @@ def hoist(
                 moved_tracks[row], description="; ".join(facts), counter_unit=child.counter_unit
             )
     return moved_tracks, moved_leaves
-
-
-def _move_track(track: Track, new_paths: Mapping[Path, Path]) -> Track:
-    path = _move(track.path, new_paths)
-    is_machine = path == track.path and len(path) == 1
-    return replace(track, path=path, rank=track.rank + _AFTER_OUTERMOST if is_machine else track.rank)
 
 
 def _move(path: Path, new_paths: Mapping[Path, Path]) -> Path:
@@ -328,7 +280,11 @@ def write_perfetto(reports: Sequence[PlacedReport]) -> Iterator[bytes]:
     """
     if len({sequence_id(report.encoded.report_id) for report in reports}) < len(reports):
         raise ValueError("two reports of the trace have the same packet sequence")
-    starts = [start for report in reports if (start := _start_ns(report)) is not None]
+    starts = [
+        int(report.placement.clock.to_trace(np.array([min(times)]))[0])
+        for report in reports
+        if (times := [subtrack.first_ns for subtrack in report.drawn_subtracks()])
+    ]
     # the time on the run's clock that is 0 in the trace, or the first event if it is earlier
     zero_ns = min([*starts, *(report.placement.zero_ns for report in reports)], default=0)
     yield _encode_header(reports, zero_ns, min(starts, default=zero_ns))
@@ -439,34 +395,48 @@ def _snapshot(own: Array, trace: Array) -> Parts:
 
 
 def _encode_header(reports: Sequence[PlacedReport], zero_ns: int, first_ns: int) -> bytes:
+    """Encode the packets at the start of a trace, before all events.
+
+    All tracks are described here: a counter track must be described before its first sample.
+
+    Args:
+        reports: Reports of the trace.
+        zero_ns: Time on the run's clock that is 0 in the trace.
+        first_ns: Time of the first event, on the run's clock.
+    """
     placements = [report.placement for report in reports]
     is_utc = all(placement.is_utc for placement in placements)
+    clocks = [reading(BuiltinClock.BOOTTIME, first_ns - zero_ns)]
+    if is_utc:
+        clocks.append(reading(BuiltinClock.REALTIME, first_ns))
+    primary = field(ClockSnapshot.PRIMARY_TRACE_CLOCK, BuiltinClock.BOOTTIME)
+    packets = [_packet(message(TracePacket.CLOCK_SNAPSHOT, *clocks, primary))]
     attributes = {key: text for placement in placements for key, text in placement.attributes.items()}
     if placements:
         attributes["zero_utc_ns" if is_utc else "zero_ns"] = str(zero_ns)
+        facts = [
+            message(TraceAttributes.ATTRIBUTE, field(Attribute.KEY, key), field(Attribute.STRING, value))
+            for key, value in attributes.items()
+        ]
+        packets.append(_packet(message(TracePacket.TRACE_ATTRIBUTES, *facts)))
+    tracks: dict[Path, Track] = {}
     leaves: dict[Path, list[int]] = {}  # uuids of the tracks with events
     for report in reports:
+        tracks = {**place_tracks(report.encoded.tracks, report.placement), **tracks}
         for subtrack in report.drawn_subtracks():
             leaf = leaf_uuid(report.encoded.report_id, subtrack.track, subtrack.ordinal)
             leaves.setdefault(place_path(subtrack.track, report.placement), []).append(leaf)
-    return encode_header(
-        tracks={
-            path: track
-            for report in reversed(reports)
-            for path, track in place_tracks(report.encoded.tracks, report.placement).items()
-        },
-        leaves=leaves,
-        outermost=list_titles(placements),
-        first_ns=first_ns - zero_ns,
-        utc_ns=first_ns if is_utc else None,
-        attributes=attributes,
-    )
-
-
-def _start_ns(report: PlacedReport) -> int | None:
-    """Return the time of the first drawn event on the run's clock; None if no event is drawn."""
-    starts = [subtrack.first_ns for subtrack in report.drawn_subtracks()]
-    return int(report.placement.clock.to_trace(np.array([min(starts)]))[0]) if starts else None
+    tracks, leaves = hoist(tracks, leaves, list_titles(placements))
+    nodes = arrange(tracks, leaves)
+    names = order_by_text(nodes)
+    parents = {node.track.path[:-1] for node in nodes}
+    for node in nodes:
+        node = replace(node, track=replace(node.track, name=names.get(node.track.path, node.track.name)))
+        packets += [_packet(descriptor) for descriptor in _describe(node, leaves, parents)]
+        if len(node.track.path) == 1 and node.track.path not in parents:
+            parent_uuid = leaves[node.track.path][0]
+            packets += [_packet(parts) for parts in _encode_about(node, parent_uuid, first_ns - zero_ns)]
+    return b"".join(packets)
 
 
 def _read(source: Source, size: int) -> bytes:

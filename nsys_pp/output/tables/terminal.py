@@ -106,7 +106,10 @@ def print_table(table: ShownTable, *, console: Console) -> list[str]:
         else:
             if before >= 0:
                 grid.add_row(*(Rule(style="dim") for _ in cells))
-            cells[: len(of_group)], of_group = _blank_repeated(cells, of_group), cells[: len(of_group)]
+            own = cells[: len(of_group)]
+            # values equal to those of the previous group are omitted, up to the first difference
+            differs = next((at for at, value in enumerate(of_group) if own[at] != value), len(own))
+            cells[:differs], of_group = [""] * differs, own
         before = group
         grid.add_row(
             *(
@@ -194,12 +197,6 @@ def _split_heading(column: TextColumn) -> str:
         else:
             lines.append(word)
     return "\n".join(lines)
-
-
-def _blank_repeated(cells: Sequence[str], before: Sequence[str]) -> list[str]:
-    """Omit the values of a group that equal the values of the previous group, up to the first difference."""
-    differs = next((at for at, value in enumerate(before) if cells[at] != value), len(before))
-    return [*[""] * differs, *cells[differs : len(before)]]
 
 
 def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: int) -> RenderableType:

@@ -200,7 +200,7 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
     sign = "+" if column.is_signed else ""
     write: Callable[[Any], str] = partial(_write, factor=factor, decimals=decimals, style=f"{sign}{mark}")
     if column.unit == "bytes" and _least(values) * factor < 0.001:
-        unit, write = "", _write_bytes
+        unit, write = "", lambda size: format_bytes(round(size))
     texts = tuple(
         ("" if blank else column.null_text or "-") if value is None else write(value)
         for value, blank in zip(values, is_blank, strict=True)
@@ -217,11 +217,6 @@ def _write(value: object, factor: float, decimals: int, style: str) -> str:
         text = f"{value * factor:{style}.{decimals}f}"
         return text.replace("-", "", 1) if text.startswith("-") and not text.strip("-0.,") else text
     return clean(str(value))
-
-
-def _write_bytes(value: float) -> str:
-    """Format a size in its own unit, for columns whose sizes differ too much."""
-    return format_bytes(round(value))
 
 
 def _choose_time_units(frame: pl.DataFrame, columns: Sequence[Column]) -> dict[str, str]:
@@ -606,18 +601,17 @@ def arrange_table(
         share = f"{len(frame) - len(rows):,} of {len(frame):,}" if len(rows) else f"all {len(frame):,}"
         notes.insert(0, view.hidden.format(share))
     by_name = describe_columns(table)
-    columns = _choose_columns(
-        rows,
-        [
-            by_name[column] if isinstance(column, str) else column
-            for column in view.columns
-            if not isinstance(column, str) or column in rows.columns
-        ],
-    )
+    named = [by_name.get(one) if isinstance(one, str) else one for one in view.columns]
+    columns = _choose_columns(rows, [one for one in named if one is not None and one.name in rows.columns])
     caption = "; ".join([table.caption, *(column.note for column in columns if column.note)])
     if rows.is_empty():
         return ShownTable(notes=(*map(clean, notes),), caption=clean(caption))
-    shown = arrange_rows(_spell(rows.select(column.name for column in columns)), table, limit=limit)
+    texts_of_kinds = [  # underscores of our own enumerations are blanks
+        pl.selectors.enum().cast(pl.String).str.replace_all("_", " "),
+        pl.selectors.categorical().cast(pl.String),
+    ]
+    spelled = rows.select(column.name for column in columns).with_columns(texts_of_kinds)
+    shown = arrange_rows(spelled, table, limit=limit)
     if shown.hidden_count and not {"rest", "total"} & {*shown.kinds}:
         notes.append(f"{shown.hidden_count:,} more row{'s' * (shown.hidden_count > 1)}")
     texts = format_columns(shown.frame, columns, unit=unit, is_blank=[kind != "row" for kind in shown.kinds])
@@ -653,11 +647,3 @@ def _choose_columns(rows: pl.DataFrame, columns: list[Column]) -> list[Column]:
         if not (is_empty or is_same):
             chosen.append(column)
     return chosen or columns
-
-
-def _spell(frame: pl.DataFrame) -> pl.DataFrame:
-    """Convert categories to text; underscores in our own enumerations become blanks."""
-    return frame.with_columns(
-        pl.selectors.enum().cast(pl.String).str.replace_all("_", " "),
-        pl.selectors.categorical().cast(pl.String),
-    )
