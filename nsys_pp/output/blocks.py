@@ -152,7 +152,7 @@ class Store(Struct, frozen=True):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
         try:
             with os.fdopen(handle, "wb") as file:
-                yield _BlockFile(file, self.output), partial(open, name, "rb")
+                yield _BlockFile(file, self.output), partial(_open, name)
                 with translate_errors(self.output):
                     file.flush()
         except BaseException:
@@ -178,6 +178,10 @@ def make_scratch(output: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
             if not scratch.exists():
                 break
+
+
+def _open(name: str) -> IO[bytes]:
+    return open(name, "rb")
 
 
 def _folder_of(output: Path) -> str | None:
