@@ -128,6 +128,7 @@ def test_messages_between_groups_are_paired_without_times(tmp_path: Path, import
         assert call("chart", tmp_path / "run", "-o", tmp_path / name, "--clock", "utc").code == 0
 
 
+@pytest.mark.slow
 def test_every_command_reports_the_groups(torn: Path, tmp_path: Path, importer: Importer) -> None:
     aligned = call("align", torn, env={"COLUMNS": "120"})
     assert "Group" in aligned.stdout

@@ -457,6 +457,7 @@ def test_a_part_that_is_there_is_left(report: Path, made_part: Path) -> None:
     assert not extract_again(moved, made_part)  # the recording counts, not its name
 
 
+@pytest.mark.slow
 def test_a_part_that_is_stale_is_made_again(report: Path, made_part: Path, tmp_path: Path) -> None:
     fresh = made_part.read_bytes()
     assert extract_again(report, made_part, detail="jobs")

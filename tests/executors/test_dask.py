@@ -120,6 +120,7 @@ def test_an_item_that_kills_its_workers_is_an_error(cluster: Cluster, items: lis
     cluster.add_worker()
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("start", "words", "hint"),
@@ -235,6 +236,7 @@ def merge_both(cluster: Cluster, folder: Path, inputs: Any, **options: Any) -> l
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
@@ -278,6 +280,7 @@ def test_broken_reports_are_skipped(cluster: Cluster, tmp_path: Path) -> None:
         assert len(result.files) == 2
 
 
+@pytest.mark.slow
 def test_tables_are_the_same(cluster: Cluster) -> None:
     line = ("pipeline", PIPELINE, "--table", "steps,host,network,metrics", "--format", "json")
     here, there = run(*line), run(*line, "--dask-scheduler", cluster.file)
