@@ -26,7 +26,8 @@ from nsys_pp.arrays.columns import (
     whole_numbers,
 )
 from nsys_pp.arrays.names import list_names
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.search import find_rows
+from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import OP_KIND
@@ -54,7 +55,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     is_shared = gpu_ops["is_communication"].to_numpy() & ~_IS_COPY[numbers(gpu_ops["kind"])]
     row = np.flatnonzero(is_shared)
     requested, is_of_message = _combine_requests(requests)
-    request = _find_request(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
+    request = find_rows(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
     names = list_names(index_column(gpu_ops["name"], row))
     is_message = names.match(_MESSAGE) | pick(is_of_message, request, absent=False)
     is_anchor = is_message | names.match(_SYNCHRONISING)
@@ -95,12 +96,6 @@ def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Seri
     return [gather(_KINDS, kind).alias("kind"), channel]
 
 
-def _find_request(of_request: Int64s, op: Int64s) -> Int64s:
-    """Find the row of the request of each operation; -1 without one. The operations of requests ascend."""
-    at = np.searchsorted(of_request, op)
-    return np.where(np.append(of_request, NEVER)[at] == op, at, -1)
-
-
 def _list_mpi_anchors(mpi_calls: pl.DataFrame) -> pl.DataFrame:
     """List the blocking and synchronising MPI collectives."""
     name = pl.col("name").cast(pl.String)
@@ -127,13 +122,6 @@ def _combine_requests(requests: pl.DataFrame) -> tuple[pl.DataFrame, Bools]:
             size_bytes; null
         where its requests differ. Mask of the operations that only send, or only receive.
     """
-    is_send, is_receive = (
-        (requests["call"] == call).to_numpy().astype(np.bool_) for call in ("Send", "Recv")
-    )
-    op = requests["op_id"].to_numpy()
-    if (op[1:] > op[:-1]).all():  # one request each, as usual
-        direction = np.where(is_send, _SEND, np.where(is_receive, _RECEIVE, -1))
-        return requests.hstack([gather(_KINDS, direction).alias("direction")]), is_send | is_receive
     columns = ("call", "communicator", "rank", "peer", "size_bytes")
     sends, receives = (pl.col("call") == "Send").any(), (pl.col("call") == "Recv").any()
     combined = requests.group_by("op_id", maintain_order=True).agg(

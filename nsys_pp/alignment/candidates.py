@@ -51,20 +51,6 @@ _MAX_VOTES = 200_000
 _MAX_VOTES_OF_LINE = 3_000  # the votes with most weight, through which a line is fitted
 
 
-class Halves(Struct, frozen=True, kw_only=True):
-    """Halves of windows with votes, by offset.
-
-    Attributes:
-        half: Number of the half; those of neighbours differ by one.
-        bounds: First vote of each half, and their number.
-        sums: Sum of the weights of each half.
-    """
-
-    half: Int64s
-    bounds: Int64s
-    sums: Floats
-
-
 class Votes(Struct, frozen=True, kw_only=True):
     """Votes of pairs of operations for offsets, by offset; votes outside the listed windows may be absent.
 
@@ -75,7 +61,7 @@ class Votes(Struct, frozen=True, kw_only=True):
         offset_ns: End of the operation minus end of the event.
         weight: The votes of an event weigh 1 in total, in favour of rare pairs.
         link: Number of the pair of channels.
-        halves: Halves of windows with votes.
+        half: Number of the half of a window; those of neighbours differ by one.
     """
 
     time: Floats
@@ -84,7 +70,7 @@ class Votes(Struct, frozen=True, kw_only=True):
     offset_ns: Floats
     weight: Floats
     link: Int64s
-    halves: Halves
+    half: Int64s
 
 
 def vote(
@@ -193,7 +179,6 @@ def _collect_votes(
     order = np.argsort(offset, kind="stable")
     number, others, offset = number[order], others[order], offset[order]
     weight = 1 / columns["inside"][number]
-    half = ((offset - counted.least) / half_ns).astype(np.int64)
     return Votes(
         time=ends[number],
         voter=number,
@@ -201,7 +186,7 @@ def _collect_votes(
         offset_ns=offset,
         weight=weight,
         link=events.channel[voters[number]] * (int(channels.max(initial=0)) + 1) + channels[others],
-        halves=_sum_halves(half, weight),
+        half=((offset - counted.least) / half_ns).astype(np.int64),
     )
 
 
@@ -226,20 +211,19 @@ def _measure_half(span_ns: float) -> float:
     return (4 * SKEW_NS + MAX_DRIFT * span_ns) / 2
 
 
-def _sum_halves(half: Int64s, weight: Floats) -> Halves:
-    """Sum the weights of votes by halves of windows; halves ascend."""
+def list_windows(half: Int64s, votes: Floats) -> list[Int64s]:
+    """List the windows of offsets with most votes, the best first: the votes of each.
+
+    Args:
+        half: Half of a window of each vote, ascending.
+        votes: Weight of each vote; one or more.
+    """
     first = np.flatnonzero(np.diff(half, prepend=-1))
-    sums = np.add.reduceat(weight, first) if len(first) else np.zeros(0)
-    return Halves(half=half[first], bounds=np.append(first, len(half)), sums=sums)
-
-
-def list_windows(halves: Halves) -> list[Int64s]:
-    """List the windows of offsets with most votes, the best first: the votes of each."""
-    half, bounds, sums = halves.half, halves.bounds, halves.sums
+    half, bounds, sums = half[first], np.append(first, len(half)), np.add.reduceat(votes, first)
     is_followed, weight = np.zeros(len(half), dtype=np.bool_), sums.copy()
     is_followed[:-1] = half[1:] - half[:-1] == 1
     weight[:-1] += np.where(is_followed[:-1], sums[1:], 0.0)
-    ordered = _order_heaviest(weight)
+    ordered = np.argsort(-weight, kind="stable")[:_SUFFICIENT]
     stops = bounds[ordered + 1 + is_followed[ordered]]
     windows: list[Int64s] = []
     rows = np.arange(bounds[-1])
@@ -253,14 +237,6 @@ def list_windows(halves: Halves) -> list[Int64s]:
             taken |= {number, number + 1}
             windows.append(rows[first:stop])
     return windows
-
-
-def _order_heaviest(weight: Floats) -> Int64s:
-    """List the halves with most weight, the heaviest first, as many as `list_windows` looks at."""
-    rows = np.arange(len(weight))
-    if len(weight) > _SUFFICIENT:
-        rows = np.flatnonzero(weight >= np.partition(weight, -_SUFFICIENT)[-_SUFFICIENT])
-    return rows[np.argsort(-weight[rows], kind="stable")]
 
 
 def list_agreeing(votes: Votes, windows: list[Int64s]) -> list[Int64s]:
@@ -290,7 +266,7 @@ def list_expected(votes: Votes, center: Line, dense: list[Int64s]) -> list[Int64
     listed = {(int(window[0]), int(window[-1])) for window in dense}
     time, offset = votes.time[near], votes.offset_ns[near]
     half = ((offset - offset[0]) / _measure_half(float(time.max() - time.min()))).astype(np.int64)
-    windows = [near[window] for window in list_windows(_sum_halves(half, votes.weight[near]))]
+    windows = [near[window] for window in list_windows(half, votes.weight[near])]
     return [window for window in windows if (int(window[0]), int(window[-1])) not in listed]
 
 
@@ -315,10 +291,7 @@ def _measure_agreement(votes: Votes, windows: list[Int64s]) -> Floats:
 def fit_votes(votes: Votes, windows: list[Int64s]) -> list[Line]:
     """Fit a line through the votes of each window."""
     kept = [
-        window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]]
-        if len(window) > _MAX_VOTES_OF_LINE
-        else window
-        for window in windows
+        window[np.argsort(-votes.weight[window], kind="stable")[:_MAX_VOTES_OF_LINE]] for window in windows
     ]
     return [find_line(votes.time[own], votes.offset_ns[own], width=4 * SKEW_NS) for own in kept]
 
@@ -415,7 +388,7 @@ def _list_first_lines(
     votes = vote(comparison.events, is_voter, comparison.reference, center, half_width_ns)
     if votes is None:
         return []
-    windows = list_windows(votes.halves)
+    windows = list_windows(votes.half, votes.weight)
     dense = windows[:CANDIDATES]
     first: list[tuple[Start, int]] = []
     for chosen, count, tried in (
@@ -466,10 +439,14 @@ def _rank_lines(
     expected_ns = FIRST_SCATTER_NS if scatter_ns is None else scatter_ns
     fitted = [(line, tried) for start, tried in first for line in _fit_start(comparison, start, expected_ns)]
     lines = [line for line, _ in fitted]
-    scatters = (scatter_ns,) if scatter_ns is not None else _expect_scatter(comparison, lines)
-    weights = [_weigh_best(comparison, line, scatters) for line in lines]
+    # collectives of one run scatter alike, so the sharpest channel shows it
+    sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
+    scatters = SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
+    if scatter_ns is not None:
+        scatters = (scatter_ns,)
+    weights = [max(comparison.weigh(line, scatter) for scatter in scatters) for line in lines]
     if scatter_ns is None and lines:
-        sharpest_ns = max(weights, key=lambda weight: weight[0])[2]
+        sharpest_ns = max(weights)[2]
         if np.isfinite(sharpest_ns) and widen_scatter(sharpest_ns) > max(scatters):
             # a line with less evidence has the sharpest channel, by chance: judged by it, ends that scatter
             # more would hardly count
@@ -486,13 +463,6 @@ def _rank_lines(
     return _keep_apart([candidate for candidate in candidates if candidate.evidence > 0], _SAME_NS)
 
 
-def _weigh_best(
-    comparison: Comparison, line: Line, scatters_ns: Sequence[float]
-) -> tuple[float, float, float]:
-    """Weigh a line with the scatter that gives it most evidence."""
-    return max((comparison.weigh(line, scatter) for scatter in scatters_ns), key=lambda weight: weight[0])
-
-
 def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candidate]:
     """Rank candidates by evidence, each above 0; one closer than this to one with more is dropped."""
     remaining = sorted(candidates, key=lambda candidate: -candidate.evidence)
@@ -504,15 +474,6 @@ def _keep_apart(candidates: Sequence[Candidate], apart_ns: float) -> list[Candid
             ranked.append(candidate)
             is_apart &= measure_distances(lines, lines[number]) > apart_ns
     return ranked
-
-
-def _expect_scatter(comparison: Comparison, lines: Sequence[Line]) -> tuple[float, ...]:
-    """Return the scatters to expect first.
-
-    Collectives of one run scatter alike, so the sharpest channel shows it.
-    """
-    sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
-    return SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
 
 
 def widen_scatter(sharpest_ns: float) -> float:

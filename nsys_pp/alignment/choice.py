@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -82,13 +82,6 @@ class Timeline(Struct):
     operations: Reference | None = None
     rows: dict[int, Int64s] = field(default_factory=dict)
     merged: Events | None = None
-
-    def find_shared(self, unit: Timeline) -> set[int]:
-        """Find the machines that a unit has sessions of, as this timeline has.
-
-        Each has one physical clock.
-        """
-        return self.machines & unit.machines
 
     def keep_keys(self, keys: Int64s) -> Reference:
         """Return the operations with these keys."""
@@ -205,11 +198,8 @@ class Timeline(Struct):
 
     def merge_operations(self) -> Events:
         """Return each operation once, at the median time of its members."""
-        if self.merged is None:
-            self.merged = self._merge_operations()
-        return self.merged
-
-    def _merge_operations(self) -> Events:
+        if self.merged is not None:
+            return self.merged
         rows = np.sort(np.concatenate([*self.rows.values()]))
         end, domain = self.events.end[rows], self.events.domain[rows]
         of_domain = np.empty((3, max(self.lines) + 1))
@@ -224,7 +214,8 @@ class Timeline(Struct):
             counts = np.bincount(number)
             middle = np.cumsum(counts) - counts + (counts - 1) // 2
             times = times[np.lexsort((times, number))[middle]]
-        return replace(self.events.select(instances), end=times, channel=self.channel[instances])
+        self.merged = replace(self.events.select(instances), end=times, channel=self.channel[instances])
+        return self.merged
 
 
 def _pair(events: Events, reference: Reference, line: Line, scatter_ns: float | None) -> Pairs:
@@ -259,7 +250,7 @@ class Prior(Struct, frozen=True, kw_only=True):
 
     def expect(self, timeline: Timeline, unit: Timeline) -> tuple[Line, float]:
         """Return the expected correction of a unit, and the largest distance from it."""
-        shared = sorted(timeline.find_shared(unit))
+        shared = sorted(timeline.machines & unit.machines)  # each has one physical clock
         if not shared:
             return Line(), MAX_UTC_ERROR_NS
         ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
@@ -271,7 +262,7 @@ class Prior(Struct, frozen=True, kw_only=True):
     def weigh(self, timeline: Timeline, unit: Timeline, lines: Sequence[Line], center: Line) -> list[float]:
         """Return the log probability of each correction before any operation is compared."""
         distances_ns = self.measure_offsets(timeline, unit, lines, center)
-        if not timeline.find_shared(unit):
+        if not timeline.machines & unit.machines:
             unknown = float(np.log(FIRST_SCATTER_NS / (2 * MAX_UTC_ERROR_NS)))
             return [
                 unknown if np.isinf(distance_ns) else _weigh_offset(distance_ns, _UTC_SCALE_NS)
@@ -290,7 +281,7 @@ class Prior(Struct, frozen=True, kw_only=True):
 
         Infinite without UTC.
         """
-        if timeline.find_shared(unit):
+        if timeline.machines & unit.machines:
             return [line.distance_ns(center) for line in lines]
         ours, theirs = (
             [own for domain, own in part.lines.items() if self.is_utc[domain]] for part in (timeline, unit)
@@ -397,7 +388,14 @@ def choose(
     scored = _score(timeline, joint, prior, scatter_ns)
     if not scored:
         return None
-    score, number, best, others = _choose_unit(scored)
+    # of the units that support the best hypothesis, the one with most operations of its own: the others may
+    # owe their score to it, and have better candidates of their own
+    likely = max(scored, key=lambda choice: choice[0])[2].line
+    of_unit: dict[int, _Scored] = {}
+    for choice in sorted(scored, key=lambda choice: -choice[0]):
+        if choice[2].line.distance_ns(likely) <= MAX_SESSION_DIFFERENCE_NS:
+            of_unit.setdefault(choice[1], choice)
+    score, number, best, others = max(of_unit.values(), key=lambda choice: choice[2].evidence)
     is_blunt = TOGETHER_NS < best.sharpest_ns < np.inf
     is_certain = score >= _MIN_EVIDENCE + is_blunt * _BLUNT
     if not is_certain and (is_blunt or best.evidence < _LEAST_EVIDENCE):
@@ -414,7 +412,7 @@ def choose(
         rival.line.distance_ns(best.line) for other, rival, joint_evidence in rivals
         if other > score - margin or other - joint_evidence > score - others
     ]  # fmt: skip
-    is_shared = bool(timeline.find_shared(joint[0]))
+    is_shared = bool(timeline.machines & joint[0].machines)
     stepped = [
         distance_ns for _, rival, _ in rivals
         if is_shared
@@ -477,7 +475,7 @@ def _score(
     Own evidence, probability, and evidence of the other units close to it.
     """
     center, width_ns = prior.expect(timeline, joint[0])
-    near_ns = TOGETHER_NS if timeline.find_shared(joint[0]) else 0.0
+    near_ns = TOGETHER_NS if timeline.machines & joint[0].machines else 0.0
     candidates = [
         find_candidates(
             merged,
@@ -529,7 +527,7 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     events = unit.merge_operations()
     line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
     center, width_ns = prior.expect(timeline, unit)
-    if timeline.find_shared(unit):
+    if timeline.machines & unit.machines:
         width_ns = MAX_SESSION_DIFFERENCE_NS
     if line is None or line.distance_ns(center) > width_ns:
         return None
@@ -545,67 +543,3 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
         sharpest_ns=np.inf,
     )
-
-
-def _choose_unit(scored: list[_Scored]) -> _Scored:
-    """Choose, of the units of a machine that support the best hypothesis.
-
-    The one with most operations of its own.
-
-    The others may owe their score to it, and have better candidates of their own.
-
-    Args:
-        scored: At least one.
-    """
-    of_unit: dict[int, _Scored] = {}
-    ranked = sorted(scored, key=lambda choice: -choice[0])
-    best = ranked[0][2].line
-    for choice in ranked:
-        if choice[2].line.distance_ns(best) <= MAX_SESSION_DIFFERENCE_NS:
-            of_unit.setdefault(choice[1], choice)
-    return max(of_unit.values(), key=lambda choice: choice[2].evidence)
-
-
-_ABOUT_BEST = 0.6  # of the clearest margin
-_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
-
-
-def choose_next(
-    joint: list[list[Timeline]],
-    margins: dict[int, float],
-    choose_all: Callable[[Sequence[list[Timeline]]], Iterable[Choice | None]],
-    *,
-    only_clear: bool,
-) -> list[Choice]:
-    """Choose the corrections of all units with a clear one, or else of the one with the least doubt.
-
-    Of many, those that were clearest before are compared first.
-
-    Args:
-        joint: Units that are not on the timeline, those whose corrections are judged jointly together.
-        margins: Margin of the last choice of joint units if it was clear, else 0, by their first domain;
-            changed in place.
-        choose_all: Chooses a correction for each of several joint units.
-        only_clear: Choose none without a clear correction.
-    """
-    if len(joint) > _AT_A_TIME:
-        joint = sorted(joint, key=lambda units: -margins.get(min(units[0].lines), np.inf))
-    choices: list[Choice] = []
-    clear: list[Choice] = []
-    for first in range(0, len(joint), _AT_A_TIME):
-        if clear:
-            break
-        compared = joint[first : first + _AT_A_TIME]
-        for units, choice in zip(compared, choose_all(compared), strict=True):
-            is_clear = choice is not None and choice.is_clear
-            margins[min(units[0].lines)] = choice.margin if choice is not None and is_clear else 0.0
-            if choice is not None:
-                choices.append(choice)
-        clear = [choice for choice in choices if choice.is_clear]
-    if clear:
-        # the others are clearer with these on the timeline
-        least = _ABOUT_BEST * max(choice.margin for choice in clear)
-        return [choice for choice in clear if choice.margin >= least]
-    if choices and not only_clear:
-        return [max(choices, key=lambda choice: (choice.rival_distances.any_ns == 0.0, choice.margin))]
-    return []

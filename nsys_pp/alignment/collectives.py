@@ -8,7 +8,6 @@ was stepped between them. Machines with a clear answer come first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from statistics import median
 
 import numpy as np
@@ -23,7 +22,6 @@ from nsys_pp.alignment.choice import (
     RivalDistances,
     Timeline,
     choose,
-    choose_next,
     is_best,
 )
 from nsys_pp.alignment.events import Events
@@ -31,6 +29,9 @@ from nsys_pp.alignment.near import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
+
+_ABOUT_BEST = 0.6  # of the clearest margin
+_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 
 class Matches(Struct, frozen=True, kw_only=True):
@@ -181,7 +182,9 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             units: The units.
             only_clear: Leave units without a clear correction alone.
         """
-        remaining = sorted(units, key=lambda unit: (-_count_events(unit, self.rows_of), min(unit.lines)))
+        remaining = sorted(
+            units, key=lambda unit: (-sum(len(self.rows_of[one]) for one in unit.lines), min(unit.lines))
+        )
         tied: list[Timeline] = []
         keys_after = self._list_later_keys(remaining)
         while remaining:
@@ -269,31 +272,39 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     ) -> list[Timeline]:
         """Add all units with a clear correction, or else the one with the least doubt; return them.
 
+        Of many, those that were clearest before are compared first.
+
         Args:
             timeline: The timeline, changed in place.
             remaining: The units that are not on it.
-            margins: As for `choose_next`; changed in place.
+            margins: Margin of the last choice of joint units if it was clear, else 0, by their first domain;
+                changed in place.
             only_clear: Add none without a clear correction.
         """
-        own = self._list_keys(timeline)
-        chosen = choose_next(
-            self._list_joint(timeline, remaining),
-            margins,
-            lambda joint: self._choose_all(timeline, joint, own),
-            only_clear=only_clear,
-        )
+        keys, scatter_ns = self._list_keys(timeline), self.scatter_ns()
+        joint = self._list_joint(timeline, remaining)
+        if len(joint) > _AT_A_TIME:
+            joint.sort(key=lambda units: -margins.get(min(units[0].lines), np.inf))
+        choices: list[Choice] = []
+        chosen: list[Choice] = []
+        for number, units in enumerate(joint):
+            if chosen and number % _AT_A_TIME == 0:
+                break
+            has_common = any(self._list_keys(unit) & keys for unit in units)
+            choice = choose(timeline, units, self.prior, scatter_ns) if has_common else None
+            margins[min(units[0].lines)] = choice.margin if choice is not None and choice.is_clear else 0.0
+            if choice is not None:
+                choices.append(choice)
+                chosen += [choice] * choice.is_clear
+        if chosen:
+            # the others are clearer with these on the timeline
+            least = _ABOUT_BEST * max(choice.margin for choice in chosen)
+            chosen = [choice for choice in chosen if choice.margin >= least]
+        elif choices and not only_clear:
+            chosen = [max(choices, key=lambda choice: (choice.rival_distances.any_ns == 0.0, choice.margin))]
         for choice in chosen:
             self._add(timeline, choice)
         return [choice.unit for choice in chosen]
-
-    def _choose_all(
-        self, timeline: Timeline, joint: Sequence[list[Timeline]], keys: int
-    ) -> Iterable[Choice | None]:
-        """Choose a correction for each of several joint units; None without a common key."""
-        scatter_ns = self.scatter_ns()
-        for units in joint:
-            has_common = any(self._list_keys(unit) & keys for unit in units)
-            yield choose(timeline, units, self.prior, scatter_ns) if has_common else None
 
     def _list_joint(self, timeline: Timeline, remaining: list[Timeline]) -> list[list[Timeline]]:
         """List the units whose corrections are judged jointly.
@@ -304,7 +315,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         of_machine: dict[int, list[Timeline]] = {}
         for unit in remaining:
             machines = unit.machines
-            if len(machines) > 1 or timeline.find_shared(unit):
+            if len(machines) > 1 or timeline.machines & unit.machines:
                 joint.append([unit])
                 continue
             of_machine.setdefault(next(iter(machines)), []).append(unit)
@@ -316,7 +327,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             self.sharpest_ns.append(choice.sharpest_ns)
         operations = choice.unit.merge_operations()
         distances = timeline.inherit_doubts(operations, choice.line, self.scatter_ns())
-        shared = timeline.find_shared(choice.unit)
+        shared = timeline.machines & choice.unit.machines
         if shared:  # it was expected near the others of its machine
             distances = distances.widen(
                 min(
@@ -362,7 +373,3 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         if alone is not None and is_same and max(alone.rival_distances.any_ns, alone.weakness_ns) <= SKEW_NS:
             return 0.0
         return min(doubted.values())
-
-
-def _count_events(unit: Timeline, rows_of: list[Int64s]) -> int:
-    return sum(len(rows_of[domain]) for domain in unit.lines)

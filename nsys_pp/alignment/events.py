@@ -67,7 +67,15 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     of_machine: dict[str, list[list[int]]] = {}
     for row, session in enumerate(sessions):
         own = of_machine.setdefault(session.machine, [])
-        group = next((group for group in own if _fits([sessions[at] for at in group], session)), None)
+        group = next(
+            (
+                group
+                for group in own
+                if _share_system_clock(sessions[group[0]], session)
+                or all(share_session(sessions[at], session) for at in group)
+            ),
+            None,
+        )
         if group is None:
             groups.append([row])
             own.append(groups[-1])
@@ -75,7 +83,9 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
             group.append(row)
     base_ns = [0] * len(sessions)
     for group in groups:
-        lead = _find_utc_lead(sessions, group)
+        known = [(sessions[row].utc_epoch_ns, sessions[row].system_clock_ns) for row in group]
+        leads = [epoch - clock for epoch, clock in known if epoch is not None and clock is not None]
+        lead = median_low(leads) if len(group) > 1 and leads else None
         for row in group:
             session = sessions[row]
             if lead is not None and session.system_clock_ns is not None:
@@ -102,11 +112,6 @@ def guess_clocks(sessions: Sequence[Session], *, use_utc: bool = True) -> Guess:
     return Guess(domains=domains, domain_of=domain_of, base_ns=base_ns)
 
 
-def _fits(group: Sequence[Session], session: Session) -> bool:
-    """Return whether a report shares the clock of a group of its machine."""
-    return _share_system_clock(group[0], session) or all(share_session(one, session) for one in group)
-
-
 def _share_system_clock(session: Session, other: Session) -> bool:
     if session.system_clock_ns is None or other.system_clock_ns is None:
         return False
@@ -114,16 +119,6 @@ def _share_system_clock(session: Session, other: Session) -> bool:
         return False  # containers may have system clocks of their own
     lead = (session.utc_epoch_ns - session.system_clock_ns) - (other.utc_epoch_ns - other.system_clock_ns)
     return abs(lead) < _ONE_CLOCK_NS
-
-
-def _find_utc_lead(sessions: Sequence[Session], group: list[int]) -> int | None:
-    """Return the median of UTC minus system clock of the group's reports; None for a single report."""
-    leads = [
-        session.utc_epoch_ns - session.system_clock_ns
-        for session in (sessions[row] for row in group)
-        if session.utc_epoch_ns is not None and session.system_clock_ns is not None
-    ]
-    return median_low(leads) if len(group) > 1 and leads else None
 
 
 KINDS = ("collective", "send", "receive", "send_receive", "mpi")

@@ -9,6 +9,7 @@ true ends are eliminated, so that the unknowns are the offsets and drifts alone.
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from msgspec import Struct
 
 from nsys_pp.alignment.near import DRIFT_SIGMA, MAX_DRIFT, mad_sigma
@@ -344,12 +345,15 @@ def fit_clocks(
         held_sigma = np.where(is_held, _HELD_SIGMA, sigma)
         theta, _ = fit_unknowns(observed, start[kept], machine, held_sigma, has_zero_mean=False)
     drift = theta[clocks:][machine]
-    corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S if len(time) else time
+    corrected = time + theta[clock] + drift[clock] * (time - center) / NS_PER_S
+    ends = pl.DataFrame({"operation": instance, "end": corrected}).select(
+        pl.col("end").median().over("operation")
+    )
     return Fit(
         offset_ns=theta[:clocks],
         drift=drift,
         center_ns=center,
-        residual_ns=corrected - _median(corrected, instance),
+        residual_ns=corrected - ends["end"].to_numpy(),
         variances=variances,
         machine=machine,
         held_ns=(theta - free)[:clocks] - np.median((theta - free)[:clocks]),
@@ -434,16 +438,3 @@ def _thin(clock: Int64s, instance: Int64s, clocks: int, unknowns: int) -> Int64s
     is_kept = np.floor((number + 1) * share) > np.floor(number * share)
     chosen[instance[order[is_kept]]] = True
     return np.flatnonzero(chosen[instance])
-
-
-def _median(values: Floats, group: Int64s) -> Floats:
-    """Return the median of each value's group."""
-    order = np.lexsort((values, group))
-    counts = np.bincount(group) if len(group) else np.zeros(0, dtype=np.int64)
-    first = np.cumsum(counts) - counts
-    ordered = values[order]
-    low, high = first + (counts - 1) // 2, first + counts // 2
-    filled = counts > 0
-    middle = np.zeros(len(counts))
-    middle[filled] = (ordered[low[filled]] + ordered[high[filled]]) / 2
-    return middle[group] if len(group) else values

@@ -9,14 +9,12 @@ share no collective there is no tighter bound.
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 from msgspec import Struct
 
 from nsys_pp.alignment.choice import MAX_SESSION_DIFFERENCE_NS
 from nsys_pp.alignment.collectives import Matches
-from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Domain, Events, Guess, mark_shared
+from nsys_pp.alignment.events import COLLECTIVE, MPI, RECEIVE, SEND, Events, Guess, mark_shared
 from nsys_pp.alignment.fit import Fit, find_groups, fit_clocks
 from nsys_pp.alignment.near import NEAR_NS, TOGETHER_NS, find_median
 from nsys_pp.arrays.columns import find_distinct, list_distinct
@@ -54,15 +52,11 @@ def bound_groups_by_messages(
     )
     bound = np.full(count, np.inf)
     bound[0] = 0.0
-    queue = [(0.0, 0)]
-    while queue:
-        distance, current = heapq.heappop(queue)
-        if distance > bound[current]:
-            continue
-        for other in np.flatnonzero(distance + width[current] < bound).tolist():
-            bound[other] = distance + width[current, other]
-            heapq.heappush(queue, (float(bound[other]), other))
-    return bound
+    while True:
+        through = np.minimum(bound, (bound[:, np.newaxis] + width).min(axis=0))
+        if (through == bound).all():
+            return bound
+        bound = through
 
 
 def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_count: int) -> Floats:
@@ -151,7 +145,9 @@ class Solution(Struct):
     offset_ns: Floats
     drift: Floats  # ns per second
     center_ns: float
-    rows: list[dict[str, object]]
+    bound_ns: Floats  # infinite where unknown
+    group: Int64s
+    rows: list[dict[str, object]]  # of `CLOCKS`
 
 
 def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> Solution:
@@ -167,15 +163,24 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         The corrections and rows of `CLOCKS`; domains that share no operation keep a correction of 0.
     """
     count = len(guess.domains)
-    shared = _list_shared_events(events, matches)
-    center = float(np.median(events.end)) if len(events) else 0.0
+    rows = np.flatnonzero(matches.instance >= 0)
+    shared = rows[mark_shared(matches.instance[rows], events.domain[rows])]
     solution = Solution(
         offset_ns=np.zeros(count),
         drift=np.zeros(count),
-        center_ns=center,
+        center_ns=float(np.median(events.end)) if len(events) else 0.0,
+        bound_ns=np.full(count, np.inf),
+        group=matches.group.copy(),
         rows=[
-            _build_row(domain, mode, group)
-            for domain, group in zip(guess.domains, matches.group, strict=True)
+            {
+                "machine": domain.machine,
+                "reports": list(domain.reports),
+                "source": "UTC" if domain.is_utc and mode != "none" else "nothing",
+                "residual_median_ns": None,
+                "residual_p95_ns": None,
+                **dict.fromkeys(("collective_count", "mpi_count", "message_count"), 0),
+            }
+            for domain in guess.domains
         ],
     )
     for group in list_distinct(matches.group).tolist():
@@ -183,20 +188,17 @@ def solve_clocks(guess: Guess, events: Events, matches: Matches, mode: str) -> S
         if len(members) > 1:
             _solve_group(solution, guess, events, matches, members, shared)
         elif count == 1:
-            solution.rows[members[0]] |= {"source": "alone", "bound_ns": 0}
-    for number, distances in enumerate(matches.rival_distances):
-        _widen(solution, number, distances.any_ns)
+            solution.rows[members[0]]["source"], solution.bound_ns[members] = "alone", 0.0
+    solution.bound_ns += np.round([distances.any_ns for distances in matches.rival_distances])
     if mode == "collectives":
         _join_by_machine(solution, guess)
         _limit_by_machine(solution, guess, events, matches)
+    for number, (row, bound) in enumerate(zip(solution.rows, solution.bound_ns.tolist(), strict=True)):
+        row["group"] = int(solution.group[number])
+        row["offset_ns"] = round(solution.offset_ns[number])
+        row["drift_ppm"] = round(-solution.drift[number] / 1_000, 6) + 0.0
+        row["bound_ns"] = round(bound) if np.isfinite(bound) else None
     return solution
-
-
-def _widen(solution: Solution, number: int, width_ns: float) -> None:
-    """Widen the bound of a clock; an unknown one stays unknown, and becomes unknown by an infinite width."""
-    bound = solution.rows[number]["bound_ns"]
-    if isinstance(bound, int):
-        solution.rows[number]["bound_ns"] = bound + round(width_ns) if np.isfinite(width_ns) else None
 
 
 def _join_by_machine(solution: Solution, guess: Guess) -> None:
@@ -205,7 +207,7 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
     They differ by no more than the error of their recorded UTC, so the smaller group is moved to the sessions
     of the larger one, and its bounds are wider by this error.
     """
-    groups = np.array([_as_int(row["group"]) for row in solution.rows])
+    groups = solution.group
     machines = np.array([domain.machine for domain in guess.domains])
     sizes = np.bincount(groups)
     for group in np.argsort(sizes[list_distinct(groups)], kind="stable").tolist():
@@ -219,24 +221,11 @@ def _join_by_machine(solution: Solution, guess: Guess) -> None:
             for member in members.tolist()
             for other in np.flatnonzero((groups == larger) & (machines == machines[member])).tolist()
         ]
-        if not pairs:
-            continue
         _move_to_sessions(solution, members, pairs)
-        known = [solution.rows[other]["bound_ns"] for _, other in pairs]
-        least = min((bound for bound in known if isinstance(bound, int)), default=None)
-        for member in members.tolist():
-            row = solution.rows[member]
-            if len(members) == 1:
-                row["source"], row["bound_ns"] = "same machine", 0
-            bound = row["bound_ns"]
-            row["bound_ns"] = (
-                None
-                if least is None or not isinstance(bound, int)
-                else bound + least + round(MAX_SESSION_DIFFERENCE_NS)
-            )
-            row["group"] = larger
-            row["offset_ns"] = round(solution.offset_ns[member])
-            row["drift_ppm"] = round(-solution.drift[member] / 1_000, 6) + 0.0
+        if len(members) == 1:
+            solution.rows[members[0]]["source"], solution.bound_ns[members] = "same machine", 0.0
+        least = min(float(solution.bound_ns[other]) for _, other in pairs)
+        solution.bound_ns[members] += least + MAX_SESSION_DIFFERENCE_NS
         groups[members] = larger
         sizes[larger] += len(members)
         sizes[group] = 0
@@ -277,17 +266,12 @@ def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches:
     times = np.array([events.start.min(), events.end.max()] if len(events) else [0.0, 0.0])
     seconds = (times - solution.center_ns) / NS_PER_S
     machines = np.array([domain.machine for domain in guess.domains])
-    groups = np.array([_as_int(row["group"]) for row in solution.rows])
-    bounds = np.array(
-        [bound if isinstance(bound := row["bound_ns"], int) else np.inf for row in solution.rows],
-        dtype=np.float64,
-    )
+    groups, bounds = solution.group, solution.bound_ns.copy()
     is_utc = np.array([domain.is_utc for domain in guess.domains])
     for member in np.flatnonzero(is_utc).tolist():
-        others = np.flatnonzero(
-            (machines == machines[member]) & (groups == groups[member]) & is_utc & np.isfinite(bounds)
-        )
-        others = others[others != member]
+        is_other = (machines == machines[member]) & (groups == groups[member]) & is_utc & np.isfinite(bounds)
+        is_other[member] = False
+        others = np.flatnonzero(is_other)
         if not len(others):
             continue
         offset_ns = solution.offset_ns[others] - solution.offset_ns[member]
@@ -295,36 +279,7 @@ def _limit_by_machine(solution: Solution, guess: Guess, events: Events, matches:
         distance_ns = np.abs(offset_ns[:, None] + drift[:, None] * seconds).max(axis=1)
         limit = float((bounds[others] + distance_ns).min()) + MAX_SESSION_DIFFERENCE_NS
         limit = max(limit, matches.rival_distances[member].stepped_ns)
-        if limit < bounds[member]:
-            solution.rows[member]["bound_ns"] = round(limit)
-
-
-def _as_int(value: object) -> int:
-    assert isinstance(value, int)
-    return value
-
-
-def _build_row(domain: Domain, mode: str, group: int) -> dict[str, object]:
-    return {
-        "machine": domain.machine,
-        "reports": list(domain.reports),
-        "group": int(group),
-        "source": "UTC" if domain.is_utc and mode != "none" else "nothing",
-        "offset_ns": 0,
-        "drift_ppm": 0.0,
-        "residual_median_ns": None,
-        "residual_p95_ns": None,
-        "bound_ns": None,
-        "collective_count": 0,
-        "mpi_count": 0,
-        "message_count": 0,
-    }
-
-
-def _list_shared_events(events: Events, matches: Matches) -> Int64s:
-    """List the events of operations with members in more than one domain."""
-    rows = np.flatnonzero(matches.instance >= 0)
-    return rows[mark_shared(matches.instance[rows], events.domain[rows])]
+        solution.bound_ns[member] = min(bounds[member], np.round(limit))
 
 
 def _solve_group(
@@ -341,11 +296,13 @@ def _solve_group(
     start = np.empty(len(shared_events))
     for member, own in zip(members.tolist(), _split(clock, len(members)), strict=True):
         start[own] = matches.lines[member].at(shared_events.end[own])
+    is_buffered = np.bincount(instance, shared_events.is_buffered) > 0  # by operation
+    noise = np.where(shared_events.is_message, _MESSAGE_NOISE, 1.0)
     fit = fit_clocks(
         shared_events.end,
         clock,
         instance,
-        _measure_noise(shared_events, instance),
+        np.where(is_buffered[instance], _BUFFERED_NOISE, noise),
         np.unique(machines, return_inverse=True)[1],
         start,
     )
@@ -357,13 +314,6 @@ def _solve_group(
     solution.drift[members] = fit.drift
     change_rate(solution, members, -float(np.median(fit.drift)))
     _describe_group(solution, fit, events, shared_events, clock, instance, members)
-
-
-def _measure_noise(events: Events, instance: Int64s) -> Floats:
-    """Return the noise of the ends of events, relative to collectives."""
-    buffered = np.bincount(instance, events.is_buffered) > 0
-    noise = np.where(events.is_message, _MESSAGE_NOISE, 1.0)
-    return np.where(buffered[instance], _BUFFERED_NOISE, noise)
 
 
 def _describe_group(
@@ -394,12 +344,14 @@ def _describe_group(
         "MPI": shared_events.kind == MPI,
         "send/receive": is_message,
     }
+    width = int(instance.max(initial=0)) + 1
     operations = {
-        name: _count_distinct(clock[kind], instance[kind], len(members)) for name, kind in sources.items()
+        name: np.bincount(list_distinct((clock * width + instance)[kind]) // width, minlength=len(members))
+        for name, kind in sources.items()
     }
     all_ends = _split(events.domain, len(solution.rows))
     for number, (member, rows) in enumerate(zip(members.tolist(), _split(clock, len(members)), strict=True)):
-        counts = {name: count[number] for name, count in operations.items()}
+        counts = {name: int(count[number]) for name, count in operations.items()}
         direct = rows[~is_message[rows]]
         residual = np.abs(fit.residual_ns[direct if len(direct) else rows])
         ends = shared_events.end[rows]
@@ -414,26 +366,15 @@ def _describe_group(
             counts["collectives"] + counts["MPI"],
             float(message_bounds[tied[number]] + change) + slew,
         )
+        solution.bound_ns[member] = np.round(bound)
         solution.rows[member] |= {
             "source": next((name for name, n in counts.items() if n), "UTC"),
-            "offset_ns": round(solution.offset_ns[member]),
-            "drift_ppm": round(-solution.drift[member] / 1_000, 6) + 0.0,
             "residual_median_ns": round(find_median(residual)) if len(residual) else None,
             "residual_p95_ns": round(float(np.quantile(residual, 0.95))) if len(residual) else None,
-            "bound_ns": round(bound) if np.isfinite(bound) else None,
             "collective_count": counts["collectives"],
             "mpi_count": counts["MPI"],
             "message_count": counts["send/receive"],
         }
-
-
-def _count_distinct(numbers: Int64s, values: Int64s, count: int) -> list[int]:
-    """Count the distinct values of each number from 0 to `count` - 1; values are not negative."""
-    width = int(values.max(initial=0)) + 1
-    counts: list[int] = np.bincount(
-        list_distinct(numbers * width + values) // width, minlength=count
-    ).tolist()
-    return counts
 
 
 def _split(numbers: Int64s, count: int) -> list[Int64s]:

@@ -353,17 +353,9 @@ def class_batches(step_ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         f"{part}_tokens": pl.when(pl.col(f"{part}_requests") == 0).then(0).otherwise(f"{part}_tokens")
         for part in ("context", "generation")
     }
-    return (
-        spans.join(best, on=["process_key", "host_start_ns"])
-        .with_columns(_class_names(), **tokens)
-        .sort("process_key", "device_id", "host_start_ns")
-    )
-
-
-def _class_names() -> pl.Expr:
-    """Return the kind of batch by name: of its rule, else by counts of requests; null where unknown."""
+    # of its rule, else by counts of requests
     context, generation = pl.col("context_requests") > 0, pl.col("generation_requests") > 0
-    return (
+    kind = (
         pl.when(pl.col("batch").is_in(_KINDS))
         .then(pl.col("batch"))
         .when(context & generation)
@@ -372,5 +364,9 @@ def _class_names() -> pl.Expr:
         .then(pl.lit("prefill"))
         .when(~context & generation)
         .then(pl.lit("decode"))
-        .alias("kind")
+    )
+    return (
+        spans.join(best, on=["process_key", "host_start_ns"])
+        .with_columns(kind=kind, **tokens)
+        .sort("process_key", "device_id", "host_start_ns")
     )

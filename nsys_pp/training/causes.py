@@ -28,7 +28,6 @@ from nsys_pp.arrays.search import (
     find_equal_rows,
     find_last,
     find_pairs,
-    number_rows,
     order_rows,
 )
 from nsys_pp.arrays.types import Bools, Int64s
@@ -120,10 +119,10 @@ def build_lane_states(
     if steps.is_empty():  # reports without a training
         return LANE_STATES.to_frame()
     inside = _clip_to_steps(steps, compute_segments)
-    waits = _keep_steps(waits, steps)
+    waits = keep_rows(waits, has_value(waits["step"]) & (_find_steps(steps, waits) >= 0))
     known = keep_comparable(transfers, lanes, "sender", "receiver")
     of_messages = _find_message_peers(waits.filter(pl.col("need") == "message"), known, messages)
-    needed = _list_needs(waits)
+    needed = keep_rows(waits[[*_OPERATION]], has_value(waits["need"])).unique(maintain_order=True)
     collectives = find_last_members(needed, lanes=lanes, anchors=anchors)
     peers = pl.concat([of_messages, collectives], how="diagonal")
     row = find_equal_rows(_read_needs(peers), _read_needs(waits))
@@ -216,20 +215,9 @@ def _find_message_peers(waits: pl.DataFrame, transfers: pl.DataFrame, messages: 
     )
 
 
-def _list_needs(waits: pl.DataFrame) -> pl.DataFrame:
-    """List the operations that are waited for: lane, need_start_ns, need_end_ns."""
-    needed = keep_rows(waits[[*_OPERATION]], has_value(waits["need"]))
-    return index_rows(needed, number_rows(needed.get_columns())[0])
-
-
 def _read_needs(rows: pl.DataFrame) -> list[Int64s]:
     """Return lane, start and end of the operation of each row."""
     return [numbers(rows[name]) for name in _OPERATION]
-
-
-def _keep_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows with lane and number of a step, in order."""
-    return keep_rows(rows, has_value(rows["step"]) & (_find_steps(steps, rows) >= 0))
 
 
 def _find_steps(steps: pl.DataFrame, rows: pl.DataFrame) -> Int64s:

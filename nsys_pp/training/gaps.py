@@ -173,9 +173,17 @@ def find_longest_gaps(
     items = {"range": of_thread, "call": api_calls, "os_call": os_calls}
     activities = [_label(find_activities(intervals, frame), kind, known) for kind, frame in items.items()]
     named = pl.concat(activities)
+    distinct = list_names(named["name"])
+    stripped = distinct.texts.str.replace(EMITTED_SUFFIX, "").cast(NAME)
+    named = named.with_columns(gather(stripped, distinct.row).alias("name"))
     return (
         gaps.with_row_index("gap")
-        .join(named.with_columns(_strip(named["name"])), on="gap", how="left", maintain_order="left_right")
+        .join(
+            named.with_columns(gather(stripped, distinct.row).alias("name")),
+            on="gap",
+            how="left",
+            maintain_order="left_right",
+        )
         .pipe(conform, GAPS)
     )
 
@@ -216,9 +224,3 @@ def _label(activities: pl.DataFrame, kind: str, gap: Int64s) -> pl.DataFrame:
         pl.Series("gap", rows),
     ]
     return longest[["name", "time_ns"]].hstack(columns)
-
-
-def _strip(names: pl.Series) -> pl.Series:
-    """Remove the endings of the names of emitted ranges; each distinct name is changed once."""
-    distinct = list_names(names)
-    return gather(distinct.texts.str.replace(EMITTED_SUFFIX, "").cast(NAME), distinct.row).alias("name")

@@ -75,7 +75,7 @@ def build_lanes(
     missing = list_missing_ranks(named)
     by_peer = working.select(*_KEYS, "stage").clear()
     if named["stage"].count() == 0 and messages is not None and not missing:
-        by_peer = find_stages_of_peers(working, _find_first_forwards(_list_forwards(jobs), steps), messages)
+        by_peer = find_stages_of_peers(working, _find_first_forwards(jobs, steps), messages)
     if len(by_peer):
         named = _join(named.drop("stage"), by_peer).with_columns(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
@@ -213,7 +213,7 @@ def _find_stages_of_first_forwards(
 ) -> tuple[pl.DataFrame, list[str]]:
     """Group lanes into stages by the start of their first forwards; empty where groups are ambiguous."""
     nothing = lanes.select(*_KEYS, "stage", "stage_count").clear()
-    delays = _measure_delays(_find_first_forwards(_list_forwards(jobs), steps))
+    delays = _measure_delays(_find_first_forwards(jobs, steps))
     started = lanes.join(delays, on=_KEYS, how="inner").sort("delay_ns")
     if len(started) < 2:
         return nothing, []
@@ -237,7 +237,8 @@ def _find_stages_of_first_forwards(
     inferred = "stages is inferred from when GPUs begin their first forwards"
     if missing:
         grid = find_rank_grid(staged, len(missing)) if is_known and is_clear else None
-        reason = _describe_missing(missing)
+        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        reason = f"rank {missing[0]} is missing{more}"
         if grid is not None:
             count = grid["stage_count"][0]
             return grid.select(nothing.columns), [f"{reason}; that there are {count} {inferred}"]
@@ -251,10 +252,6 @@ def _find_stages_of_first_forwards(
         notes = [] if is_expected or len(sizes) == 1 else [f"that there are {len(sizes)} {inferred}"]
         return staged.select(nothing.columns), notes
     return nothing, [f"stages are unknown: {reason}; specify `--layout`"]
-
-
-def _describe_missing(missing: list[int]) -> str:
-    return f"rank {missing[0]} is missing" + (f", and {len(missing) - 1:,} more" if len(missing) > 1 else "")
 
 
 def _layer_lanes(started: pl.DataFrame, error_ns: float) -> tuple[Int64s, bool]:
@@ -301,31 +298,27 @@ def find_rank_grid(staged: pl.DataFrame, missing_count: int) -> pl.DataFrame | N
         return None
     rank, group = staged["rank"].to_numpy(), staged["stage"].to_numpy()
     size = len(rank) + missing_count
-    grids: set[tuple[int, ...]] = set()  # number of stages, and stage of each lane
-    for count in range(int(group.max()) + 1, size + 1):
-        for stride in range(1, size // count + 1):
-            if size % (stride * count):
-                continue
-            stage = rank // stride % count
-            if (np.unique(stage, return_inverse=True)[1] == group).all():
-                grids.add((count, *stage.tolist()))
+    grids = {  # number of stages, and stage of each lane
+        (count, *(rank // stride % count).tolist())
+        for count in range(int(group.max()) + 1, size + 1)
+        for stride in range(1, size // count + 1)
+        if size % (stride * count) == 0
+        and (np.unique(rank // stride % count, return_inverse=True)[1] == group).all()
+    }
     if len(grids) != 1:
         return None
-    count, *stages = next(iter(grids))
+    ((count, *stages),) = grids
     return staged.with_columns(stage=pl.Series(stages, dtype=pl.Int64), stage_count=pl.lit(count, pl.Int64))
 
 
-def _list_forwards(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
-
-
-def _find_first_forwards(forwards: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
+def _find_first_forwards(jobs: pl.DataFrame, steps: pl.DataFrame | None) -> pl.DataFrame:
     """Find start, length and end on the host of the first forward of each lane and step.
 
     Of lanes with complete steps, only of these.
     """
     first = (
-        forwards.drop_nulls("step")
+        jobs.filter(pl.col("kind").is_in(["forward", "forward_backward"]))
+        .drop_nulls("step")
         .with_columns(begin_ns=pl.coalesce("compute_start_ns", "start_ns"))
         .group_by(*_KEYS, "step")
         .agg(

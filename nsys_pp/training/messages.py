@@ -35,7 +35,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import find_unmarked
 from nsys_pp.arrays.search import expand_windows, find_last, find_rows
-from nsys_pp.arrays.types import Bools, Int64s
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.conform import build_nulls, conform
 from nsys_pp.frames.roster import list_missing_ranks
@@ -88,7 +88,8 @@ def find_messages(
         `MESSAGES` by start; `step` is null. A kernel without a request and without a job has one row
         without a verb. Empty without point-to-point kernels.
     """
-    is_receive, is_p2p = _list_requests(requests["call"])
+    is_receive, is_send = ((requests["call"] == name).to_numpy() for name in ("Recv", "Send"))
+    is_p2p = is_receive | is_send
     p2p_requests = requests if is_p2p.all() else index_rows(requests, np.flatnonzero(is_p2p))
     of_request = p2p_requests["op_id"].to_numpy()
     ops = _list_ops(launched_ops, of_request)
@@ -178,12 +179,6 @@ def _gather_names(
     return pl.select(
         pl.when(pl.Series(row >= 0)).then(of_half[name]).otherwise(named[name]).alias(name) for name in _NAMED
     )
-
-
-def _list_requests(calls: pl.Series) -> tuple[Bools, Bools]:
-    """Return the masks of requests to receive, and of requests to send or receive."""
-    is_receive, is_send = ((calls == name).to_numpy().astype(np.bool_) for name in ("Recv", "Send"))
-    return is_receive, is_receive | is_send
 
 
 def _list_ops(ops: LaunchedOps, of_request: npt.NDArray[np.uint32]) -> Int64s:
@@ -422,14 +417,11 @@ def _list_neighbours(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topo
         pl.len().over("lane", "target") <= _MOST_LANES,
     )
     is_known = pl.all_horizontal(pl.col(name).is_not_null() for name in _SLICE) | is_single
-    pairs = pairs.with_columns(peer_source=pl.lit(_STAGES), is_sure=is_known & _is_sure(lanes, topology))
+    # neither stages nor their order are inferred from times
+    is_sure = topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
+    pairs = pairs.with_columns(peer_source=pl.lit(_STAGES), is_sure=is_known & is_sure)
     found = messages.select("row", "lane", "target").join(pairs, on=["lane", "target"])
     return found.select("row", "peer_lane", "peer_source", "is_sure")
-
-
-def _is_sure(lanes: pl.DataFrame, topology: Topology) -> bool:
-    """Return whether neighbours are known: neither stages nor the order of stages are inferred from times."""
-    return topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
 
 
 def _match(messages: pl.DataFrame) -> pl.DataFrame:

@@ -164,13 +164,20 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
         A sentence per source, with the first lane if there are several; none if ranges or jobs are the
         source.
     """
-    if not steps["reason"].count():
-        return []
-    reasons = _find_first(steps.filter(pl.col("reason").is_not_null()), lanes)
-    return [
-        _describe(own, is_several=len(lanes) > 1)
-        for own in reasons.partition_by("source", maintain_order=True)
-    ]
+    notes = []
+    first = steps.drop_nulls("reason").unique("lane", keep="first", maintain_order=True)
+    labelled = first.join(lanes.select("lane", "label"), on="lane").sort("lane")
+    for (source,), own in labelled.partition_by("source", as_dict=True, maintain_order=True).items():
+        is_repeated = source == "repetition"
+        where = f" {'of' if is_repeated else 'on'} {own['label'][0]}" if len(lanes) > 1 else ""
+        where += f" and {len(own) - 1:,} more" if len(own) > 1 else ""
+        notes.append(
+            f"steps{where} are inferred from launches: {own['reason'][0]}"
+            if is_repeated
+            else f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them):"
+            f" {own['reason'][0]}"
+        )
+    return notes
 
 
 def describe_restart(steps: pl.DataFrame, numbers: pl.DataFrame) -> list[str]:
@@ -210,28 +217,3 @@ def describe_cuts(steps: pl.DataFrame) -> list[str]:
         f"every step is cut by the capture on some rank: means of stages and lanes are of the {whole:,} of "
         f"{count:,} ranks with a whole step"
     ]
-
-
-def _find_first(rows: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
-    """Return the first row of each lane, with the label of the lane, by lane."""
-    first = rows.unique("lane", keep="first", maintain_order=True)
-    return first.join(lanes.select("lane", "label"), on="lane").sort("lane")
-
-
-def _name_lanes(rows: pl.DataFrame, *, is_several: bool) -> str:
-    """Name the first of some lanes, and count the others; "" where there is a single lane."""
-    where = f" of {rows['label'][0]}" if is_several else ""
-    return where + (f" and {len(rows) - 1:,} more" if len(rows) > 1 else "")
-
-
-def _describe(steps: pl.DataFrame, *, is_several: bool) -> str:
-    """Describe the source of the steps of some lanes, with the evidence of the first lane."""
-    first = steps.row(0, named=True)
-    where = _name_lanes(steps, is_several=is_several)
-    if first["source"] == "repetition":
-        return f"steps{where} are inferred from launches: {first['reason']}"
-    where = where.replace(" of ", " on ", 1)
-    return (
-        f"no steps found{where}; the whole capture is treated as one (`--step-pattern` names them):"
-        f" {first['reason']}"
-    )

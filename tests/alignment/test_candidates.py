@@ -209,7 +209,7 @@ def test_the_windows_with_most_votes_are_their_definition(seed: int) -> None:
         section = int((offset - least) / half_ns)
         sums[section] = sums.get(section, 0.0) + 1 / voters.count(event)
     most = max(sums[section] + sums.get(section + 1, 0.0) for section in sums)
-    windows = list_windows(votes.halves)
+    windows = list_windows(votes.half, votes.weight)
     assert votes.weight[windows[0]].sum() == pytest.approx(most)
     assert (np.diff(votes.offset_ns) >= 0).all()
 
