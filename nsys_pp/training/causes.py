@@ -400,7 +400,10 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
     place = name * span + (end - end.min())
     order = np.argsort(place, kind="stable")
     ordered = place[order]
-    sample = _sample(stream)
+    number, count = pl.int_range(pl.len()).over("stream"), pl.len().over("stream").cast(pl.Int64)
+    turn, before = ((at * _SAMPLE) // count for at in (number, number - 1))
+    is_sampled = events.select((number == 0) | (turn != before)).to_series()  # evenly
+    sample = np.flatnonzero(is_sampled.to_numpy())
     sample = sample[np.argsort(stream[sample], kind="stable")]
     first = np.searchsorted(ordered, place[sample] - reach)
     last = np.searchsorted(ordered, place[sample] + reach, side="right")
@@ -421,16 +424,6 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         }
         parts.append(_compare(pl.DataFrame(common), sampled, spans))
     return pl.concat(parts)
-
-
-def _sample(stream: Int64s) -> Int64s:
-    """Sample collectives of each stream, evenly; rows ascend."""
-    order = np.argsort(stream, kind="stable")
-    count = np.bincount(stream)
-    position = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
-    turn = position * _SAMPLE // np.repeat(count, count)
-    before = (position - 1) * _SAMPLE // np.repeat(count, count)
-    return np.sort(order[(position == 0) | (turn != before)])
 
 
 def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

@@ -78,14 +78,9 @@ def _sum_names(interval: Int64s, row: Int64s, times: Int64s, names: pl.Series) -
     np.add.at(sums, number, times)
     kept = np.flatnonzero(sums > 0)
     interval, name, sums = interval[first][kept], name[first][kept], sums[kept]
-    own = names[row[first_of]]
-    texts = own.to_list()
-    rank = np.empty(len(texts), dtype=np.int64)
-    rank[sorted(range(len(texts)), key=lambda at: (texts[at] is not None, texts[at]))] = np.arange(len(texts))
-    order = sort_rows(interval, -sums, rank[name])
-    columns = {"interval": interval[order], "time_ns": sums[order]}
-    named = own[name[order]].alias("name")
-    return conform(pl.DataFrame(columns).hstack([named]), ACTIVITIES)
+    columns = {"interval": interval, "time_ns": sums, "name": names[row[first_of]][name]}
+    order = ["interval", "time_ns", pl.col("name").cast(pl.String)]
+    return conform(pl.DataFrame(columns).sort(order, descending=[False, True, False]), ACTIVITIES)
 
 
 class _Items(Struct, frozen=True):
@@ -192,17 +187,11 @@ def _select(segments: Segments) -> Int64s:
     """Select the segments after the longest gaps: of each device, and of each step of a device."""
     after = np.flatnonzero(segments.previous_end != NEVER)
     length = segments.start[after] - segments.previous_end[after]
-    is_selected = np.zeros(len(after), dtype=np.bool_)
-    for keys, most in (((segments.group,), _PER_DEVICE), ((segments.step, segments.group), _PER_STEP)):
-        order = np.lexsort((-length, *(key[after] for key in keys)))
-        is_new = np.zeros(len(after), dtype=np.bool_)
-        is_new[:1] = True
-        for key in keys:
-            is_new[1:] |= key[after][order][1:] != key[after][order][:-1]
-        first = np.flatnonzero(is_new)
-        place = np.arange(len(after)) - np.repeat(first, np.diff(np.append(first, len(after))))
-        is_selected[order[place < most]] = True
-    return after[is_selected]
+    gaps = pl.DataFrame({"group": segments.group[after], "step": segments.step[after], "length": length})
+    place = pl.col("length").rank("ordinal", descending=True)
+    is_selected = (place.over("group") <= _PER_DEVICE) | (place.over("group", "step") <= _PER_STEP)
+    selected: Int64s = after[gaps.select(is_selected).to_series().to_numpy()]
+    return selected
 
 
 def _find_next_calls(segments: Segments, row: Int64s, ops: LaunchedOps) -> Int64s:

@@ -9,9 +9,7 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
-    find_distinct,
     gather,
-    index_column,
     index_rows,
     is_among,
     keep_rows,
@@ -20,7 +18,7 @@ from nsys_pp.arrays.columns import (
     pick,
 )
 from nsys_pp.arrays.names import as_texts
-from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum, sort_rows
+from nsys_pp.arrays.search import expand_windows, number_rows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import KERNEL_KINDS, OP_DETAILS, OpDetails
@@ -60,30 +58,8 @@ def sum_kernels(
         as_texts(sums[name]).alias(text) for name, text in (("name", "text"), ("full_name", "full_text"))
     ]
     sums = sums.hstack([as_numbers("step", step), *texts])
-    return conform(index_rows(sums, _order_sums(sums)), KERNEL_AGGREGATES)
-
-
-def _order_sums(sums: pl.DataFrame) -> Int64s:
-    """Order sums by process, device, step, name and job, null last.
-
-    Of few rows, polars' sort takes several times as long.
-    """
-    words = {
-        name: _rank_texts(sums[name], sums[text])
-        for name, text in (("name", "text"), ("full_name", "full_text"))
-    }
-    columns = [*_DEVICE, "step", "name", "is_communication", "full_name", "job_kind", "kind"]
-    return sort_rows(*(words[name] if name in words else numbers(sums[name], null=_LAST) for name in columns))
-
-
-def _rank_texts(names: pl.Series, texts: pl.Series) -> Int64s:
-    """Rank texts by their characters, null last; names are equal where these are."""
-    first, number = find_distinct(numbers(names, null=-1))
-    distinct = index_column(texts, first).to_list()
-    order = sorted(range(len(distinct)), key=lambda at: (distinct[at] is None, distinct[at] or ""))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[number]
+    order = [*_DEVICE, "step", "text", "is_communication", "full_text", "job_kind", "kind"]
+    return conform(sums.sort(order, nulls_last=True), KERNEL_AGGREGATES)
 
 
 def _sum_kernels(

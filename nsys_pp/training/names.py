@@ -127,9 +127,10 @@ class Preset(Struct, frozen=True, kw_only=True):
         return any(rule.batch is not None for rule in self.steps)
 
 
+@cache
 def list_presets() -> list[Preset]:
     """List all built-in presets, by name."""
-    return [_read_built_in(name) for name in _list_names()]
+    return [_read(path) for path in sorted(_FOLDER.glob("*.toml")) if path.stem != _COMMON]
 
 
 def load_preset(preset: str) -> Preset:
@@ -138,13 +139,14 @@ def load_preset(preset: str) -> Preset:
     Raises:
         NsysPPError: Neither a preset nor a file has this name, or the file is invalid.
     """
-    if preset in _list_names():
-        return _read_built_in(preset)
+    built_in = {each.name: each for each in list_presets()}
     path = Path(preset)
+    if preset in built_in:
+        return built_in[preset]
     if not path.is_file():
         raise NsysPPError(
             f"`{preset}` is neither a preset nor a file of rules",
-            f"the presets are {', '.join(_list_names())}",
+            f"the presets are {', '.join(built_in)}",
         )
     return _read(path)
 
@@ -222,16 +224,6 @@ def to_ascii(pattern: str) -> str:
     'F[0-9]+_[[0-9A-Za-z_].]+'
     """
     return _CLASS.sub(lambda match: match[1] + _ASCII[match[2]], pattern)
-
-
-@cache
-def _list_names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml") if path.stem != _COMMON))
-
-
-@cache
-def _read_built_in(name: str) -> Preset:
-    return _read(_FOLDER / f"{name}.toml")
 
 
 @cache
@@ -350,10 +342,8 @@ _LEAST_NUMBERS = 3  # ranges with consecutive numbers as names that are recognis
 _LEAST_SIGNS = 2  # distinct names that must match a sign for the detection of its preset
 _LEAST_OF_INFERENCE = 1  # a capture of decodes has one name, a long one
 _CACHE_SIZE = 64  # results of each function; stages of a run may have different names
-_WINDOW = 1 << 16  # names whose texts are decoded at once
 _MOST_CACHED = 5_000  # names; matching more costs less than the rest of the report
 _PLAIN = "plain"  # names that other presets read, too, are theirs
-
 _ANY_NUMBER = (Rule(pattern="(?P<step>[0-9]{1,15})", groups=("step",)),)
 _KEYS = ("name", "domain", "category")
 _DATA, _OTHER = map(JOB_KINDS.index, ("data", "other"))
@@ -605,8 +595,7 @@ def _match_names(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str,
 
     Names without a rule are left out.
 
-    One expression that joins all rules removes most names first, in windows: texts take more memory than
-    names.
+    One expression that joins all rules removes most names first.
     """
     if len(keys) > _MOST_CACHED:
         return _match_keys(keys, rules, groups)
@@ -624,10 +613,8 @@ def _match_few(
 def _match_keys(keys: pl.DataFrame, rules: tuple[Rule, ...], groups: tuple[str, ...]) -> pl.DataFrame:
     schema = {"key": pl.UInt32, "rule": pl.UInt32, **dict.fromkeys(groups, pl.String)}
     parts = [pl.DataFrame(schema=schema)]
-    is_wanted = contains(join_patterns([rule.pattern for rule in rules]))
-    windows = keys.with_row_index("key").iter_slices(_WINDOW) if rules else ()
-    wanted = [part.filter(is_wanted).with_columns(pl.col(_KEYS).cast(pl.String)) for part in windows]
-    rest = pl.concat(wanted) if wanted else keys.clear()
+    is_wanted = contains(join_patterns([rule.pattern for rule in rules])) if rules else pl.lit(value=False)
+    rest = keys.with_row_index("key").filter(is_wanted).with_columns(pl.col(_KEYS).cast(pl.String))
     for number, rule in enumerate(rules):
         if rest.is_empty():
             break

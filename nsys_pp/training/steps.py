@@ -48,7 +48,13 @@ from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.report import WAITING_CALL
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
 from nsys_pp.training.jobs import find_step_rows
-from nsys_pp.training.launched import LaunchedOps, find_device_numbers, number_devices, repeat_devices
+from nsys_pp.training.launched import (
+    LATE_NS,
+    LaunchedOps,
+    find_device_numbers,
+    number_devices,
+    repeat_devices,
+)
 
 _DEVICE = ["process_key", "device_id"]
 _FORWARDS = ("forward", "forward_backward")
@@ -149,9 +155,6 @@ def _find_first_forwards(computed_jobs: pl.DataFrame) -> pl.DataFrame:
         "is_forward", ~pl.col("is_forward").shift().over(_DEVICE)
     )
     return pl.concat([restarts, after_optimizer])
-
-
-_LATE_NS = 50_000  # an operation that starts later than this after its launch is not explained by it
 
 
 _IS_COMPUTE = mark_categories(JOB_KIND, COMPUTE_KINDS)
@@ -266,11 +269,11 @@ def _is_delayed(first: Int64s, device: Int64s, ops: LaunchedOps) -> Bools:
     if not len(order):
         return np.zeros(len(first), dtype=np.bool_)
     at = order[find_first(device, first, ops.device[order], ops.start[order])]
-    is_late = first - ops.issued[at] > _LATE_NS
+    is_late = first - ops.issued[at] > LATE_NS
     for number in list_distinct(device[is_late]).tolist():
         own = np.flatnonzero(is_late & (device == number))
         ended = np.sort(ops.end[ops.device == number])
-        before = np.searchsorted(ended, first[own] - _LATE_NS)
+        before = np.searchsorted(ended, first[own] - LATE_NS)
         until = np.searchsorted(ended, first[own], side="right")
         is_late[own] = before == until
     return is_late

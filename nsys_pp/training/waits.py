@@ -28,7 +28,7 @@ from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.report import OVERHEAD_SUMS, WAITING_CALL
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
 from nsys_pp.training.kernels import Segments
-from nsys_pp.training.launched import LaunchedOps, number_devices, repeat_devices
+from nsys_pp.training.launched import LATE_NS, LaunchedOps, number_devices, repeat_devices
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
 _NAME = r"(?i)send_?recv"
@@ -304,7 +304,6 @@ _AT_ONCE_NS = (
     10_000  # an operation that waits on its device starts this soon after the operation it waits for
 )
 _LAUNCH_NS = 4_000  # least time from the start of a launching call to the start of the operation
-_LATE_NS = 50_000  # an operation that starts later than this after its holder is not explained by it
 
 
 def _find_holders(
@@ -325,7 +324,7 @@ def _find_holders(
     op = np.where(is_late, awaited, on_device)
     is_earlier = (op >= 0) & (ops.start[op] < start) & (_end(op, ops) <= start)
     since = np.where(is_late, ops.launched[rows], device_end)
-    since = np.where(start - since > _LATE_NS, np.minimum(since, start), start)
+    since = np.where(start - since > LATE_NS, np.minimum(since, start), start)
     return np.where(is_earlier, op, -1), since
 
 
@@ -366,7 +365,7 @@ def _find_on_device(rows: Int64s, ops: LaunchedOps, needs: Needs, events: EventW
     found = _keep_last(found, right_before, ops)
     if not awaits.any():
         return found
-    is_open = awaits & (start - np.maximum(_end(found, ops), launch) > _LATE_NS)
+    is_open = awaits & (start - np.maximum(_end(found, ops), launch) > LATE_NS)
     return _keep_last(found, np.where(is_open, awaited, -1), ops)
 
 
