@@ -345,7 +345,6 @@ class Choice(Struct, frozen=True, kw_only=True):
         line: Its correction.
         rivals: Its other candidates.
         margin: Evidence beyond that of the best rival.
-        evidence: Evidence of the line, by the operations of its unit alone.
         rival_distances: Of rivals that explain nearly as much.
         weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or
             for messages; else 0.
@@ -356,7 +355,6 @@ class Choice(Struct, frozen=True, kw_only=True):
     line: Line
     rivals: list[Line]
     margin: float
-    evidence: float
     rival_distances: RivalDistances
     weakness_ns: float
     sharpest_ns: float
@@ -438,7 +436,6 @@ def choose(
             candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
         ],
         margin=score - max((other for other, *_ in rivals), default=0.0),
-        evidence=best.evidence,
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
         ),
@@ -538,7 +535,6 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
         line=line,
         rivals=[],
         margin=0.0,
-        evidence=0.0,
         rival_distances=RivalDistances(),
         weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
         sharpest_ns=np.inf,

@@ -144,11 +144,12 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         self._add_domain(unit, domain, Line(), RivalDistances(), [])
         return unit
 
-    def rebuild(self, unit: Timeline) -> Timeline:
-        """Return a unit of the same domains and corrections, with all rows of the domains."""
+    def rebuild(self, unit: Timeline, *, omitted: int = -1) -> Timeline:
+        """Return a unit of the same domains, but one, and their corrections, with all their rows."""
         rebuilt = self._begin()
         for domain, line in unit.lines.items():
-            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain], unit.rivals[domain])
+            if domain != omitted:
+                self._add_domain(rebuilt, domain, line, unit.rival_distances[domain], unit.rivals[domain])
         return rebuilt
 
     def _begin(self) -> Timeline:
@@ -250,10 +251,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
 
         Without evidence it keeps its own.
         """
-        others = self._begin()
-        for other, line in timeline.lines.items():
-            if other != domain:
-                self._add_domain(others, other, line, timeline.rival_distances[other], timeline.rivals[other])
+        others = self.rebuild(timeline, omitted=domain)
         choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
         if choice is None:
             self._add_domain(

@@ -121,7 +121,6 @@ def _share_system_clock(session: Session, other: Session) -> bool:
     return abs(lead) < _ONE_CLOCK_NS
 
 
-KINDS = ("collective", "send", "receive", "send_receive", "mpi")
 COLLECTIVE, SEND, RECEIVE, SEND_RECEIVE, MPI = range(5)
 
 MAX_EVENTS_PER_CHANNEL = 300
@@ -145,7 +144,6 @@ class Events(Struct, frozen=True, kw_only=True):
 
     origin_ns: int
     domain: Int64s
-    report: Int64s
     channel: Int64s
     key: Int64s
     kind: Int64s
@@ -154,8 +152,6 @@ class Events(Struct, frozen=True, kw_only=True):
     gap_before: Floats
     gap_rank: Int64s  # rank of the gap before in its channel, the longest first, from 1
     has_communicator: Int64s  # 1 where NCCL recorded the communicator
-    rank: Int64s  # within the communicator, -1 where unknown
-    peer: Int64s
 
     def __len__(self) -> int:
         return len(self.end)
@@ -234,7 +230,6 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
     return Events(
         origin_ns=origin_ns,
         domain=ints("domain"),
-        report=ints("report"),
         channel=ints("channel_id"),
         key=ints("key"),
         kind=ints("kind"),
@@ -243,8 +238,6 @@ def gather_events(anchors: Sequence[pl.DataFrame], guess: Guess) -> Events:
         gap_before=floats("gap_before"),
         gap_rank=ints("gap_rank"),
         has_communicator=rows["communicator"].is_not_null().cast(pl.Int64).to_numpy(),
-        rank=ints("rank"),
-        peer=ints("peer"),
     )
 
 

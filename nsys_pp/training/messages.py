@@ -17,27 +17,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
-    find_distinct,
-    gather,
     gather_rows,
-    index_rows,
     mark_categories,
     numbers,
     pick,
     set_column,
 )
 from nsys_pp.arrays.intervals import find_unmarked
-from nsys_pp.arrays.search import expand_windows, find_last, find_rows
+from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
-from nsys_pp.frames.conform import build_nulls, conform
+from nsys_pp.frames.conform import conform
 from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import (
     DIRECTION,
@@ -45,7 +41,6 @@ from nsys_pp.frames.training import (
     DOUBTFUL_TEXTS,
     FIRST_FORWARDS,
     JOB_KIND,
-    JOB_KINDS,
     MESSAGE_KINDS,
     MESSAGES,
     MPI_PAIRS,
@@ -55,14 +50,13 @@ from nsys_pp.frames.training import (
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.lanes import count_located, find_nccl_peers
 from nsys_pp.training.launched import LaunchedOps
+from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
 
 _KERNEL = r"(?i)send_?recv"
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
 _IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
-_RECEIVE, _SEND_RECEIVE = map(JOB_KINDS.index, ("receive", "send_receive"))
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
-_VERBS, _SOURCES = (pl.Series(words) for words in (["send", "receive"], ["NCCL", "name"]))
 
 
 def find_messages(
@@ -88,43 +82,55 @@ def find_messages(
         `MESSAGES` by start; `step` is null. A kernel without a request and without a job has one row
         without a verb. Empty without point-to-point kernels.
     """
-    is_receive, is_send = ((requests["call"] == name).to_numpy() for name in ("Recv", "Send"))
-    is_p2p = is_receive | is_send
-    p2p_requests = requests if is_p2p.all() else index_rows(requests, np.flatnonzero(is_p2p))
-    of_request = p2p_requests["op_id"].to_numpy()
-    ops = _list_ops(launched_ops, of_request)
-    if not len(ops):
+    verbs = {"Send": "send", "Recv": "receive"}
+    requested = requests.filter(pl.col("call").cast(pl.String).is_in(list(verbs))).select(
+        *("op_id", "communicator", "rank", "peer", "size_bytes"),
+        verb=pl.col("call").cast(pl.String).replace_strict(verbs, default=None),
+        source=pl.lit("NCCL"),
+    )
+    is_message = launched_ops.names.contain(_KERNEL)
+    is_message[requested["op_id"].to_numpy()] = True
+    rows = np.flatnonzero(is_message & launched_ops.is_communication & launched_ops.is_kernel)
+    if not len(rows):
         return MESSAGES.to_frame()
-    kinds = numbers(jobs["kind"])
-    job = _find_jobs(ops, jobs, kinds, launched_ops)
-    kind = pick(kinds, job, -1)
-    is_both, receives = kind == _SEND_RECEIVE, kind == _RECEIVE
-
-    first, last = (np.searchsorted(of_request, ops, side=side) for side in ("left", "right"))
-    is_requested = last > first
-    count = np.where(is_requested, last - first, 1 + is_both)
-    op = np.repeat(np.arange(len(ops)), count)
-    half = expand_windows(np.zeros_like(count), count)  # 0, 1, ... of each kernel
-    request = np.where(is_requested[op], first[op] + half, -1)
-    by_name = np.where(job < 0, -1, receives)[op]
-    by_name[is_both[op]] = half[is_both[op]]
-    by_request = np.append(is_receive[is_p2p], False)[request]
-    source = np.where(is_requested, 0, np.where(job < 0, -1, 1))[op]
-    verb = np.where(is_requested[op], by_request, by_name)
-    has_halves = is_both & (np.bincount(op, verb == 1, len(ops)) == 1) & (count == 2)
-
-    parts = [
-        gather_rows(launched_ops.gpu_ops, _OF_OPERATION, ops[op]),
-        gather_rows(p2p_requests, ("communicator", "rank", "peer", "size_bytes"), request),
-        _gather_names(jobs, np.where(is_both, -1, job)[op], np.where(has_halves, job, -1)[op], verb, halves),
-    ]
-    columns = [
-        as_numbers("launch_ns", launched_ops.launch[ops[op]]),
-        gather(_VERBS, verb).alias("verb"),
-        gather(_SOURCES, source).alias("source"),
-        build_nulls("step", pl.Int64(), len(op)),
-    ]
-    return conform(pl.concat(parts, how="horizontal").hstack(columns), MESSAGES)
+    rows = rows[np.argsort(launched_ops.start[rows], kind="stable")]
+    job = _find_jobs(rows, jobs, launched_ops)
+    kind = pl.col("kind").cast(pl.String)
+    is_both = (kind == "send_receive").fill_null(value=False)
+    kernels = gather_rows(launched_ops.gpu_ops, _OF_OPERATION, rows).hstack(
+        [
+            as_numbers("launch_ns", launched_ops.launch[rows]),
+            *gather_rows(jobs, ("kind", "name", *_NAMED), job),
+        ]
+    )
+    kernels = kernels.with_row_index("kernel").with_columns(
+        pl.col("name").cast(pl.String), *(pl.when(~is_both).then(name).alias(name) for name in _NAMED)
+    )
+    by_name = pl.when(is_both).then(pl.lit("send receive")).when(kind == "receive").then(kind)
+    named = kernels.join(requested, on="op_id", how="anti").with_columns(
+        verb=by_name.when(kind.is_not_null()).then(pl.lit("send")).str.split(" "),
+        source=pl.when(kind.is_not_null()).then(pl.lit("name")),
+    )
+    both = pl.concat([kernels.join(requested, on="op_id"), named.explode("verb")], how="diagonal")
+    of_kernel = pl.col("verb").n_unique().over("kernel"), pl.len().over("kernel")
+    both = both.sort("kernel", maintain_order=True).with_columns(
+        half=pl.when(is_both, *(count == 2 for count in of_kernel)).then("verb")
+    )
+    of_halves = pl.concat(
+        (HALVES.to_frame() if halves is None else halves).select(
+            pl.col("name").cast(pl.String),
+            *(pl.col(f"{verb}_{name}").alias(name) for name in _NAMED),
+            half=pl.lit(verb),
+        )
+        for verb in verbs.values()
+    )
+    found = both.join(
+        of_halves, on=["name", "half"], how="left", maintain_order="left", suffix="_of_half"
+    ).with_columns(
+        *(pl.coalesce(name, f"{name}_of_half").alias(name) for name in _NAMED),
+        step=pl.lit(None, pl.Int64),
+    )
+    return conform(found, MESSAGES)
 
 
 def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -149,47 +155,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     return set_column(messages, as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
-def _gather_names(
-    jobs: pl.DataFrame, job: Int64s, both: Int64s, verb: Int64s, halves: pl.DataFrame | None
-) -> pl.DataFrame:
-    """Gather direction and ids of each message.
-
-    They are those of its job, or of its half of a job that sends and receives.
-
-    Args:
-        jobs: `JOBS`.
-        job: Row of the job that only sends or only receives; -1 without one.
-        both: Row of the job that both sends and receives; -1 without one.
-        verb: 0 for a send, 1 for a receive.
-        halves: `HALVES`; None: unknown.
-    """
-    named = gather_rows(jobs, _NAMED, job)
-    rows = np.flatnonzero(both >= 0)
-    if halves is None or halves.is_empty() or not len(rows):
-        return named
-    of_name = {name: row for row, name in enumerate(halves["name"].to_list())}
-    first, inverse = find_distinct(numbers(jobs["name"], null=-1)[both[rows]])
-    half = np.array([of_name.get(name, -1) for name in jobs["name"][both[rows][first]].to_list()])[inverse]
-    stacked = pl.concat(
-        halves.select(pl.col(f"{verb_name}_{name}").alias(name) for name in _NAMED) for verb_name in _VERBS
-    )
-    row = np.full(len(both), -1)
-    row[rows] = np.where(half < 0, -1, verb[rows] * len(halves) + half)
-    of_half = gather_rows(stacked, _NAMED, row)
-    return pl.select(
-        pl.when(pl.Series(row >= 0)).then(of_half[name]).otherwise(named[name]).alias(name) for name in _NAMED
-    )
-
-
-def _list_ops(ops: LaunchedOps, of_request: npt.NDArray[np.uint32]) -> Int64s:
-    """List the rows of point-to-point kernels, recognised by name or by NCCL request; by start."""
-    is_message = ops.names.contain(_KERNEL)
-    is_message[of_request] = True
-    rows = np.flatnonzero(is_message & ops.is_communication & ops.is_kernel)
-    return rows[np.argsort(ops.start[rows], kind="stable")]
-
-
-def _find_jobs(rows: Int64s, jobs: pl.DataFrame, kinds: Int64s, ops: LaunchedOps) -> Int64s:
+def _find_jobs(rows: Int64s, jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     """Find the innermost message job around the launch of each operation: a row of `JOBS`, -1 without one."""
     thread, launch, launch_end = ops.thread[rows], ops.launch[rows], ops.launched[rows]
     range_id = numbers(jobs["range_id"])
@@ -200,7 +166,7 @@ def _find_jobs(rows: Int64s, jobs: pl.DataFrame, kinds: Int64s, ops: LaunchedOps
     of_thread, start, end, outer_id = (numbers(jobs[name])[ranges] for name in columns)
     nearest = find_last(thread, launch, of_thread, start)
     above = find_rows(range_id[ranges], outer_id)
-    is_message = _IS_MESSAGE[kinds[ranges]]
+    is_message = _IS_MESSAGE[numbers(jobs["kind"])[ranges]]
     around = np.append(find_unmarked(above, ~is_message), -1)
     row = np.where(np.append(is_message, True)[nearest], nearest, around[nearest])
     row[np.append(end, NEVER)[row] < launch_end] = -1  # messages are not inside each other

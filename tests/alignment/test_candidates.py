@@ -52,7 +52,7 @@ def build_events(rows: list[Row]) -> Events:
         end=times,
         gap_before=times,
         has_communicator=columns[:, 4],
-        **dict.fromkeys(("domain", "report", "gap_rank", "rank", "peer"), zeros),
+        **dict.fromkeys(("domain", "gap_rank"), zeros),
     )
 
 
@@ -264,7 +264,6 @@ def _draw_events(seed: int) -> Events:
     return Events(
         origin_ns=0,
         domain=zeros,
-        report=zeros,
         channel=channel,
         key=channel // 2,
         kind=np.array([COLLECTIVE, COLLECTIVE, SEND, RECEIVE])[channel],
@@ -273,8 +272,6 @@ def _draw_events(seed: int) -> Events:
         gap_before=gap,
         gap_rank=zeros + 1,
         has_communicator=zeros,
-        rank=zeros - 1,
-        peer=zeros - 1,
     )
 
 
@@ -319,7 +316,6 @@ def _list_collectives(channels: list[int], ends: list[np.ndarray]) -> Events:
     return Events(
         origin_ns=0,
         domain=zeros,
-        report=zeros,
         channel=np.repeat(channels, [len(own) for own in ends]),
         key=zeros,
         kind=np.full(len(end), COLLECTIVE),
@@ -328,8 +324,6 @@ def _list_collectives(channels: list[int], ends: list[np.ndarray]) -> Events:
         gap_before=np.concatenate([np.diff(own, prepend=np.nan) for own in ends]),
         gap_rank=zeros + 1,
         has_communicator=zeros,
-        rank=zeros - 1,
-        peer=zeros - 1,
     )
 
 
