@@ -39,7 +39,9 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path] = ()) -> Non
         OutputError: The output exists and `force` is not set; or it is a folder, or one of the inputs; or its
             folder is missing.
     """
-    if path.is_file() and any(_is_same_file(path, one) for one in _list_files(inputs)):
+    # a part in a group has a path below its group
+    files = {file for one in inputs for file in (one, *one.parents)}
+    if path.is_file() and any(_is_same_file(path, one) for one in files):
         raise OutputError(
             f"cannot write `{path}`: it is one of the reports to read", "name another file with `-o`"
         )
@@ -221,11 +223,6 @@ class _RecordingFile(io.RawIOBase):
         except OSError as error:
             self.error_of_write = error
             raise
-
-
-def _list_files(inputs: Iterable[Path]) -> set[Path]:
-    """List inputs, and the files that contain them: a part in a group has a path below its group."""
-    return {file for path in inputs for file in (path, *path.parents)}
 
 
 def _is_same_file(path: Path, other: Path) -> bool:

@@ -188,10 +188,7 @@ def find_exporter(path: Path) -> Exporter | None:
     >>> find_exporter(Path("run.html")).name, find_exporter(Path("run.pftrace"))
     ('html', None)
     """
-    for exporter in EXPORTERS.values():
-        if path.suffix in exporter.suffixes:
-            return exporter
-    return None
+    return next((exporter for exporter in _EXPORTERS if path.suffix in exporter.suffixes), None)
 
 
 PlacedDrawings: TypeAlias = "Sequence[tuple[Drawing, Placement]]"
@@ -249,7 +246,4 @@ def infer_trace_format(output: Path) -> TraceFormat:
     >>> infer_trace_format(Path("run.json.gz")).name, infer_trace_format(Path("run.pftrace")).name
     ('chrome', 'perfetto')
     """
-    for trace_format in _FORMATS:
-        if trace_format.suffixes and output.name.endswith(trace_format.suffixes):
-            return trace_format
-    return _FORMATS[0]
+    return next((one for one in _FORMATS if output.name.endswith(one.suffixes)), _FORMATS[0])

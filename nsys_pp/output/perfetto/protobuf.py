@@ -203,11 +203,6 @@ class Column(Struct, frozen=True):
         """Return the width in bytes: parts of both kinds have a length."""
         return self.width
 
-    @property
-    def is_raw(self) -> bool:
-        """Whether `values` are raw bytes, which are copied unchanged."""
-        return self.values.ndim == 2
-
 
 Part = bytes | Column
 
@@ -389,7 +384,7 @@ def _varint_column(values: Array) -> Column:
 
 def _fill(target: NDArray[np.uint8], column: Column) -> None:
     """Write a column's bytes, least significant seven bits first."""
-    if column.is_raw:
+    if column.values.ndim == 2:  # raw bytes
         target[:] = column.values
         return
     last = column.width - 1

@@ -174,17 +174,13 @@ def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFra
         )
         .filter(is_drawn)
     )
-    row_of = np.full(
-        int(training.jobs["job"].to_numpy().max(initial=0)) + 2, -1
-    )  # the last item stays -1: index -1 stands for no outer job
-    row_of[jobs["job"].to_numpy()] = np.arange(len(jobs))
-    outer = numbers(jobs["outer"], null=-1)
+    outer = find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))
     naming = jobs.select("kind", "chunk", "name", pl.col("label").cast(pl.Categorical()))
     return jobs.select(
         "lane",
         "start_ns",
         "end_ns",
-        parent=pl.Series(row_of[outer]),
+        parent=pl.Series(outer),
         name=_format_texts(naming, _job_name(training)),
         color=pl.col("kind").cast(pl.String).cast(pl.Categorical()),
         flow_id=_no_flow(),
