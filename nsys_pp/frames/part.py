@@ -5,11 +5,10 @@ Identity, facts, frames, the encoded trace, reasons for doubt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
-import msgspec
 import polars as pl
 from msgspec import Struct
 
@@ -222,7 +221,7 @@ class PartRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str  # path of the report
     options: PartOptions
     facts: PartFacts
-    encoded: Encoded  # without its subtracks: they are a frame
+    encoded: Encoded
     frame_bytes: dict[str, int]  # size of each frame in the member `FRAMES_MEMBER`, in order
 
 
@@ -261,23 +260,7 @@ HOST_FRAMES: Mapping[str, pl.Schema] = {"bubble_hosts": BUBBLE_HOSTS}
 """Frames by name, which a part may lack."""
 
 
-SUBTRACK_KIND = pl.Enum(get_args(SubtrackKind))
-
-SUBTRACKS = build_schema(
-    {  # `EncodedSubtrack`, one row each, in order
-        "track": pl.String,  # names of the path, as a list in JSON
-        "ordinal": pl.Int64,
-        "kind": SUBTRACK_KIND,
-        "rows": pl.Int64,
-        "first_ns": pl.Int64,
-        "last_ns": pl.Int64,
-        "size_bytes": pl.Int64,
-    },
-    name="SUBTRACKS",
-)
-
 PART_FRAMES: Mapping[str, pl.Schema] = {
-    "subtracks": SUBTRACKS,
     "processes": PROCESSES,
     "gpus": GPUS,
     "devices": DEVICES,
@@ -291,39 +274,3 @@ PART_FRAMES: Mapping[str, pl.Schema] = {
     **METRIC_FRAMES,
     **HOST_FRAMES,
 }
-
-
-def list_subtracks(subtracks: list[EncodedSubtrack]) -> pl.DataFrame:
-    """List encoded subtracks as a frame (`SUBTRACKS`)."""
-    rows = [
-        (msgspec.json.encode(one.track).decode(), *(getattr(one, name) for name in SUBTRACKS.names()[1:]))
-        for one in subtracks
-    ]
-    return pl.DataFrame(rows, schema=SUBTRACKS, orient="row")
-
-
-def read_subtracks(columns: Mapping[str, Sequence[Any]]) -> list[EncodedSubtrack]:
-    """Read encoded subtracks; the inverse of `list_subtracks`.
-
-    Args:
-        columns: Values of the columns of `SUBTRACKS`, without null.
-
-    Raises:
-        MsgspecError: A track is no list of names.
-    """
-    tracks: Sequence[str] = columns["track"]
-    # subtracks of a track share its path, which is long
-    paths = {text: msgspec.json.decode(text, type=tuple[str, ...]) for text in set(tracks)}
-    values = [columns[name] for name in SUBTRACKS.names()[1:]]
-    return [
-        EncodedSubtrack(
-            track=paths[track],
-            ordinal=ordinal,
-            kind=kind,
-            rows=rows,
-            first_ns=first_ns,
-            last_ns=last_ns,
-            size_bytes=size_bytes,
-        )
-        for track, ordinal, kind, rows, first_ns, last_ns, size_bytes in zip(tracks, *values, strict=True)
-    ]

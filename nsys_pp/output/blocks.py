@@ -20,8 +20,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import deflate
 import msgspec
+import polars as pl
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nsys_pp.arrays.packed_frames import pack_frame
 from nsys_pp.frames.conform import conform
@@ -33,16 +33,12 @@ from nsys_pp.frames.part import (
     PART_FRAMES,
     Part,
     PartRecord,
-    list_subtracks,
 )
 from nsys_pp.leftovers import make_temporary_folder
 from nsys_pp.output.files import replace_file, translate_errors
 from nsys_pp.output.perfetto.trace import Sink, Source
 
 _LEVEL = 7  # of libdeflate; higher ones take several times as long for one percent
-
-
-_SUBTRACKS = "subtracks"
 
 
 _READABLE = 0o644 << 16  # file mode of the members when unpacked
@@ -74,23 +70,16 @@ def write_part(
     with replace_file(path, force=force, named=named) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(make_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
-        kept = {name: data for name, data in (packed or {}).items() if name != _SUBTRACKS}
-        names = [name for name in PART_FRAMES if name in part.frames or name in (_SUBTRACKS, *kept)]
-        frames = {}
-        for name in names:
-            frame = list_subtracks(part.encoded.subtracks) if name == _SUBTRACKS else part.frames.get(name)
-            if name not in kept and frame is not None:
-                schema = PART_FRAMES[name]
-                packed_frame = pack_frame(conform(frame, schema), schema, measure=_measure)
-                kept[name] = bytes(deflate.zlib_compress(packed_frame, _LEVEL))
-            frames[name] = kept[name]
+        kept = packed or {}
+        names = [name for name in PART_FRAMES if name in part.frames or name in kept]
+        frames = {name: kept.get(name) or _pack_frame(name, part.frames[name]) for name in names}
         record = PartRecord(
             format=FORMAT,
             made_by=part.made_by,
             source=str(part.source),
             options=part.options,
             facts=part.facts,
-            encoded=replace(part.encoded, subtracks=[]),
+            encoded=part.encoded,
             frame_bytes={name: len(data) for name, data in frames.items()},
         )
         archive.writestr(make_member(FRAMES_MEMBER), b"".join(frames.values()))
@@ -105,9 +94,9 @@ def make_member(name: str) -> ZipInfo:
     return member
 
 
-def _measure(planes: bytes) -> int:
-    """Return the approximate size of bytes after compression, quickly."""
-    return len(deflate.zlib_compress(planes, 1))
+def _pack_frame(name: str, frame: pl.DataFrame) -> bytes:
+    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name])
+    return bytes(deflate.zlib_compress(packed, _LEVEL))
 
 
 _TRIES = 10

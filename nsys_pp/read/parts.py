@@ -11,16 +11,14 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import IO
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import msgspec
 import polars as pl
-from msgspec.structs import replace
 
-from nsys_pp.arrays.packed_frames import DecodedFrame, decode_frame, join_frames
+from nsys_pp.arrays.packed_frames import unpack_frame
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
@@ -28,20 +26,20 @@ from nsys_pp.frames.part import (
     FORMAT,
     FRAMES_MEMBER,
     PART_FRAMES,
-    SUBTRACKS,
     SUFFIX,
     Part,
     PartRecord,
-    read_subtracks,
 )
 from nsys_pp.read.files import check_regular, unreadable_error
 
 DAMAGES = (
     BadZipFile,
     EOFError,
-    KeyError,
+    LookupError,
     TypeError,
     ValueError,
+    OverflowError,
+    MemoryError,
     RecursionError,
     NotImplementedError,  # zipfile raises it for an unknown compression or version
     struct.error,
@@ -49,7 +47,7 @@ DAMAGES = (
     msgspec.MsgspecError,
     pl.exceptions.PolarsError,
 )
-"""Errors that reading a damaged archive raises."""
+"""Errors that reading a damaged part raises."""
 
 
 def read_packed_frames(archive: ZipFile, sizes_bytes: Mapping[str, int]) -> dict[str, bytes]:
@@ -78,13 +76,11 @@ def unpack_bytes(packed: bytes, *, most_bytes: int) -> bytes:
     """Decompress a frame, up to a limit of its size.
 
     Raises:
-        ValueError: It is damaged, cut, or larger.
+        zlib.error: It is damaged.
+        ValueError: It is cut, or larger.
     """
     inflater = zlib.decompressobj()
-    try:
-        data: bytes = inflater.decompress(packed, most_bytes)
-    except zlib.error as error:
-        raise ValueError("a frame cannot be decompressed") from error
+    data: bytes = inflater.decompress(packed, most_bytes)
     if not inflater.eof or inflater.unused_data:
         raise ValueError("a frame is cut, or too large")
     return data
@@ -159,18 +155,6 @@ _MOST_FRAME_BYTES = 1 << 30  # unpacked; the frames of a report of 1M events hav
 _PIECE_BYTES = 1 << 20
 
 
-# raised where content of a frame is not of its type, or refers to values that it lacks
-_DAMAGES = (
-    ValueError,
-    TypeError,
-    IndexError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-    pl.exceptions.PolarsError,
-)
-
-
 def read_part(
     path: Path, frames: Iterable[str] | None = None, *, version: str, optional: Iterable[str] = ()
 ) -> Part:
@@ -188,16 +172,14 @@ def read_part(
     with _open(path) as archive:
         record = _read_record(archive, path, version)
         packed = read_packed_frames(archive, record.frame_bytes)
-        wanted = record.frame_bytes.keys() - {"subtracks"} if frames is None else set(frames)
-        encoded = replace(
-            record.encoded, subtracks=read_subtracks(_decode(packed, "subtracks").list_values(SUBTRACKS))
-        )
+        wanted = packed.keys() if frames is None else set(frames)
+        encoded = record.encoded
         blocks = archive.getinfo(BLOCKS_MEMBER)
         if blocks.file_size != encoded.size_bytes or blocks.compress_type != ZIP_STORED:
             raise ValueError("the blocks differ from the list of encoded subtracks")
-        if frames is not None and not wanted <= packed.keys():
+        if not wanted <= packed.keys():
             raise KeyError("a frame is missing")
-        wanted |= packed.keys() & {*optional}
+        wanted = wanted | (packed.keys() & {*optional})
         return Part(
             source=Path(record.source),
             made_by=record.made_by,
@@ -232,17 +214,10 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
             KeyError: It was not read.
             ReportError: The part is damaged.
         """
-        decoded = self.decode(name)
+        packed = self._packed[name]
         try:
-            return join_frames([decoded], PART_FRAMES[name])
-        except _DAMAGES as error:
-            raise damaged_error(self._path) from error
-
-    def decode(self, name: str) -> DecodedFrame:
-        """Decode a frame into arrays; errors as in `__getitem__`."""
-        try:
-            return _decode(self._packed, name)
-        except _DAMAGES as error:
+            return unpack_frame(unpack_bytes(packed, most_bytes=_MOST_FRAME_BYTES), PART_FRAMES[name])
+        except DAMAGES as error:
             raise damaged_error(self._path) from error
 
     def __iter__(self) -> Iterator[str]:
@@ -268,23 +243,8 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
         KeyError: A part has no such frame.
         ReportError: A part is damaged.
     """
-    packed = [part for part in parts if isinstance(part, PackedFrames)]
-    if len(packed) == len(parts):
-        decoded = [part.decode(name) for part in packed]
-        return join_frames(decoded, PART_FRAMES[name]), [frame.rows for frame in decoded]
     frames = [part[name] for part in parts]
     return pl.concat(frames), [len(frame) for frame in frames]
-
-
-def list_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> list[pl.DataFrame]:
-    """List a frame of several parts; arguments and errors as in `concat_frames`.
-
-    Those of files are decoded as one, and are views of its rows.
-    """
-    if not parts or not all(isinstance(part, PackedFrames) for part in parts):
-        return [part[name] for part in parts]
-    joined, sizes = concat_frames(parts, name)
-    return [joined.slice(stop - size, size) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
 
 
 @contextmanager
@@ -339,8 +299,3 @@ def _read_record(archive: ZipFile, path: Path, version: str) -> PartRecord:
     if msgspec.json.decode(msgspec.json.encode(record)) != values:
         raise ValueError("a field is missing")  # its default is no fact
     return record
-
-
-def _decode(packed: Mapping[str, bytes], name: str) -> DecodedFrame:
-    data = unpack_bytes(packed[name], most_bytes=_MOST_FRAME_BYTES)
-    return decode_frame(data, PART_FRAMES[name])

@@ -41,7 +41,7 @@ from nsys_pp.frames.training import (
 from nsys_pp.options import ClockMode
 from nsys_pp.progress import report_progress
 from nsys_pp.read.find import order_of_path
-from nsys_pp.read.parts import concat_frames, list_frames
+from nsys_pp.read.parts import concat_frames
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
@@ -122,7 +122,7 @@ def align_inputs(
                 f"the offset of `{machine}` is more than {_MOST_OFFSET_DAYS} days", "write it as in `-1.2ms`"
             )
     order = sorted(range(len(inputs)), key=lambda row: order_of_path(inputs[row].part.source))
-    anchors = list_frames([recorded.part.frames for recorded in inputs], "anchors")
+    anchors = [recorded.part.frames["anchors"] for recorded in inputs]
     aligned = align_clocks(
         [replace(inputs[row].identity.session, machine=machines[row]) for row in order],
         [anchors[row] for row in order],

@@ -156,8 +156,8 @@ def test_another_format_is_refused(part: Path, tmp_path: Path) -> None:
     "change",
     [
         pytest.param(lambda facts: facts.clear(), id="no facts"),
-        pytest.param(lambda facts: facts["frame_bytes"].pop("subtracks"), id="a frame too few"),
-        pytest.param(lambda facts: facts["frame_bytes"].update(subtracks=1), id="a frame cut"),
+        pytest.param(lambda facts: facts["frame_bytes"].pop("anchors"), id="a frame too few"),
+        pytest.param(lambda facts: facts["frame_bytes"].update(jobs=1), id="a frame cut"),
         pytest.param(lambda facts: facts["frame_bytes"].update(anchors=-1), id="a negative size"),
         pytest.param(
             lambda facts: facts.update(frame_bytes=dict(reversed(facts["frame_bytes"].items()))),

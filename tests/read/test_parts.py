@@ -11,43 +11,13 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nsys_pp
-from nsys_pp.arrays.packed_frames import decode_frame, pack_frame
 from nsys_pp.frames.part import (
     FACTS_MEMBER,
     FRAMES_MEMBER,
-    SUBTRACKS,
-    EncodedSubtrack,
-    list_subtracks,
-    read_subtracks,
 )
 from tests.cli.calls import assert_refused, call
-
-NUMBERS = st.integers(-(2**63), 2**63 - 1)
-
-SUBTRACK = st.builds(
-    EncodedSubtrack,
-    track=st.lists(st.text(max_size=5) | st.sampled_from(["a\0b", '"', ""]), max_size=3).map(tuple),
-    ordinal=NUMBERS,
-    kind=st.sampled_from(["slices", "marks", "counter"]),
-    rows=NUMBERS,
-    first_ns=NUMBERS,
-    last_ns=NUMBERS,
-    size_bytes=NUMBERS,
-)
-
-
-@settings(deadline=None, max_examples=80)
-@given(subtracks=st.lists(SUBTRACK, max_size=8))
-def test_subtracks_come_back(subtracks: list[EncodedSubtrack]) -> None:
-    frame = list_subtracks(subtracks)
-    assert frame.schema == SUBTRACKS
-    decoded = decode_frame(pack_frame(frame, SUBTRACKS, measure=len), SUBTRACKS)
-    assert read_subtracks(decoded.list_values(SUBTRACKS)) == subtracks
-
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _GIB = 1 << 30
