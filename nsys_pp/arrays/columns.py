@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from nsys_pp.arrays.types import Bools, Int64s
 
-NEVER = np.int64(-(1 << 62))
+HALF_OF_INT64 = 1 << 62
+NEVER = np.int64(-HALF_OF_INT64)
 """Null in arrays; no time and no id is as small."""
-_HALF_OF_INT64 = 1 << 62
 _Value = TypeVar("_Value", bound=np.generic)
 
 
@@ -213,7 +213,7 @@ def pack(*columns: Int64s) -> Int64s:
         values, count = column, 1
         if len(column):
             values, count = column - column.min(), int(column.max()) - int(column.min()) + 1
-        if size * count >= _HALF_OF_INT64:  # ranks fit: their number is at most that of the rows
+        if size * count >= HALF_OF_INT64:  # ranks fit: their number is at most that of the rows
             packed, values = (np.unique(keys, return_inverse=True)[1] for keys in (packed, column))
             size, count = int(packed.max()) + 1, int(values.max()) + 1
         packed, size = packed * count + values, size * count

@@ -23,8 +23,7 @@ from nsys_pp.frames.aggregates import DISTRIBUTION, MOST_VALUES
 from nsys_pp.frames.conform import NAME
 
 _KEPT_BITS = 10  # the leading one and nine more
-_ROW = "_row"
-_HALF_OF_INT64 = 1 << 62
+_ROW, _ALL = "_row", "_all"
 
 
 class _Runs(Struct, frozen=True, kw_only=True):
@@ -81,7 +80,11 @@ def build_distributions(
     runs = _Runs(row=number[order], value=values[order], count=np.ones(len(order), dtype=np.int64)).join()
     groups = index_rows(known[list(keys)], first).get_columns() if keys else []
     sums = [pl.Series(name, _sum_rows(numbers(known[name]), number, len(first))) for name in counts]
-    return pl.DataFrame([*groups, *_describe(runs, len(first)), *sums])
+    moments = compute_moments(runs.row, runs.value, runs.count, len(first))
+    lists = runs.round_rows(np.zeros(len(first), dtype=np.bool_)).as_lists()
+    return pl.DataFrame(
+        [*groups, *(pl.Series(name, values) for name, values in moments.items()), *lists, *sums]
+    )
 
 
 def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -100,9 +103,9 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
         rows.
     """
     known = frame.filter(pl.col("count") > 0)
-    groups = _group(
-        known.with_row_index(_ROW),
-        keys,
+    # a constant is one group where there are no keys
+    numbered = known.with_row_index(_ROW).with_columns(pl.lit(0).alias(_ALL))
+    groups = numbered.group_by(*keys, _ALL, maintain_order=True).agg(
         rows=pl.col(_ROW).cast(pl.Int64),
         count=pl.col("count").sum(),
         total=pl.col("total").sum(),
@@ -125,7 +128,12 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     is_rounded[
         new_row[_sum_rows(old.value * old.count, old.row, len(known)) != known["total"].to_numpy()]
     ] = True
-    return _attach(groups, keys, _sort(new_row[old.row], old).round_rows(is_rounded))
+    row = new_row[old.row]
+    order = order_rows(row, old.value)
+    runs = _Runs(row=row[order], value=old.value[order], count=old.count[order]).join()
+    return groups.hstack(runs.round_rows(is_rounded).as_lists()).select(
+        *keys, *(pl.col(column).cast(dtype) for column, dtype in DISTRIBUTION.items())
+    )
 
 
 def describe_distributions(frame: pl.DataFrame, *, unit: str = "ns") -> pl.DataFrame:
@@ -241,41 +249,9 @@ def _number_groups(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[Int64s, In
     return first, number.astype(np.int64)
 
 
-def _group(frame: pl.DataFrame, keys: Sequence[str], **columns: pl.Expr) -> pl.DataFrame:
-    one_group = frame.with_columns(pl.lit(0).alias(_ROW + "s"))
-    return one_group.group_by(*keys, _ROW + "s", maintain_order=True).agg(**columns).drop(_ROW + "s")
-
-
-def _describe(runs: _Runs, count: int) -> list[pl.Series]:
-    """Build the columns of `DISTRIBUTION` of groups; no group is empty."""
-    moments = compute_moments(runs.row, runs.value, runs.count, count)
-    lists = runs.round_rows(np.zeros(count, dtype=np.bool_)).as_lists()
-    return [*(pl.Series(name, values) for name, values in moments.items()), *lists]
-
-
-def _attach(groups: pl.DataFrame, keys: Sequence[str], runs: _Runs) -> pl.DataFrame:
-    whole = groups.select(pl.exclude("values", "rows")).hstack(runs.as_lists())
-    return whole.select(*keys, *(pl.col(column).cast(dtype) for column, dtype in DISTRIBUTION.items()))
-
-
 def _runs_of(frame: pl.DataFrame) -> _Runs:
     row = np.repeat(np.arange(len(frame)), frame["values"].list.len().to_numpy())
     return _Runs(row=row, value=_flatten(frame["values"]), count=_flatten(frame["value_counts"]))
-
-
-def _sort(row: Int64s, runs: _Runs) -> _Runs:
-    """Assign runs to new rows; sort them, and merge equal values.
-
-    Row and value are sorted as one number; values with a larger span are replaced by their ranks.
-    """
-    if not len(row):
-        return runs
-    rank, span = runs.value - runs.value.min(), int(runs.value.max()) - int(runs.value.min()) + 1
-    if span * (int(row.max()) + 1) >= _HALF_OF_INT64:
-        by_value, rank = np.unique(runs.value, return_inverse=True)
-        span = len(by_value)
-    order = np.argsort(row * span + rank)
-    return _Runs(row=row[order], value=runs.value[order], count=runs.count[order]).join()
 
 
 def _round_values(values: Int64s) -> Int64s:

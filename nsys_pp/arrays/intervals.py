@@ -85,15 +85,6 @@ def find_unmarked(parent: Int64s, marked: Bools) -> Int64s:
     return np.where(parent >= 0, onward[parent], -1)
 
 
-def check_forest(parent: Int64s) -> None:
-    """Check that no parents form a cycle, before they are climbed one by one.
-
-    Raises:
-        ValueError: Some parents form a cycle.
-    """
-    count_ancestors(parent)
-
-
 def find_parents(owner: Int64s, start: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Find the innermost enclosing interval of the same owner, for each interval.
 

@@ -18,8 +18,6 @@ from msgspec import Struct
 from nsys_pp.arrays.columns import clear_values
 from nsys_pp.arrays.types import Bools, Int64s
 
-_BYTES = 8  # of a value
-
 
 class _Column(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     valid: bytes  # bits of the rows that are not null; empty: all
@@ -132,11 +130,11 @@ def _build_lists(lengths: Int64s, values: pl.Series, dtype: pl.List) -> tuple[pl
 def _to_planes(column: pl.Series) -> bytes:
     values = column.to_numpy()
     words = values.view("<i8") if values.dtype.kind == "f" else values.astype("<i8")
-    return words.view(np.uint8).reshape(-1, _BYTES).T.tobytes()
+    return words.view(np.uint8).reshape(-1, 8).T.tobytes()
 
 
 def _from_planes(planes: bytes) -> Int64s:
-    if len(planes) % _BYTES:
+    if len(planes) % 8:
         raise ValueError("planes are cut")
-    words = np.frombuffer(planes, dtype=np.uint8).reshape(_BYTES, -1).T
+    words = np.frombuffer(planes, dtype=np.uint8).reshape(8, -1).T
     return np.ascontiguousarray(words).view("<i8").ravel().astype(np.int64, copy=False)

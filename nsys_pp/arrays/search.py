@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import NEVER, find_distinct, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct, numbers, pack
 from nsys_pp.arrays.types import Int64s
-
-_HALF_OF_INT64 = 1 << 62
 
 
 def combine_keys(group: Int64s, values: Int64s) -> Int64s:
@@ -35,7 +33,7 @@ def combine_keys(group: Int64s, values: Int64s) -> Int64s:
         return np.zeros(0, np.int64)
     least = int(values.min())
     span = int(values.max()) - least + 1
-    if span * (int(group.max()) + 1) >= _HALF_OF_INT64:
+    if span * (int(group.max()) + 1) >= HALF_OF_INT64:
         distinct, rank = np.unique(values, return_inverse=True)
         return group * len(distinct) + rank
     return group * span + (values - least)
@@ -110,7 +108,7 @@ def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
         return values
     least = int(values.min())
     span = int(values.max()) - least + 1
-    if span * (int(segment[-1]) + 1) < _HALF_OF_INT64:
+    if span * (int(segment[-1]) + 1) < HALF_OF_INT64:
         shift = segment * span - least
         return np.maximum.accumulate(values + shift) - shift
     by_value, rank = np.unique(values, return_inverse=True)
@@ -196,7 +194,6 @@ def order_by_owner(owner: Int64s) -> Int64s:
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits of the golden ratio
 _SHIFT = np.uint64(29)
-_MAX_SCANS = 16  # groups that are scanned one by one; one sort of all is faster for more
 
 
 def find_first_rows(keys: Int64s) -> Int64s:
@@ -327,7 +324,8 @@ def find_last(
     >>> find_last(np.array([0, 0, 1]), np.array([4, 5, 9]), np.array([0, 1, 0]), np.array([5, 9, 7]))
     array([-1,  0,  1])
     """
-    return _find(group, time, of_group, of_time, side="left" if is_before else "right", step=-1)
+    side: Literal["left", "right"] = "left" if is_before else "right"
+    return _find(group, time, of_group, of_time, side=side, step=-1)
 
 
 def find_first(group: Int64s, time: Int64s, of_group: Int64s, of_time: Int64s) -> Int64s:
@@ -347,32 +345,8 @@ def _find(
     side: Literal["left", "right"],
     step: int,
 ) -> Int64s:
-    nearest = np.full(len(group), -1)
-    rest = np.arange(len(group))
-    for _ in range(_MAX_SCANS):
-        if not len(rest):
-            return nearest
-        current = group[rest[0]]
-        is_current = group[rest] == current
-        rows, rest = rest[is_current], rest[~is_current]
-        events = np.flatnonzero(of_group == current)
-        at = np.searchsorted(of_time[events], time[rows], side=side) + step
-        exists = (at >= 0) & (at < len(events))
-        nearest[rows[exists]] = events[at[exists]]
-    if len(rest) and len(of_group):
-        nearest[rest] = _find_sorted(group[rest], time[rest], of_group, of_time, side=side, step=step)
-    return nearest
-
-
-def _find_sorted(
-    group: Int64s,
-    time: Int64s,
-    of_group: Int64s,
-    of_time: Int64s,
-    *,
-    side: Literal["left", "right"],
-    step: int,
-) -> Int64s:
+    if not len(of_group):
+        return np.full(len(group), -1)
     count = len(of_group)
     _, number = find_distinct(np.append(of_group, group))
     combined = combine_keys(number, np.append(of_time, time))

@@ -68,17 +68,6 @@ def is_main_thread(thread_key: int) -> bool:
     return tid(thread_key) == pid(thread_key)
 
 
-def build_process_key(host: pl.Expr, vm: pl.Expr, pid: pl.Expr) -> pl.Expr:
-    """Build the keys of processes from their parts, where a table has them apart.
-
-    >>> pl.select(build_process_key(pl.lit(0), pl.lit(1), pl.lit(137893))).item()
-    283788437356544
-    """
-    # polars has no shift; hosts from 128 on are subtracted from the sign bit that they set
-    signed_host = pl.when(host >= 128).then(host - 256).otherwise(host)
-    return signed_host * (1 << _HOST_BITS) + vm * (1 << _VM_BITS) + pid * (1 << _PID_BITS)
-
-
 def list_process_keys(parts: pl.DataFrame) -> pl.Series:
     """Build the keys of processes of a raw frame; the default host is 0, the default virtual machine 1.
 
@@ -96,21 +85,10 @@ def list_process_keys(parts: pl.DataFrame) -> pl.Series:
         (column.fill_null(absent) if column.null_count() else column).to_numpy()
         for column, absent in ((parts["host"], 0), (parts["vm"], 1), (parts["pid"], 0))
     )
-    signed_host = np.where(host >= 128, host - 256, host)  # as in `build_process_key`
+    signed_host = np.where(host >= 128, host - 256, host)  # the sign bit is that of hosts from 128 on
     keys = (signed_host << _HOST_BITS) + (vm << _VM_BITS) + (pid << _PID_BITS)
     key = pl.Series("process_key", keys.tolist(), dtype=pl.Int64)  # of few rows
     return key.set(parts["pid"].is_null(), None) if parts["pid"].null_count() else key
-
-
-def build_thread_key(process_key: pl.Expr, tid: pl.Expr) -> pl.Expr:
-    """Build the keys of threads from the keys of their processes and their own ids.
-
-    Readers of other formats build all keys with `build_process_key` and this function.
-
-    >>> pl.select(build_thread_key(pl.lit(281_546_145_660_928), pl.lit(4243))).item()
-    281546145665171
-    """
-    return process_key + (tid & _TID_MASK)
 
 
 def strip_uuid(text: str) -> str:

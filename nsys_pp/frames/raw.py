@@ -271,17 +271,14 @@ class RowTally(Struct, kw_only=True):
 
     def build(self) -> pl.DataFrame:
         """Build the counts of stages "file" and "report" (`ROW_COUNTS`), in the order of reading."""
-        return build_row_counts([*self._list_missing(), *self._list_read()])
-
-    def _list_missing(self) -> Iterator[tuple[str, str, str | None, str | None, int]]:
+        rows: list[tuple[str, str, str | None, str | None, int]] = []
         for table, count in self.missing.items():
-            yield "file", table, self.sources.get(table), None, self.read[table]
-            yield "file", table, self.sources.get(table), "missing: their numbers have gaps", count
-
-    def _list_read(self) -> Iterator[tuple[str, str, str | None, str | None, int]]:
+            source, reasons = self.sources.get(table), {"missing: their numbers have gaps": count}
+            rows += list_counts("file", table, self.read[table] + count, reasons, source=source)
         for table, count in self.read.items():
-            reasons = {reason: rows for (name, reason), rows in self.left_out.items() if name == table}
-            yield from list_counts("report", table, count, reasons, source=self.sources.get(table))
+            reasons = {reason: lost for (name, reason), lost in self.left_out.items() if name == table}
+            rows += list_counts("report", table, count, reasons, source=self.sources.get(table))
+        return build_row_counts(rows)
 
 
 def list_counts(

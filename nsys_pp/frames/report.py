@@ -82,10 +82,6 @@ OP_DETAILS = build_schema(
 )
 
 
-def _no_rows() -> npt.NDArray[np.uint32]:
-    return np.zeros(0, dtype=np.uint32)
-
-
 class OpDetails(Struct, frozen=True, kw_only=True):
     """Details of the operations of a report.
 
@@ -95,7 +91,7 @@ class OpDetails(Struct, frozen=True, kw_only=True):
     """
 
     distinct: pl.DataFrame = field(default_factory=OP_DETAILS.to_frame)
-    row: npt.NDArray[np.uint32] = field(default_factory=_no_rows)
+    row: npt.NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, dtype=np.uint32))
 
     def gather(self, column: str, op_id: pl.Series) -> pl.Series:
         """Return a column of the details of some operations; nulls if details were not read."""

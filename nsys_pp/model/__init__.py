@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.frames.raw import RawReport
@@ -48,7 +45,7 @@ from nsys_pp.model.identity import (
     read_launcher,
 )
 from nsys_pp.model.metrics import build_counters, build_sampled_metrics
-from nsys_pp.model.names import Structures, read_structures
+from nsys_pp.model.names import read_structures
 from nsys_pp.model.ranges import build_marks, build_ranges, name_events, split_events
 
 __all__ = ["add_activities", "build_report"]
@@ -71,7 +68,12 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         raw = replace(raw, frames=dict(raw.frames), tally=raw.tally.copy())
     _mend(raw)
     structures = read_structures(raw)
-    events, gpu_ops, op_details, api_calls = _build_events(raw, structures)
+    events = name_events(raw, structures)
+    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
+    gpu_ops = build_gpu_ops(raw)
+    raw.release(*OP_TABLES)
+    api_calls = build_api_calls(raw)
+    raw.release("calls")
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
@@ -86,7 +88,10 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
     stream_calls = build_stream_calls(raw)
-    on_request = _build_on_request(raw, gpus, api_calls, stream_calls)
+    activities = build_activities(raw, gpus, api_calls, stream_calls)
+    active_processes, active_threads = build_processes(raw, (activities,)), build_threads(raw, (activities,))
+    mpi_messages, pageable_copies = build_mpi_messages(raw), list_pageable_copies(raw)
+    overheads = build_overheads(raw)
     devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
@@ -117,7 +122,12 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
         row_counts=raw.tally.build(),
         sampled_metrics=sampled_metrics,
         ranks=ranks,
-        **on_request,
+        activities=activities,
+        active_processes=active_processes,
+        active_threads=active_threads,
+        mpi_messages=mpi_messages,
+        pageable_copies=pageable_copies,
+        overheads=overheads,
     )
     return check_limits(report)
 
@@ -140,34 +150,6 @@ def add_activities(report: Report, raw: RawReport) -> Report:
         active_threads=build_threads(raw, (activities,)),
         pageable_copies=list_pageable_copies(raw),
     )
-
-
-def _build_events(
-    raw: RawReport, structures: Sequence[Structures]
-) -> tuple[pl.DataFrame, pl.DataFrame, OpDetails, pl.DataFrame]:
-    """Name NVTX events (`name_events`), and build `GPU_OPS`, their details, and `API_CALLS`."""
-    naming = name_events(raw, structures)
-    op_details = OpDetails() if raw.groups.isdisjoint(_OF_DETAILS) else build_op_details(raw)
-    gpu_ops = build_gpu_ops(raw)
-    raw.release(*OP_TABLES)
-    api_calls = build_api_calls(raw)
-    raw.release("calls")
-    return naming, gpu_ops, op_details, api_calls
-
-
-def _build_on_request(
-    raw: RawReport, gpus: pl.DataFrame, api_calls: pl.DataFrame, stream_calls: pl.DataFrame
-) -> dict[str, pl.DataFrame]:
-    """Build the frames of a report that are read on request, and of overhead."""
-    activities = build_activities(raw, gpus, api_calls, stream_calls)
-    return {
-        "activities": activities,
-        "active_processes": build_processes(raw, (activities,)),
-        "active_threads": build_threads(raw, (activities,)),
-        "mpi_messages": build_mpi_messages(raw),
-        "pageable_copies": list_pageable_copies(raw),
-        "overheads": build_overheads(raw),
-    }
 
 
 def _mend(raw: RawReport) -> None:

@@ -9,7 +9,7 @@ import json
 
 import polars as pl
 
-from nsys_pp.frames.conform import NAME, NO_NAME, conform
+from nsys_pp.frames.conform import NAME, NO_NAME, conform, conform_part
 from nsys_pp.frames.ids import pid, process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import ACTIVITIES, OS_CALLS, THREAD_RUNS
@@ -37,9 +37,15 @@ def build_activities(
     """
     is_shown = "show_sync" in raw.groups
     event_calls = find_event_calls(stream_calls if is_shown else stream_calls.clear(), api_calls)
+    records = event_calls.filter("is_record").select(  # they are among the synchronizations
+        *("process_key", "thread_key", "start_ns", "end_ns", "name", "stream_id", "event_id"),
+        row=pl.lit(SYNCHRONIZATION).cast(pl.Categorical()),
+        link="record",
+        is_origin=pl.lit(value=True),
+    )
     built = [
         _build_calls(raw, api_calls, event_calls),
-        _build_records(event_calls),
+        records,
         _build_states(raw),
         build_gpu_contexts(raw, gpus),
         _build_samples(raw),
@@ -87,24 +93,6 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
     )
 
 
-def _build_records(event_calls: pl.DataFrame) -> pl.DataFrame:
-    """Build the calls that record an event; they are among the synchronizations."""
-    if event_calls.is_empty():
-        return ACTIVITIES.to_frame()
-    return event_calls.filter("is_record").select(
-        "process_key",
-        "thread_key",
-        "start_ns",
-        "end_ns",
-        "name",
-        "stream_id",
-        "event_id",
-        row=pl.lit(SYNCHRONIZATION).cast(pl.Categorical()),
-        link="record",
-        is_origin=pl.lit(value=True),
-    )
-
-
 def _find_callers(rows: pl.DataFrame, api_calls: pl.DataFrame, event_calls: pl.DataFrame) -> pl.DataFrame:
     """Add the thread and the name of the CUDA call to synchronizations, which have neither.
 
@@ -148,15 +136,9 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
     """
     if raw["switches"].is_empty():
         return ACTIVITIES.to_frame()
-    switches = raw["switches"]
-    # off before on in the same nanosecond: one run ends and the next begins
-    switches = switches.with_columns(pl.col("is_in") != 0).sort("thread", "time", "is_in")
-    is_interval = (pl.col("thread").shift(-1) == pl.col("thread")) & (
-        pl.col("is_in") != pl.col("is_in").shift(-1)
-    )
     state = pl.when("is_in").then(pl.lit(RUNNING)).otherwise(pl.coalesce("state", pl.lit(NOT_RUNNING)))
-    states = switches.with_columns(end_ns=pl.col("time").shift(-1), name=state)
-    return states.filter(is_interval.fill_null(value=False), pl.col("name") != ENDED).select(
+    states = _pair_switches(raw["switches"]).with_columns(name=state)
+    return states.filter(pl.col("name") != ENDED).select(
         row=pl.lit(STATES).cast(pl.Categorical()),
         process_key=process_key(pl.col("thread")),
         thread_key="thread",
@@ -165,6 +147,15 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
         name=pl.col("name").cast(NAME),
         cpu=pl.when("is_in").then("cpu"),
     )
+
+
+def _pair_switches(switches: pl.DataFrame) -> pl.DataFrame:
+    """Keep the switches of a thread before one in the other direction, whose time is `end_ns`."""
+    # off before on in the same nanosecond: one run ends and the next begins
+    switches = switches.with_columns(pl.col("is_in") != 0).sort("thread", "time", "is_in")
+    following = pl.col("thread", "is_in").shift(-1).name.suffix("_after")
+    paired = switches.with_columns(following, end_ns=pl.col("time").shift(-1))
+    return paired.filter(pl.col("thread") == pl.col("thread_after"), pl.col("is_in") != pl.col("is_in_after"))
 
 
 def _build_samples(raw: RawReport) -> pl.DataFrame:
@@ -284,11 +275,7 @@ def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
         start_ns="time",
         end_ns="end",
         name=name.cast(NAME),
-    ).pipe(_complete)
-
-
-def _complete(rows: pl.DataFrame) -> pl.DataFrame:
-    return conform(pl.concat([ACTIVITIES.to_frame(), rows], how="diagonal"), ACTIVITIES)
+    ).pipe(conform_part, ACTIVITIES)
 
 
 ROW = "generic events"
@@ -406,15 +393,9 @@ def build_thread_runs(raw: RawReport) -> pl.DataFrame:
     """
     if raw["thread_switches"].is_empty():
         return THREAD_RUNS.to_frame()
-    switches = raw["thread_switches"].with_columns(pl.col("is_in") != 0)
-    # off before on in the same nanosecond: one run ends and the next begins
-    switches = switches.sort("thread", "time", "is_in")
-    is_run = (
-        pl.col("is_in") & ~pl.col("is_in").shift(-1) & (pl.col("thread").shift(-1) == pl.col("thread"))
-    ).fill_null(value=False)
     return (
-        switches.with_columns(end_ns=pl.col("time").shift(-1))
-        .filter(is_run)
+        _pair_switches(raw["thread_switches"])
+        .filter("is_in")
         .select("end_ns", process_key=process_key(pl.col("thread")), thread_key="thread", start_ns="time")
         .pipe(conform, THREAD_RUNS)
     )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.conform import conform, extend_schema
+from nsys_pp.frames.conform import build_nulls, conform, extend_schema
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MPI_CALLS, MPI_MESSAGES, NCCL_CALLS
@@ -131,7 +131,7 @@ def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
         created.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
     )
     if created.is_empty() or calls.is_empty():
-        return pl.Series("member_count", [None], dtype=pl.Int64).new_from_index(0, len(calls))
+        return build_nulls("member_count", pl.Int64, len(calls))
     first = created.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
     return (
         calls.select(*_KEYS, "start")
@@ -177,8 +177,13 @@ def build_mpi_messages(raw: RawReport) -> pl.DataFrame:
     messages = pl.concat([calls.filter(~is_init).select(started.columns), started])
     messages = _find_ends(_find_directions(messages), requests.filter(~is_start))
     messages = _find_communicators(messages, raw)
+    others = raw["activities"].filter(pl.col("source") == "MPI")
+    is_begin = (
+        resolve(others["name_id"], raw["strings"], dtype=pl.String()).fill_null("").str.contains(_BEGIN)
+    )
+    begun = others.filter(is_begin).select(process_key(pl.col("thread"))).to_series().drop_nulls().unique()
     return (
-        messages.with_columns(is_whole=pl.col("process_key").is_in(_list_begun(raw)))
+        messages.with_columns(is_whole=pl.col("process_key").is_in(begun.implode()))
         .select(
             "process_key",
             "name",
@@ -306,17 +311,3 @@ def _find_communicators(messages: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     )
     is_known = pl.col("known_as").is_not_null() & pl.col("rank").is_not_null()
     return joined.with_columns(communicator=pl.when(is_known).then("known_as"))
-
-
-def _list_begun(raw: RawReport) -> list[int]:
-    """List the processes whose first call of MPI was recorded."""
-    calls = raw["activities"].filter(pl.col("source") == "MPI")
-    names = resolve(calls["name_id"], raw["strings"], dtype=pl.String())
-    return (
-        calls.filter(names.fill_null("").str.contains(_BEGIN))
-        .select(process_key(pl.col("thread")))
-        .to_series()
-        .drop_nulls()
-        .unique()
-        .to_list()
-    )

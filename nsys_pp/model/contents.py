@@ -70,7 +70,6 @@ DOMAINS = build_schema(
     name="DOMAINS",
 )
 
-_OP_TABLES = {"kernel": "kernels", "memcpy": "copies", "memset": "sets", "graph": "graphs"}
 _GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
 
 
@@ -105,18 +104,20 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     ops, calls = report.gpu_ops, report.api_calls
     matched_count = launches["op_id"].n_unique()
     graph_count, lost_count = _count_graph_launches(calls, launches)
-    spans = {"NVTX ranges": report.ranges, "CUDA calls": calls, "GPU operations": ops}
+    of_threads = {"range": report.ranges, "call": calls}
+    of_processes = {"thread": report.threads, **of_threads, "op": ops}
     # the exporter shifts events and not the session
-    window = (session.time_shift_ns, session.capture_end_ns)
-    has_capture = session.capture_end_ns is not None
-    start_ns, end_ns = window if has_capture else _find_span(spans)
+    start_ns, end_ns = session.time_shift_ns, session.capture_end_ns
+    if session.capture_end_ns is None:
+        times = pl.concat([frame.select("start_ns", "end_ns") for frame in (report.ranges, calls, ops)])
+        start_ns, end_ns = times.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return Contents(
         start_ns=start_ns,
         end_ns=end_ns,
-        has_capture=has_capture,
+        has_capture=session.capture_end_ns is not None,
         gpus=_count_by_gpu(report),
-        processes=_count_by_process(report),
-        threads=_count_by_thread(report),
+        processes=_count_events(report.processes, "process_key", of_processes).pipe(conform, PROCESSES),
+        threads=_count_events(report.threads, "thread_key", of_threads).pipe(conform, THREADS),
         domains=count_by_domain(report.ranges, report.marks),
         recorded=list_recorded(counts),
         missing=list_missing(counts, nsys_version=session.nsys_version, has_graphs=graph_count > 0),
@@ -128,14 +129,13 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
         anomalies=[
             *find_unplaced(session.utc_epoch_ns, session.machine_source),
             *find_unknown_devices(report.devices),
-            *find_outside(spans, *window),
-            *find_unmatched(len(ops), matched_count, len(calls)),
             *find_lost_graphs(graph_count, lost_count, session.graph_mode),
-            *find_untimed(counts, _OP_TABLES),
             *(
-                text.replace(REPORT, "this report")
-                for text in find_data_warnings(report, launches, with_unlaunched=False)
+                f"{finding.text}; {finding.meaning}"
+                for finding in find_row_findings(report, launches, {})
+                if finding.severity == "warning"
             ),
+            *(text.replace(REPORT, "this report") for text in _find_overhead(report, launches)),
         ],
     )
 
@@ -163,25 +163,18 @@ def count_by_domain(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
 def count_rows(report: Report) -> dict[str, int]:
     """Count the rows by table; for tables that were read, without rows of names and rows without times."""
     ops = report.gpu_ops
-    in_graph = 0
-    if ops["graph_id"].count():
-        in_graph = len(ops.filter(pl.col("kind") == "kernel", pl.col("graph_id").is_not_null()))
+    # NCCL's own ranges; their domain has no name if it was created before the capture
+    is_nccl = is_matched(report.ranges["domain"], "^NCCL$") | is_matched(report.ranges["name"], "^nccl")
     return {
         **report.recorded,
         "ranges": len(report.ranges),
         "marks": len(report.marks),
         "calls": len(report.api_calls),
         **dict(ops["kind"].value_counts().iter_rows()),
-        "kernel_in_graph": in_graph,
+        "kernel_in_graph": ops.filter(pl.col("kind") == "kernel")["graph_id"].count(),
         "communication": int(ops["is_communication"].sum()),
-        "nccl_calls": _count_nccl_calls(report.ranges),
+        "nccl_calls": int(np.count_nonzero(is_nccl)),
     }
-
-
-def _count_nccl_calls(ranges: pl.DataFrame) -> int:
-    """Count NCCL's own ranges; their domain has no name if it was created before the capture."""
-    is_nccl = is_matched(ranges["domain"], "^NCCL$") | is_matched(ranges["name"], "^nccl")
-    return int(np.count_nonzero(is_nccl))
 
 
 def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
@@ -191,18 +184,6 @@ def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[
     rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
     lost = rows.join(launches, on="call_row", how="anti")
     return len(rows), len(lost)
-
-
-def _find_span(spans: Mapping[str, pl.DataFrame]) -> tuple[int | None, int | None]:
-    """Find the first start and the last end of all events; None without events."""
-    ends = pl.concat(
-        [
-            frame.select(first=pl.col("start_ns").min(), last=pl.col("end_ns").max())
-            for frame in spans.values()
-        ]
-    )
-    first, last = ends.select(pl.col("first").min(), pl.col("last").max()).row(0)
-    return first, last
 
 
 def _count_by_gpu(report: Report) -> pl.DataFrame:
@@ -218,30 +199,12 @@ def _count_by_gpu(report: Report) -> pl.DataFrame:
     )
 
 
-def _count_by_process(report: Report) -> pl.DataFrame:
-    counted = report.processes
-    for name, frame in _named_frames(report).items():
-        per_process = frame.group_by("process_key").agg(pl.len().cast(pl.Int64).alias(f"{name}_count"))
-        counted = counted.join(per_process, on="process_key", how="left", maintain_order="left")
-    return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, PROCESSES)
-
-
-def _count_by_thread(report: Report) -> pl.DataFrame:
-    counted = report.threads
-    for name in ("range", "call"):
-        per_thread = _named_frames(report)[name].group_by("thread_key")
-        per_thread_count = per_thread.agg(pl.len().cast(pl.Int64).alias(f"{name}_count"))
-        counted = counted.join(per_thread_count, on="thread_key", how="left", maintain_order="left")
-    return counted.with_columns(pl.selectors.ends_with("_count").fill_null(0)).pipe(conform, THREADS)
-
-
-def _named_frames(report: Report) -> dict[str, pl.DataFrame]:
-    return {
-        "thread": report.threads,
-        "range": report.ranges,
-        "call": report.api_calls,
-        "op": report.gpu_ops,
-    }
+def _count_events(owners: pl.DataFrame, key: str, events: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Add the number of events of each owner, by the noun of the events."""
+    for noun, frame in events.items():
+        counts = frame.group_by(key).agg(pl.len().cast(pl.Int64).alias(f"{noun}_count"))
+        owners = owners.join(counts, on=key, how="left", maintain_order="left")
+    return owners.with_columns(pl.selectors.ends_with("_count").fill_null(0))
 
 
 RECORDED = build_schema(
@@ -489,67 +452,14 @@ def _find_sums(table: ExportedTable) -> str | None:
     return ", ".join(_SUMS[frame] for frame in table.frames if frame in _SUMS) or None
 
 
-def find_outside(events: Mapping[str, pl.DataFrame], start_ns: int, end_ns: int | None) -> list[str]:
-    """Report events outside the capture window.
-
-    Args:
-        events: Frames with `start_ns` and `end_ns`, by the noun for their rows in the plural.
-        start_ns: Start of the capture.
-        end_ns: End of the capture; None: unknown, no event is outside.
-    """
-    if end_ns is None:
-        return []
-    sentences = []
-    for noun, frame in events.items():
-        outside = frame.filter((pl.col("start_ns") < start_ns) | (pl.col("end_ns") > end_ns))
-        if outside.is_empty():
-            continue
-        before = start_ns - int(outside["start_ns"].min())  # type: ignore[arg-type]
-        after = int(outside["end_ns"].max()) - end_ns  # type: ignore[arg-type]
-        reach = [f"up to {format_duration(before)} before it"] * (before > 0)
-        reach += [f"up to {format_duration(after)} after it"] * (after > 0)
-        sentences.append(
-            f"{_count_anomalies(len(outside), noun)} outside the capture window, {' and '.join(reach)}"
-        )
-    return sentences
-
-
-def find_unmatched(op_count: int, matched_count: int, call_count: int) -> list[str]:
-    """Report operations without a known launch."""
-    if matched_count == op_count:
-        return []
-    if not call_count:
-        return ["no CUDA calls were recorded, so no range can be projected onto the GPU"]
-    return [
-        f"{_count_anomalies(op_count - matched_count, 'GPU operations')} without the CUDA call that launched "
-        "them:"
-        " no range is projected onto them"
-    ]
-
-
-def find_untimed(counts: Mapping[str, int], tables: Mapping[str, str]) -> list[str]:
-    """Report kinds of operations that were recorded without times.
-
-    Args:
-        counts: Rows by table, and operations by kind.
-        tables: Table of each kind.
-    """
-    return [
-        f"{table} were recorded without their times ({counts[table]:,} rows): CUPTI did not measure them"
-        for kind, table in tables.items()
-        if counts.get(table, 0) and not counts.get(kind, 0)
-    ]
-
-
 def find_lost_graphs(launch_count: int, lost_count: int, graph_mode: str | None) -> list[str]:
     """Report launches of CUDA graphs without an operation."""
     if not lost_count:
         return []
     mode = f" (its CUDA graph mode is {graph_mode})" if graph_mode else ""
     return [
-        f"{lost_count:,} of {_count_anomalies(launch_count, 'CUDA graph launches')} left no GPU operation in "
-        f"the report{mode};"
-        " `--cuda-graph-trace=node` records their kernels"
+        f"{lost_count:,} of {launch_count:,} launches of CUDA graphs left no GPU operation in the report"
+        f"{mode}; `--cuda-graph-trace=node` records their kernels"
     ]
 
 
@@ -572,17 +482,6 @@ def find_unplaced(utc_epoch_ns: int | None, machine_source: str) -> list[str]:
     if machine_source == "file name":
         sentences.append("its machine is unknown: the name of the file is used")
     return sentences
-
-
-def _count_anomalies(number: int, noun: str) -> str:
-    """Format a number with its noun.
-
-    >>> _count_anomalies(1, "CUDA graph launches"), _count_anomalies(2000, "CUDA calls")
-    ('1 CUDA graph launch', '2,000 CUDA calls')
-    """
-    if number != 1:
-        return f"{number:,} {noun}"
-    return f"1 {noun.removesuffix('es' if noun.endswith('ches') else 's')}"
 
 
 _LOSS = (
@@ -628,20 +527,19 @@ _LEAST_SHARE = 0.01  # of operations or calls, from which on what is off about t
 _LEAST_HELD = 0.02  # of the time of launching threads
 
 
-def find_data_warnings(report: Report, launches: pl.DataFrame, *, with_unlaunched: bool = True) -> list[str]:
+def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
     """Find the reasons to doubt the events of a report.
 
     Args:
         report: Read with operations.
         launches: `LAUNCHES` of its calls and operations.
-        with_unlaunched: Include absent kernels and calls.
 
     Returns:
         Sentences with `REPORT` in place of the name of the report. Empty without a reason.
     """
     losses = [f"{LOSS}{text}" for text in list_losses(report.diagnostics)]
-    unlaunched = _find_unlaunched(report, launches) if with_unlaunched else []
-    return [*losses, *unlaunched, *_find_early_devices(report, launches), *_find_overhead(report, launches)]
+    finders = (_find_unlaunched, _find_early_devices, _find_overhead)
+    return [*losses, *(text for find in finders for text in find(report, launches))]
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:

@@ -10,11 +10,7 @@ is still being made when the call starts is neither before nor after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from numpy.typing import NDArray
 
@@ -74,8 +70,11 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
         `GPU_OPS`, kernels first, each kind in the order of the export.
     """
     tables = {table: raw[table] for table in OP_TABLES}
-    has_unknown_process = any(ops["process"].has_nulls() for ops in tables.values())
-    process = _only_process(raw) if has_unknown_process else 0
+    process = 0  # of operations without one: the only process of the report
+    if any(ops["process"].has_nulls() for ops in tables.values()):
+        threads = pl.concat([raw["calls"]["thread"], raw["nvtx"]["thread"]]).drop_nulls()
+        processes = process_key(threads).unique()
+        process = int(processes.item()) if len(processes) == 1 else 0
     parts = [_build_ops(table, ops, raw, process) for table, ops in tables.items() if not ops.is_empty()]
     if not parts:
         return GPU_OPS.to_frame()
@@ -87,7 +86,7 @@ def build_gpu_ops(raw: RawReport) -> pl.DataFrame:
 def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> pl.DataFrame:
     """Build the operations of one table: `GPU_OPS` without numbers; an unknown process is `process`."""
     columns = {
-        "kind": _name_kind(table).new_from_index(0, ops.height),
+        "kind": pl.Series([OP_TABLES[table]], dtype=OP_KIND).new_from_index(0, ops.height),
         "process_key": fill_null(ops["process"], process),
         "device_id": fill_null(ops["device"], 0),
         "context_id": ops["context"],
@@ -99,11 +98,6 @@ def _build_ops(table: str, ops: pl.DataFrame, raw: RawReport, process: int) -> p
         "graph_id": _find_graph(ops),
     }
     return build_frame(column.alias(name) for name, column in columns.items())
-
-
-@cache
-def _name_kind(table: str) -> pl.Series:
-    return pl.Series([OP_TABLES[table]], dtype=OP_KIND)
 
 
 def _find_graph(ops: pl.DataFrame) -> pl.Series:
@@ -125,27 +119,19 @@ def build_op_details(raw: RawReport) -> OpDetails:
         if ops.is_empty():
             continue
         columns = _KERNEL_DETAILS if table == "kernels" else ("bytes",) if "bytes" in ops.columns else ()
-        first, number = _number_distinct(ops, columns)
-        details = (
-            _kernel_details(index_rows(ops[[*columns]], first), raw)
-            if table == "kernels"
-            else _size_details(ops, first)
-        )
+        first, number = np.arange(1), np.zeros(len(ops), dtype=np.uint32)
+        if recorded := [ops[column] for column in columns if ops[column].null_count() < len(ops)]:
+            first, number = number_rows(recorded)
+        if table == "kernels":
+            details = _kernel_details(index_rows(ops[[*columns]], first), raw)
+        elif columns:
+            details = index_rows(ops[[*columns]], first).rename({"bytes": "size_bytes"})
+        else:
+            details = pl.DataFrame({"size_bytes": [None]}, schema={"size_bytes": pl.Int64})
         parts.append(conform_part(details, OP_DETAILS))
         rows.append(number if not count else number + np.uint32(count))
         count += len(first)
     return OpDetails(distinct=pl.concat(parts, rechunk=True), row=np.concatenate(rows))
-
-
-def _number_distinct(ops: pl.DataFrame, columns: Sequence[str]) -> tuple[Int64s, npt.NDArray[np.uint32]]:
-    """Find the first operation of each distinct set of details.
-
-    Also the number of the set of each operation.
-    """
-    recorded = [ops[column] for column in columns if ops[column].null_count() < ops.height]
-    if not recorded:
-        return np.arange(min(ops.height, 1)), np.zeros(ops.height, dtype=np.uint32)
-    return number_rows(recorded)
 
 
 def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
@@ -161,26 +147,15 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     }
     details = build_frame(column.alias(name) for name, column in columns.items())
     if "details" in raw.groups:
-        details = details.hstack([_format_dimensions(kernels, prefix) for prefix in ("grid", "block")])
+        for prefix in ("grid", "block"):
+            x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
+            dimensions = (x + _COMMA + y + _COMMA + z).cast(NAME)  # null where one is
+            details = details.hstack([dimensions.alias(prefix)])
     return details
-
-
-def _size_details(ops: pl.DataFrame, first: Int64s) -> pl.DataFrame:
-    """Describe copies and sets, and operations without a size (`OP_DETAILS` without details of kernels)."""
-    if "bytes" not in ops.columns:
-        return pl.DataFrame({"size_bytes": [None] * len(first)}, schema={"size_bytes": pl.Int64})
-    return gather(ops["bytes"], first).alias("size_bytes").to_frame()
 
 
 def _unless_zero(column: str) -> pl.Expr:
     return pl.when(pl.col(column) != 0).then(pl.col(column))
-
-
-def _only_process(raw: RawReport) -> int:
-    """Return the process of operations without one: the only process of the report, else 0."""
-    threads = pl.concat([raw["calls"]["thread"], raw["nvtx"]["thread"]]).drop_nulls()
-    processes = process_key(threads).unique()
-    return int(processes.item()) if len(processes) == 1 else 0
 
 
 def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
@@ -198,12 +173,6 @@ def _name(table: str, ops: pl.DataFrame, raw: RawReport) -> pl.Series:
         ).to_series()
     name = "Memset" if table == "sets" else "Decompress"
     return pl.Series([name], dtype=NAME).new_from_index(0, ops.height)
-
-
-def _format_dimensions(kernels: pl.DataFrame, prefix: str) -> pl.Series:
-    """Format `x,y,z` (column `prefix`); null where a dimension is."""
-    x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
-    return (x + _COMMA + y + _COMMA + z).cast(NAME).alias(prefix)
 
 
 _VERSION_SUFFIX = r"_v\d+$"  # cudaLaunchKernel_v7000: version of the ABI

@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, index_column, list_distinct, numbers, pack
-from nsys_pp.arrays.search import find_first_rows, number_keys
+from nsys_pp.arrays.columns import index_column, list_distinct, numbers, pack
+from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
     find_machine_folder,
@@ -51,7 +51,10 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         ranks: `RANKS`.
     """
     facts = _first_values(raw["facts"])
-    hostname, hardware_id = facts.get("hostname"), _hardware_id(facts)
+    # on Linux nsys writes the pid namespace as id of the system, which does not identify a machine
+    system_id = facts.get("system_id", "")
+    own_id = system_id if system_id and not system_id.startswith("pid:") else None
+    hostname, hardware_id = facts.get("hostname"), facts.get("hardware_id", own_id)
     machine, machine_source = _name_machine(hostname, hardware_id, raw.path)
     shift = read_time_shift(raw)
     duration = raw["capture"]["duration"].max()
@@ -59,7 +62,8 @@ def build_session(raw: RawReport, launcher: dict[str, str], ranks: pl.DataFrame)
         find_first(raw[frame][column])
         for frame, column in (("session", "utc_epoch"), ("capture", "session_start"))
     )
-    rank, rank_source = only_rank(ranks)
+    is_only = ranks["rank"].n_unique() == 1  # of a report of several ranks, none is the report's
+    rank, rank_source = ranks.select("rank", "rank_source").row(0) if is_only else (None, None)
     return Session(
         nsys_version=facts.get("nsys_version"),
         schema_version=facts.get("schema_version"),
@@ -113,14 +117,6 @@ def _first_values(facts: pl.DataFrame) -> dict[str, str]:
     return first
 
 
-def _hardware_id(facts: dict[str, str]) -> str | None:
-    if "hardware_id" in facts:
-        return facts["hardware_id"]
-    # on Linux nsys writes the pid namespace, which does not identify a machine
-    system_id = facts.get("system_id", "")
-    return system_id if system_id and not system_id.startswith("pid:") else None
-
-
 def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> tuple[str, str]:
     if hostname:
         return hostname, "hostname"
@@ -162,14 +158,11 @@ def build_threads(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFram
     Returns:
         `THREADS` by `thread_key`.
     """
-    keys = _list_keys(frame["thread_key"] for frame in events)
-    if keys.is_empty():
-        return THREADS.to_frame()
-    named = name_threads(raw)
-    name_of = dict(named.iter_rows())  # the last one: a thread may rename itself
-    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
-    columns = [keys.alias("thread_key"), process_key(keys).alias("process_key"), tid(keys).alias("tid")]
-    return conform(build_frame([*columns, names]), THREADS)
+    # the last name of a thread: it may rename itself
+    listed = _name_keys("thread_key", events, dict(name_threads(raw).iter_rows()))
+    keys = listed["thread_key"]
+    columns = [process_key(keys).alias("process_key"), tid(keys).alias("tid")]
+    return conform(listed.hstack(columns), THREADS)
 
 
 def name_threads(raw: RawReport) -> pl.DataFrame:
@@ -190,16 +183,9 @@ def build_processes(raw: RawReport, events: Iterable[pl.DataFrame]) -> pl.DataFr
     Returns:
         `PROCESSES` by `process_key`.
     """
-    keys = _list_keys(frame["process_key"] for frame in events)
-    if keys.is_empty():
-        return PROCESSES.to_frame()
-    name_of = dict(
-        zip(raw["processes"]["process"].to_list(), raw["processes"]["name"].to_list(), strict=True)
-    )
-    names = pl.Series("name", [*map(name_of.get, keys.to_list())], dtype=pl.String)
-    return conform(
-        build_frame([keys.alias("process_key"), pl.Series("pid", pid(keys.to_numpy())), names]), PROCESSES
-    )
+    name_of = dict(raw["processes"].select("process", "name").iter_rows())
+    listed = _name_keys("process_key", events, name_of)
+    return conform(listed.hstack([pl.Series("pid", pid(listed["process_key"].to_numpy()))]), PROCESSES)
 
 
 def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
@@ -209,16 +195,8 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
         `STREAMS` by process, context and stream.
     """
     streams = raw["streams"]
-    kind_of = dict(
-        zip(
-            _list_streams(streams),
-            zip(streams["priority"].to_list(), streams["kind"].to_list(), strict=True),
-            strict=True,
-        )
-    )
-    name_of = dict(
-        zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"].to_list(), strict=True)
-    )
+    kind_of = dict(zip(_list_streams(streams), streams.select("priority", "kind").iter_rows(), strict=True))
+    name_of = dict(zip(_list_streams(raw["stream_names"]), raw["stream_names"]["name"], strict=True))
     default = {*_list_streams(raw["contexts"], "default_stream")}
     known = {*processes["process_key"].to_list()}
     rows = []
@@ -230,13 +208,15 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=STREAMS, orient="row") if rows else STREAMS.to_frame()
 
 
-def _list_keys(columns: Iterable[pl.Series]) -> pl.Series:
-    """List the distinct keys in columns, ascending."""
-    parts = [numbers(keys) for keys in columns if not keys.is_empty()]
-    if not parts:
-        return pl.Series(dtype=pl.Int64)
-    distinct = list_distinct(np.concatenate([part[number_keys(part)[0]] for part in parts]))
-    return pl.Series("", distinct[distinct != NEVER])
+def _name_keys(column: str, events: Iterable[pl.DataFrame], name_of: Mapping[int, str]) -> pl.DataFrame:
+    """List the distinct keys of events, ascending, each with its name."""
+    parts = [
+        np.zeros(0, dtype=np.int64),
+        *(frame[column].unique().drop_nulls().to_numpy() for frame in events),
+    ]
+    keys = list_distinct(np.concatenate(parts))
+    names = pl.Series("name", [*map(name_of.get, keys.tolist())], dtype=pl.String)
+    return build_frame([pl.Series(column, keys), names])
 
 
 def _list_streams(frame: pl.DataFrame, column: str = "stream") -> Iterator[tuple[int | None, ...]]:
@@ -311,13 +291,6 @@ def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
     owners = (key for table in ("contexts", "streams") for key in list_process_keys(raw[table]).to_list())
     processes = sorted({key for key in owners if key is not None})
     return processes or gpu_ops["process_key"].unique().drop_nulls().sort().to_list()
-
-
-def only_rank(ranks: pl.DataFrame) -> tuple[int | None, str | None]:
-    """Return the rank of a report and its source; None for a report of several ranks."""
-    if ranks["rank"].n_unique() != 1:
-        return None, None
-    return ranks["rank"][0], ranks["rank_source"][0]
 
 
 def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFrame:
@@ -686,8 +659,4 @@ def _format_rows(table: str, rows: Iterable[tuple[str | int | None, ...]]) -> It
     """Format each distinct row, in an order that does not depend on the export."""
     yield f"{table}:"
     lines = {"\t".join("" if value is None else str(value) for value in row) for row in rows}
-    yield from sorted(lines, key=_order)
-
-
-def _order(line: str) -> bytes:
-    return line.encode("utf-8", "surrogateescape")
+    yield from sorted(lines, key=lambda line: line.encode("utf-8", "surrogateescape"))

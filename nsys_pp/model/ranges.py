@@ -30,7 +30,6 @@ from nsys_pp.frames.report import MARKS, RANGE_KIND, RANGES
 from nsys_pp.model.names import Structures, format_payloads, resolve
 
 _ALPHA = 0xFF00_0000
-_DEFAULT_DOMAIN = 0
 
 
 def split_events(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -142,7 +141,7 @@ def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFr
 
 
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
-    domain = fill_null(events["domain"], _DEFAULT_DOMAIN)
+    domain = fill_null(events["domain"], 0)  # the default domain
     process = process_key(events["thread"]).alias("process_key")
     for column in (domain, process, names.alias("name")):
         events = set_column(events, column)

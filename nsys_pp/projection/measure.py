@@ -23,7 +23,6 @@ well: its operation is a link by itself. The other operations form the chain.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -38,16 +37,12 @@ from nsys_pp.frames.conform import build_frame, build_nulls
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.windows import CallsInside
 
-# Windows that hold at most this many values per position in total are read directly.
-_DIRECT_READS = 32
-
 
 def find_minimum(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """Find the minimum of `values[first:last]` per window.
 
-    Windows that hold few values in total are read directly. Otherwise each is covered by two windows
-    of the largest power of two that fits, whose minima are computed by doubling (a sparse table), so
-    that work is O((positions + windows) log positions) for any windows.
+    Each window is covered by two windows of the largest power of two that fits, whose minima are computed by
+    doubling (a sparse table), so that work is O((positions + windows) log positions) for any windows.
 
     Args:
         values: One value per position.
@@ -59,17 +54,7 @@ def find_minimum(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
     """
     if not len(first):
         return np.zeros(0, dtype=np.int64)
-    size = last - first
-    if int(size.sum()) <= _DIRECT_READS * len(values):
-        # reduceat also reads the gaps between windows, which are disjoint in order of `first`. Its
-        # indices must be below the length: one value is appended.
-        order = np.argsort(first, kind="stable")
-        bounds = np.empty(2 * len(first), dtype=np.int64)
-        bounds[0::2], bounds[1::2] = first[order], last[order]
-        direct = np.empty(len(first), dtype=np.int64)
-        direct[order] = np.minimum.reduceat(np.append(values, values[-1]), bounds)[0::2]
-        return direct
-    level_of = np.frexp(size)[1] - 1  # floor(log2(size)): sizes are far below 2**53
+    level_of = np.frexp(last - first)[1] - 1  # floor(log2(size)): sizes are far below 2**53
     result = np.empty(len(first), dtype=np.int64)
     minima = values
     for level in range(int(level_of.max()) + 1):
@@ -436,12 +421,10 @@ class _Windows(Struct, frozen=True, kw_only=True):
     start: Int64s  # of each operation
     end: Int64s
     row: Int64s  # of the ranges with operations: index into the rows of `CallsInside`, ascending
-    segment: Int64s | None  # index into the segments of `CallsInside`; None: all
-    segment_row: Int64s | None  # index into `row`, ascending; None: one segment a range
+    segment_row: Int64s  # index into `row`, ascending
     first: Int64s  # operations of each segment
     last: Int64s
-    # calls with operations before each position; None: each call has one operation
-    calls_before: Int64s | None
+    calls: Int64s  # calls with operations in each segment
 
     @property
     def position(self) -> Int64s:
@@ -449,24 +432,14 @@ class _Windows(Struct, frozen=True, kw_only=True):
         position: Int64s = self.inside.position[self.launch]
         return position
 
+    @property
+    def first_segments(self) -> Int64s:
+        """Return the first segment of each range."""
+        return np.flatnonzero(np.diff(self.segment_row, prepend=-1))
+
     def sum_by_row(self, values: Int64s) -> Int64s:
         """Sum values of segments by range."""
-        if self.segment_row is None:
-            return values
-        return np.add.reduceat(values, _find_first_segments(self.segment_row))
-
-    def count_calls(self) -> Int64s:
-        """Count the calls with operations in each segment."""
-        if self.calls_before is None:
-            return self.last - self.first
-        first, last = self.inside.segment_first, self.inside.segment_last
-        if self.segment is not None:
-            first, last = first[self.segment], last[self.segment]
-        return self.calls_before[last] - self.calls_before[first]
-
-
-def _find_first_segments(segment_row: Int64s) -> Int64s:
-    return np.flatnonzero(np.diff(segment_row, prepend=-1))
+        return np.add.reduceat(values, self.first_segments)
 
 
 def project_onto_targets(
@@ -509,34 +482,24 @@ def project_onto_targets(
 
 def _find_op_windows(calls_inside: CallsInside, launched: Launched, begin: int, stop: int) -> _Windows:
     """Find the operations inside ranges among the launches `[begin, stop)`."""
-    call_count = calls_inside.call_count
-    order, ops_before = order_by_number(calls_inside.position[begin:stop], call_count)
-    launch = order + begin if begin else order
-    first, last, row = calls_inside.segment_first, calls_inside.segment_last, calls_inside.segment_row
-    segment, calls_before = None, None
-    if not is_every_row(ops_before, len(order) + 1):
-        calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
-        first, last = ops_before[first], ops_before[last]
-        is_hit = last > first
-        if not is_hit.all():
-            segment = np.flatnonzero(is_hit)
-            first, last, row = first[segment], last[segment], row[segment]
-    segment_row = None
-    is_first = row[1:] != row[:-1]
-    if not is_first.all():
-        is_first = np.append(True, is_first)
-        row, segment_row = row[is_first], np.cumsum(is_first) - 1
+    order, ops_before = order_by_number(calls_inside.position[begin:stop], calls_inside.call_count)
+    launch = order + begin
+    first, last = ops_before[calls_inside.segment_first], ops_before[calls_inside.segment_last]
+    segment = np.flatnonzero(last > first)
+    row = calls_inside.segment_row[segment]
+    is_first = np.diff(row, prepend=-1) > 0
+    calls_before = np.concatenate([[0], np.cumsum(np.diff(ops_before) > 0)])
+    of_calls = calls_inside.segment_first[segment], calls_inside.segment_last[segment]
     return _Windows(
         inside=calls_inside,
         launch=launch,
         start=launched.start[launch],
         end=launched.end[launch],
-        row=row,
-        segment=segment,
-        segment_row=segment_row,
-        first=first,
-        last=last,
-        calls_before=calls_before,
+        row=row[is_first],
+        segment_row=np.cumsum(is_first) - 1,
+        first=first[segment],
+        last=last[segment],
+        calls=calls_before[of_calls[1]] - calls_before[of_calls[0]],
     )
 
 
@@ -561,51 +524,34 @@ def _describe_ends(windows: _Windows, launched: Launched, names: pl.Series | Non
 
 def _measure(windows: _Windows) -> dict[str, Int64s]:
     """Measure the ranges: columns of `PROJECTED`."""
-    busy = _measure_busy(windows)
-    total = np.zeros(len(windows.start) + 1, dtype=np.int64)
-    np.subtract(windows.end, windows.start, out=total[1:])
-    np.cumsum(total, out=total)
-    total_of_row = windows.sum_by_row(total[windows.last] - total[windows.first])
-    del total
-    op_count = windows.sum_by_row(windows.last - windows.first)
-    is_all = is_every_row(windows.row, len(windows.inside.rows))
-    return {
-        "row": windows.inside.rows if is_all else windows.inside.rows[windows.row],
-        "busy_ns": busy,
-        "total_ns": total_of_row,
-        "call_count": op_count if windows.calls_before is None else windows.sum_by_row(windows.count_calls()),
-        "op_count": op_count,
-    }
-
-
-def _measure_busy(windows: _Windows) -> Int64s:
-    """Measure the union of the operations of each range."""
     inside, position = windows.inside, windows.position
-    end_position, segment_row = inside.windows.end_position, windows.segment_row
-    return measure_busy(
+    busy = measure_busy(
         op_start=windows.start,
         op_end=windows.end,
         op_call_by_start=position,
-        op_call_by_end=position if end_position is None else end_position[position],
+        op_call_by_end=inside.windows.end_position[position],
         op_owner=inside.number_owners()[position],
         call_count=inside.call_count,
-        segment_row=np.arange(len(windows.first)) if segment_row is None else segment_row,
+        segment_row=windows.segment_row,
         segment_first=windows.first,
         segment_last=windows.last,
         first_by_start=inside.windows.first[windows.row],
         last_by_end=inside.windows.last_by_end[windows.row],
     )
-
-
-@cache
-def _list_scopes(scope: str) -> pl.Series:
-    return pl.Series("scope", [scope, "process"], dtype=PROJECTED["scope"])
+    total = np.concatenate([[0], np.cumsum(windows.end - windows.start)])
+    return {
+        "row": inside.rows[windows.row],
+        "busy_ns": busy,
+        "total_ns": windows.sum_by_row(total[windows.last] - total[windows.first]),
+        "call_count": windows.sum_by_row(windows.calls),
+        "op_count": windows.sum_by_row(windows.last - windows.first),
+    }
 
 
 def _name_scopes(windows: _Windows) -> pl.Series:
     """Name the scope of each row: "process" for rows with calls of other threads."""
     inside = windows.inside
-    names = _list_scopes(inside.scope)
+    names = pl.Series("scope", [inside.scope, "process"], dtype=PROJECTED["scope"])
     if not inside.is_waited.any():
         return names.new_from_index(0, len(windows.row))
     before = np.concatenate([[0], np.cumsum(inside.is_waited[windows.position])])
@@ -623,6 +569,4 @@ def _find_extreme_op(key: Int64s, windows: _Windows) -> Int64s:
     is_wide = (int(key.max()) - least) >> (62 - bits) > 0
     rank = np.unique(key, return_inverse=True)[1] if is_wide else key - least
     minimum = find_minimum(rank << bits | np.arange(len(key)), windows.first, windows.last)
-    if windows.segment_row is not None:
-        minimum = np.minimum.reduceat(minimum, _find_first_segments(windows.segment_row))
-    return minimum & ((1 << bits) - 1)
+    return np.minimum.reduceat(minimum, windows.first_segments) & ((1 << bits) - 1)

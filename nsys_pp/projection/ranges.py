@@ -74,7 +74,10 @@ def split_pieces(
     """
     start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
     call_start, call_row = api_calls["start_ns"].to_numpy(), launches["call_row"].to_numpy()
-    bounds = _choose_bounds(start)
+    # between windows in which about as many ranges begin
+    sample = np.sort(start[:: max(1, len(start) // _SAMPLED)])
+    count = min(_MOST_WINDOWS, -(-len(start) // _PIECE_ROWS))
+    bounds = list_distinct(sample[np.arange(1, count) * len(sample) // count])
     window = _number_windows(start, bounds)
     is_across = window != _number_windows(end, bounds)
     window[is_across] = _ACROSS
@@ -96,13 +99,6 @@ def split_pieces(
     if len(rows) and len(of_launches):
         position[of_calls] = np.arange(len(of_calls), dtype=np.uint32)
         yield _cut(ranges, rows, calls, of_calls, launches, of_launches, position, is_chosen, waited)
-
-
-def _choose_bounds(start: Int64s) -> Int64s:
-    """Choose the times between windows so that about as many ranges begin in each."""
-    sample = np.sort(start[:: max(1, len(start) // _SAMPLED)])
-    count = min(_MOST_WINDOWS, -(-len(start) // _PIECE_ROWS))
-    return list_distinct(sample[np.arange(1, count) * len(sample) // count])
 
 
 def _number_windows(times: Int64s, bounds: Int64s) -> NDArray[np.uint8]:
@@ -248,7 +244,7 @@ def project_ranges(
             counted = keep_rows(counted, is_counted)
         launches = match_launches(api_calls, counted)
     else:
-        launches = _keep_launches_of(launches, is_counted)
+        launches = keep_rows(launches, is_counted[launches["op_id"].to_numpy()])
     if launches.is_empty():
         return PROJECTIONS.to_frame()
     if not ranges["range_id"].is_sorted():
@@ -290,7 +286,7 @@ def project_compute(
         empty out.
     """
     computes = is_among(gpu_ops["kind"], OPS["kernel"]) & ~gpu_ops["is_communication"].to_numpy()
-    launches = _keep_launches_of(launches, computes)
+    launches = keep_rows(launches, computes[launches["op_id"].to_numpy()])
     if ranges.is_empty() or launches.is_empty():
         return COMPUTED.to_frame()
     if not ranges["range_id"].is_sorted():
@@ -300,11 +296,6 @@ def project_compute(
     )
     range_id = ranges["range_id"].to_numpy()[projected["row"].to_numpy()]
     return projected.hstack([pl.Series("range_id", range_id)])[[*COMPUTED]]
-
-
-def _keep_launches_of(launches: pl.DataFrame, is_counted: Bools) -> pl.DataFrame:
-    """Keep the launches of the counted operations."""
-    return keep_rows(launches, is_counted[launches["op_id"].to_numpy()])
 
 
 def _project_launches(

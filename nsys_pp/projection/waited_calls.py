@@ -138,7 +138,9 @@ def find_waited_calls(
     if not candidates:
         return Waited(certain=_collect({}, is_launching), possible=_collect({}, is_launching))
     first_threads = _find_first_threads(ranges, api_calls, {process for *_, process in candidates})
-    calls = _list_calls(order_calls(api_calls, "thread") if ordered is None else ordered)
+    by_thread = order_calls(api_calls, "thread") if ordered is None else ordered
+    parts = _split(by_thread.owner, by_thread.rows, by_thread.start, by_thread.end)
+    calls = {key: _Calls(rows=rows, start=start, end=end) for key, (rows, start, end) in parts.items()}
     own = {
         key: _Events(start=part.start, reach=np.maximum.accumulate(part.end)) for key, part in calls.items()
     }
@@ -204,12 +206,6 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
         .sort("process_key", "start_ns", "thread_key")
     )
     return first | set(firsts.unique("process_key", keep="first", maintain_order=True)["thread_key"])
-
-
-def _list_calls(ordered: OrderedCalls) -> dict[int, _Calls]:
-    """List the calls of each thread."""
-    parts = _split(ordered.owner, ordered.rows, ordered.start, ordered.end)
-    return {key: _Calls(rows=part[0], start=part[1], end=part[2]) for key, part in parts.items()}
 
 
 def _is_side_by_side(thread: _Events, worker: _Calls) -> bool:

