@@ -142,12 +142,6 @@ def _drop_untimed(raw: RawReport, table: str) -> None:
     Also null.
     """
     start, end = raw[table]["start"], raw[table]["end"]
-    if start.is_empty():
-        return
-    if not (start.null_count() or end.null_count()):
-        least = start.min()
-        if (isinstance(least, int) and least > 0) or (start.to_numpy() | end.to_numpy()).all():
-            return  # the usual case, without an array
     _drop(raw, table, ((start != 0) | (end != 0)) & start.is_not_null() & end.is_not_null(), UNTIMED)
 
 
@@ -280,10 +274,6 @@ def drop_reversed(raw: RawReport) -> None:
     """
     for name, noun in _TIMED.items():
         events = raw[name]
-        if (
-            events.is_empty() or not (events["end"] < events["start"]).any()
-        ):  # of no row, and null where a time is
-            continue
         passes = (events["end"] >= events["start"]).fill_null(value=True)
         if count := raw.keep(name, passes, "end before they start"):
             warnings.warn(f"`{raw.path}`: left out {count:,} {noun} that end before they start", stacklevel=4)

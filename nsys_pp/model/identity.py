@@ -110,11 +110,7 @@ def find_first(values: pl.Series) -> int | None:
 
 
 def _first_values(facts: pl.DataFrame) -> dict[str, str]:
-    first: dict[str, str] = {}
-    for name, value in facts.rows():
-        if name is not None and value is not None:
-            first.setdefault(name, value)
-    return first
+    return dict(facts.drop_nulls().unique("name", keep="first", maintain_order=True).iter_rows())
 
 
 def _name_machine(hostname: str | None, hardware_id: str | None, path: Path) -> tuple[str, str]:
@@ -253,30 +249,15 @@ def build_ranks(
         of_launcher,
         _from_xla(raw),
     ):
-        if source.is_empty():
-            continue
-        if ranks.is_empty():
-            ranks = source
-            continue
         added = source.join(ranks, on="process_key", how="anti", nulls_equal=True, maintain_order="left")
         ranks = pl.concat([ranks, added])
-    if ranks.is_empty():
-        return ranks
     ranks = _drop_impossible(ranks, raw.path)
-    if ranks.height < 2:
-        return ranks
     named = ranks.drop_nulls("process_key")  # null: the only process, already ranked by another source
     return (ranks if named.is_empty() else named).sort(_KEYS, nulls_last=True)
 
 
 def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
     """Drop ranks that no run has, with a warning: missing ranks are listed up to the last one."""
-    pairs = zip(ranks["rank"].to_list(), ranks["world_size"].to_list(), strict=True)
-    if all(
-        rank is not None and 0 <= rank < MOST_RANKS and (size is None or 1 <= size <= MOST_RANKS)
-        for rank, size in pairs
-    ):
-        return ranks
     is_possible = pl.col("rank").is_between(0, MOST_RANKS - 1)
     for rank, source in ranks.filter(~is_possible).select("rank", "rank_source").head(1).rows():
         warnings.warn(
@@ -503,11 +484,8 @@ def number_gpus(raw: RawReport) -> pl.DataFrame:
 
 def _first_rows(listed: pl.Series) -> dict[object, int]:
     """Map each value to its first row; null has none."""
-    first: dict[object, int] = {}
-    for row, value in enumerate(listed.to_list()):
-        if value is not None:
-            first.setdefault(value, row)
-    return first
+    rows = reversed([*enumerate(listed.to_list())])  # the last one of a value stays
+    return {value: row for row, value in rows if value is not None}
 
 
 def _clean_uuid() -> pl.Expr:
@@ -548,9 +526,7 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
 
 def _contest(rows: Sequence[_Device], ranks: pl.DataFrame) -> None:
     """Remove the GPU of devices with a known ordinal only, if processes of different ranks share it."""
-    rank_of: dict[int, int] = {}
-    for key, rank in zip(ranks["process_key"].to_list(), ranks["rank"].to_list(), strict=True):
-        rank_of.setdefault(key, rank)
+    rank_of = dict(ranks.select("process_key", "rank").reverse().iter_rows())  # the first one of a process
     guessed: dict[tuple[int | None, int], set[int]] = {}
     for row in rows:
         row.rank = rank_of.get(row.process_key)

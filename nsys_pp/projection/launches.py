@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys_pp.arrays.columns import (
@@ -51,26 +48,11 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     call_keys = _correlation_keys(api_calls, processes)
     op_keys = _correlation_keys(gpu_ops, processes)
 
-    call_rows = None
-    if (call_keys[1:] < call_keys[:-1]).any():
-        call_rows = np.argsort(call_keys, kind="stable")
-        call_keys = call_keys[call_rows]
-    first = np.searchsorted(call_keys, op_keys)
-    count: npt.NDArray[Any]  # calls of each operation
-    if (call_keys[1:] == call_keys[:-1]).any():
-        count = np.searchsorted(call_keys, op_keys + 1) - first
-    else:
-        at = first if first.max() < len(call_keys) else np.minimum(first, len(call_keys) - 1)
-        count = call_keys[at] == op_keys
-
-    op_ids = gpu_ops["op_id"].to_numpy()
-    if count.min() == 1 == count.max():
-        matched = first
-    else:
-        op_ids = np.repeat(op_ids, count.astype(np.int64))
-        matched = expand_windows(first, first + count)
-    if call_rows is not None:
-        matched = call_rows[matched]
+    by_key = np.argsort(call_keys, kind="stable")
+    call_keys = call_keys[by_key]
+    first, last = (np.searchsorted(call_keys, op_keys, side=side) for side in ("left", "right"))
+    op_ids = np.repeat(gpu_ops["op_id"].to_numpy(), last - first)
+    matched = by_key[expand_windows(first, last)]
     launches = build_frame(
         [
             pl.Series("op_id", op_ids, LAUNCHES["op_id"]),

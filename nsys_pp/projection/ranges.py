@@ -21,7 +21,7 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import clear_values, has_value, index_rows, is_among, keep_rows, list_distinct
+from nsys_pp.arrays.columns import gather, has_value, index_rows, is_among, keep_rows, list_distinct, pick
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.search import is_every_row
 from nsys_pp.arrays.types import Bools, Int64s
@@ -239,9 +239,7 @@ def project_ranges(
         return PROJECTIONS.to_frame()
     is_counted = is_among(gpu_ops["kind"], [kind for name in ops for kind in OPS[name]])
     if launches is None:
-        counted = gpu_ops[["op_id", "process_key", "correlation_id"]]
-        if not is_counted.all():
-            counted = keep_rows(counted, is_counted)
+        counted = keep_rows(gpu_ops[["op_id", "process_key", "correlation_id"]], is_counted)
         launches = match_launches(api_calls, counted)
     else:
         launches = keep_rows(launches, is_counted[launches["op_id"].to_numpy()])
@@ -414,22 +412,12 @@ def count_cross_thread(ranges: pl.DataFrame) -> int:
 
 def _nest(ranges: pl.DataFrame) -> tuple[pl.Series, npt.NDArray[np.int32]]:
     """Return the parent's range_id (null at the top) and the depth; cross-thread ranges have no parent."""
-    crosses = has_value(ranges["end_thread_key"])
-    columns = (ranges[name].to_numpy() for name in ("range_id", "thread_key", "start_ns", "end_ns"))
-    if not crosses.any():
-        range_id, *nested = columns
-        parent, depths = find_parents(*nested)
-        return clear_values(pl.Series("", range_id[parent]), parent < 0), depths.astype(np.int32)
-    rows = np.flatnonzero(~crosses)
-    range_id, *nested = (column[rows] for column in columns)
-    parent, nested_depth = find_parents(*nested)
-    depth = np.zeros(len(ranges), dtype=np.int32)
-    depth[rows] = nested_depth
-    parent_id = np.full(len(ranges), -1, dtype=np.int64)
-    parent_id[rows] = np.where(parent >= 0, range_id[parent], -1)
-    is_root = np.ones(len(ranges), dtype=bool)
-    is_root[rows] = parent < 0
-    return clear_values(pl.Series("", parent_id), is_root), depth
+    rows = np.flatnonzero(~has_value(ranges["end_thread_key"]))
+    columns = (ranges[name].to_numpy()[rows] for name in ("thread_key", "start_ns", "end_ns"))
+    parent, depth = np.full(len(ranges), -1), np.zeros(len(ranges), dtype=np.int32)
+    parent_of_row, depth[rows] = find_parents(*columns)
+    parent[rows] = pick(rows, parent_of_row, -1)
+    return gather(ranges["range_id"], parent), depth
 
 
 def count_projected(
