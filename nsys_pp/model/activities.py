@@ -287,7 +287,10 @@ def list_metrics(raw: RawReport) -> dict[int, list[str]]:
     """List the names of metrics by type of event, of types whose events are samples of GPU metrics."""
     texts = raw["generic_events"].drop_nulls("text")
     first = texts.unique("type", keep="first", maintain_order=True)
-    keys = {kind: _list_keys(text) for kind, text in first.select("type", "text").iter_rows()}
+    keys = {
+        kind: [key for key in _parse(text) if '"' not in key]
+        for kind, text in first.select("type", "text").iter_rows()
+    }
     return {kind: names for kind, names in keys.items() if any(name.startswith(_OF_GPUS) for name in names)}
 
 
@@ -303,7 +306,8 @@ def build_generic_events(raw: RawReport) -> pl.DataFrame:
     others = raw["generic_events"].filter(~pl.col("type").is_in([*list_metrics(raw)]))
     types = raw["generic_event_types"].unique("type", keep="last", maintain_order=True)
     own_name = resolve(types["name_id"], raw["strings"], dtype=pl.String())
-    of_json = types["text"].map_elements(_find_name, return_dtype=pl.String)
+    names = (_parse(text or "").get("Name") for text in types["text"])
+    of_json = pl.Series([name if isinstance(name, str) and name else None for name in names], dtype=pl.String)
     named = types.select("type", name=pl.coalesce(own_name, of_json))
     joined = others.join(named, on="type", how="left", maintain_order="left")
     if joined["text"].null_count():
@@ -340,22 +344,13 @@ def _write_values(raw: RawReport, events: pl.DataFrame) -> pl.DataFrame:
     return texts.select("id", of_values=pl.format("{{{}}}", "entry"))
 
 
-def _list_keys(text: str) -> list[str]:
-    values = _parse(text)
-    return [key for key in values if '"' not in key] if isinstance(values, dict) else []
-
-
-def _find_name(text: str) -> str | None:
-    values = _parse(text)
-    name = values.get("Name") if isinstance(values, dict) else None
-    return name if isinstance(name, str) and name else None
-
-
-def _parse(text: str) -> object:
+def _parse(text: str) -> dict[str, object]:
+    """Parse an object of JSON; empty if it is none."""
     try:
-        return json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
-        return None
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def build_os_calls(raw: RawReport) -> pl.DataFrame:

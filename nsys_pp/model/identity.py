@@ -241,7 +241,10 @@ def build_ranks(
     Returns:
         `RANKS`; each process by its best source.
     """
-    of_launcher = _from_launcher(list_gpu_processes(raw, gpu_ops), launcher)
+    # processes with CUDA, by tables that are always read
+    owners = pl.concat([list_process_keys(raw[table]) for table in ("contexts", "streams")]).drop_nulls()
+    owners = gpu_ops["process_key"] if owners.is_empty() else owners
+    of_launcher = _from_launcher(owners.unique().drop_nulls().to_list(), launcher)
     ranks = RANKS.to_frame()
     for source in (
         _from_mpi(raw, of_launcher["world_size"]),
@@ -265,13 +268,6 @@ def _drop_impossible(ranks: pl.DataFrame, path: Path) -> pl.DataFrame:
         )
     size = pl.col("world_size")
     return ranks.filter(is_possible).with_columns(pl.when(size.is_between(1, MOST_RANKS)).then(size))
-
-
-def list_gpu_processes(raw: RawReport, gpu_ops: pl.DataFrame) -> list[int]:
-    """List the processes with CUDA, by tables that are always read."""
-    owners = (key for table in ("contexts", "streams") for key in list_process_keys(raw[table]).to_list())
-    processes = sorted({key for key in owners if key is not None})
-    return processes or gpu_ops["process_key"].unique().drop_nulls().sort().to_list()
 
 
 def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFrame:

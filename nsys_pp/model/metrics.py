@@ -194,9 +194,7 @@ def build_sampled_metrics(
             metric=metric,
             name=metric if process is not None else f"{label}: {metric}",
             unit=parse_unit(metric),
-            samples=samples
-            if samples["time_ns"].is_sorted()
-            else samples.sort("time_ns", maintain_order=True),
+            samples=samples.sort("time_ns", maintain_order=True),
         )
     of_gpus = sorted(metrics.values(), key=lambda metric: metric.name)
     return (*of_gpus, *_build_soc(raw), *build_network_metrics(raw))
@@ -217,9 +215,7 @@ def _build_soc(raw: RawReport) -> list[SampledMetric]:
             metric=name,
             name=f"{_SOC}: {name}",
             unit=parse_unit(name),
-            samples=samples
-            if samples["time_ns"].is_sorted()
-            else samples.sort("time_ns", maintain_order=True),
+            samples=samples.sort("time_ns", maintain_order=True),
             source=_SOC,
         )
         for _, name, samples in _read_typed(raw, "soc", _is_any)

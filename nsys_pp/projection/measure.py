@@ -530,7 +530,7 @@ def _measure(windows: _Windows) -> dict[str, Int64s]:
         op_end=windows.end,
         op_call_by_start=position,
         op_call_by_end=inside.windows.end_position[position],
-        op_owner=inside.number_owners()[position],
+        op_owner=inside.owner[position],
         call_count=inside.call_count,
         segment_row=windows.segment_row,
         segment_first=windows.first,

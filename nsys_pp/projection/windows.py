@@ -204,15 +204,10 @@ class CallsInside(Struct, frozen=True, kw_only=True):
     segment_first: Int64s
     segment_last: Int64s
     call_count: int
-    owner_first: Int64s  # first call of each owner
+    owner: Int64s  # number of each call's owner: 0, 1, ... in order of the calls
     position: Int64s  # of the call of each launch
     is_waited: Bools  # mask of calls: of other threads, which the owner waited for
     is_launching: Bools  # mask of the rows of API_CALLS
-
-    def number_owners(self) -> Int64s:
-        """Return the number of each call's owner: 0, 1, ... in order of the calls."""
-        sizes = np.diff(self.owner_first, append=self.call_count)
-        return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def find_calls_inside(
@@ -253,7 +248,7 @@ def find_calls_inside(
         segment_first=segment_first,
         segment_last=segment_last,
         call_count=len(call),
-        owner_first=np.flatnonzero(np.append(True, calls.owner[1:] != calls.owner[:-1])[: len(call)]),
+        owner=np.cumsum(np.diff(calls.owner, prepend=calls.owner[:1]) != 0),
         position=position[call_row],
         is_waited=call >= (len(api_calls) if waited_from is None else waited_from),
         is_launching=is_launching,

@@ -29,7 +29,6 @@ from nsys_pp.read.plan import (
     shape_rows,
     tally_rows,
 )
-from nsys_pp.read.sqlite import decode_text
 
 # A column in the footer of Parquet (Thrift compact protocol): its name, converted type UTF8, and logical
 # type STRING. The replacement, BSON (bytes), has the same length.
@@ -51,7 +50,10 @@ def open_broken_text(file: Path) -> pl.DataFrame:
     else:
         data, names = _declare_bytes_in_stream(data)
         frame = pl.read_ipc_stream(io.BytesIO(data))
-    return frame.with_columns(decode_text(frame[name]) for name in names)
+    return frame.with_columns(
+        frame[name].map_elements(lambda data: data.decode("utf-8", "replace"), return_dtype=pl.String)
+        for name in names
+    )
 
 
 def _declare_bytes_in_parquet(data: bytes) -> tuple[bytes, list[str]]:

@@ -45,14 +45,6 @@ def make_cache() -> Path:
     return folder
 
 
-def protect_export(export: Path, report: Path) -> None:
-    """Restrict an export to the permissions of its report.
-
-    Both contain the environment of the profiled program.
-    """
-    os.chmod(export, (export.stat().st_mode & report.stat().st_mode & 0o666) | 0o600)
-
-
 def _clean_cache(folder: Path) -> None:
     """Remove the exports that were used longest ago, until the others have at most `_MOST_BYTES`.
 
@@ -139,7 +131,8 @@ def export_report(report: Path, *, nsys: str | Path | None = None) -> Path:
         work = make_temporary_folder(target)
         try:
             export = _run_export(program, report, work / "report.sqlite")
-            protect_export(export, report)
+            # restricted to the permissions of its report: both have the environment of the profiled program
+            os.chmod(export, (export.stat().st_mode & report.stat().st_mode & 0o666) | 0o600)
             _move_export(export, target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -229,15 +222,12 @@ def _run_export(program: str, report: Path, output: Path) -> Path:
     )
     if done.returncode == 0 and output.is_file():
         return output
-    raise ReportError(
-        f"`{report}` cannot be exported: nsys reports: "
-        f"{_first_useful_line(done.stderr, done.stdout, done.returncode)}",
-        "a report of a newer nsys than yours needs that nsys: specify it with `--nsys`",
-    )
-
-
-def _first_useful_line(stderr: str, stdout: str, returncode: int) -> str:
-    lines = [line.strip() for text in (stderr, stdout) for line in text.splitlines() if line.strip()]
+    told = f"{done.stderr}\n{done.stdout}"
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     # other lines are progress bars and headings
     errors = [line for line in lines if "error" in line.lower() or "fail" in line.lower()]
-    return next(iter([*errors, *lines]), f"nothing, and it ended with status {returncode}")
+    line = next(iter([*errors, *lines]), f"nothing, and it ended with status {done.returncode}")
+    raise ReportError(
+        f"`{report}` cannot be exported: nsys reports: {line}",
+        "a report of a newer nsys than yours needs that nsys: specify it with `--nsys`",
+    )

@@ -107,17 +107,11 @@ def is_like_part(path: Path) -> bool:
     try:
         check_regular(path)
         with path.open("rb") as file:
-            return _read_first_name(file) == BLOCKS_MEMBER.encode()
+            header = file.read(_HEADER.size)
+            size = _HEADER.unpack(header)[9] if header.startswith(_SIGNATURE) else 0  # of the first name
+            return file.read(size) == BLOCKS_MEMBER.encode()
     except (OSError, NsysPPError, *DAMAGES):
         return False
-
-
-def _read_first_name(file: IO[bytes]) -> bytes:
-    """Return the name of the first member of a zip; empty where it does not begin with one."""
-    header = file.read(_HEADER.size)
-    if len(header) < _HEADER.size or not header.startswith(_SIGNATURE):
-        return b""
-    return file.read(_HEADER.unpack(header)[9])
 
 
 def damaged_error(path: Path) -> ReportError:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -52,7 +53,6 @@ _ROW, _DONE = 100, 101  # of sqlite3.h
 _STEPS = 10_000  # between two looks at the budget
 _STEPS_PER_BYTE, _MORE_STEPS = 40, 10_000_000  # a row takes 5 bytes and some 20 steps, and a check of it more
 _BLOCK_ROWS = 65_536
-_FEW_TEXTS = 2_000  # a query takes longer than a loop
 _MALFORMED = "database disk image is malformed"  # SQLite's words
 
 _SETTINGS = (
@@ -243,24 +243,9 @@ def _decode_texts(column: _Column, codes: np.typing.NDArray[np.uint32]) -> pl.Se
     """Return the text of each code; null for 0."""
     data = ctypes.string_at(column.bytes, column.size) if column.size else b""
     ends = np.frombuffer(ctypes.string_at(column.ends, 8 * column.count) if column.count else b"", np.int64)
-    starts = np.append(0, ends)[:-1]
-    if len(codes) <= _FEW_TEXTS:
-        cut = [data[begin:end].decode("utf-8", "replace") for begin, end in zip(starts, ends, strict=True)]
-        few = [None, *cut]
-        return pl.Series([few[code] for code in codes.tolist()], dtype=pl.String)
-    slices = pl.lit(data).bin.slice(pl.lit(pl.Series(starts)), pl.lit(pl.Series(ends - starts)))
-    texts = decode_text(pl.select(slices.alias("")).to_series())
-    words = pl.concat([pl.Series([None], dtype=pl.String), texts])
-    return words.gather(pl.Series(codes))
-
-
-def decode_text(values: pl.Series) -> pl.Series:
-    """Decode bytes as text; bytes that are not UTF-8 become the replacement character."""
-    try:
-        return values.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        repaired = [None if value is None else value.decode("utf-8", "replace") for value in values]
-        return pl.Series(values.name, repaired, dtype=pl.String)
+    cuts = pairwise([0, *ends.tolist()])
+    texts = [None, *(data[begin:end].decode("utf-8", "replace") for begin, end in cuts)]
+    return pl.Series(texts, dtype=pl.String)[pl.Series(codes)]
 
 
 def _count_calls(size: int) -> int:
