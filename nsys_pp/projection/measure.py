@@ -30,10 +30,10 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import add_constants, index_column, index_rows
+from nsys_pp.arrays.columns import index_column, index_rows
 from nsys_pp.arrays.search import expand_windows, is_every_row, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.conform import build_frame, build_nulls
+from nsys_pp.frames.conform import build_frame
 from nsys_pp.frames.report import PROJECTIONS
 from nsys_pp.projection.windows import CallsInside
 
@@ -469,13 +469,9 @@ def project_onto_targets(
             _name_scopes(windows),
         ]
         target = {"device_id": device_id, "stream_id": stream_id}
-        constants = [
-            build_nulls(name, PROJECTED[name], 1)
-            if value is None
-            else pl.Series(name, np.array([value], dtype=np.int64), PROJECTED[name])
-            for name, value in target.items()
-        ]
-        projected = add_constants(build_frame(columns), constants)
+        projected = build_frame(columns).with_columns(
+            pl.lit(value, PROJECTED[name]).alias(name) for name, value in target.items()
+        )
         parts.append(projected[[name for name in PROJECTED if name in projected.columns]])
     return parts
 

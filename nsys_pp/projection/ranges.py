@@ -13,6 +13,7 @@ that begin in one window and end in another are a piece of their own, with all c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,16 @@ import polars as pl
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nsys_pp.arrays.columns import gather, has_value, index_rows, is_among, keep_rows, list_distinct, pick
+from nsys_pp.arrays.columns import (
+    gather,
+    has_value,
+    index_rows,
+    is_among,
+    keep_rows,
+    list_distinct,
+    pick,
+    set_column,
+)
 from nsys_pp.arrays.intervals import find_parents
 from nsys_pp.arrays.search import is_every_row
 from nsys_pp.arrays.types import Bools, Int64s
@@ -56,11 +66,6 @@ class Piece(Struct, frozen=True, kw_only=True):
     waited: Waited | None  # by row of these calls
 
 
-def is_large(ranges: pl.DataFrame, launches: pl.DataFrame) -> bool:
-    """Return whether ranges and launches are projected piece by piece."""
-    return len(ranges) > 2 * _PIECE_ROWS and len(launches) > _PIECE_ROWS
-
-
 def split_pieces(
     ranges: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame, waited: Waited | None
 ) -> Iterator[Piece]:
@@ -82,23 +87,22 @@ def split_pieces(
     is_across = window != _number_windows(end, bounds)
     window[is_across] = _ACROSS
     window_of_call = _number_windows(call_start, bounds)
-    window_of_launch = window_of_call[call_row]
-    ranges, calls = ranges[_COLUMNS], api_calls[_COLUMNS]
-    position = np.zeros(len(calls), dtype=np.uint32)  # of each call in its piece
-    for number in range(len(bounds) + 1):
-        rows, of_calls = np.flatnonzero(window == number), np.flatnonzero(window_of_call == number)
-        of_launches = np.flatnonzero(window_of_launch == number)
-        if len(rows) and len(of_launches):
-            position[of_calls] = np.arange(len(of_calls), dtype=np.uint32)
-            is_chosen = window_of_call == number
-            yield _cut(ranges, rows, calls, of_calls, launches, of_launches, position, is_chosen, waited)
-    rows = np.flatnonzero(is_across)
-    del window, window_of_call, window_of_launch
-    is_chosen = _is_during_any(call_start, start[rows], end[rows])
-    of_calls, of_launches = np.flatnonzero(is_chosen), np.flatnonzero(is_chosen[call_row])
-    if len(rows) and len(of_launches):
+    of_windows = ((window == number, window_of_call == number) for number in range(len(bounds) + 1))
+    across = (is_across, _is_during_any(call_start, start[is_across], end[is_across]))
+    position = np.zeros(len(api_calls), dtype=np.uint32)  # of each call in its piece
+    for is_inside, is_chosen in chain(of_windows, [across]):
+        rows, of_calls, of_launches = map(np.flatnonzero, (is_inside, is_chosen, is_chosen[call_row]))
+        if not (len(rows) and len(of_launches)):
+            continue
         position[of_calls] = np.arange(len(of_calls), dtype=np.uint32)
-        yield _cut(ranges, rows, calls, of_calls, launches, of_launches, position, is_chosen, waited)
+        of_piece = _gather(launches, of_launches)
+        yield Piece(
+            rows=rows,
+            ranges=_gather(ranges[_COLUMNS], rows),
+            api_calls=_gather(api_calls[_COLUMNS], of_calls),
+            launches=set_column(of_piece, pl.Series("call_row", position[of_piece["call_row"].to_numpy()])),
+            waited=None if waited is None else _choose_waited(waited, position, is_chosen),
+        )
 
 
 def _number_windows(times: Int64s, bounds: Int64s) -> NDArray[np.uint8]:
@@ -121,30 +125,6 @@ def _is_during_any(times: Int64s, start: Int64s, end: Int64s) -> Bools:
     before = np.searchsorted(start, times, side="right") - 1
     is_during: Bools = (before >= 0) & (times <= reach[np.maximum(before, 0)])
     return is_during
-
-
-def _cut(
-    ranges: pl.DataFrame,
-    rows: Int64s,
-    calls: pl.DataFrame,
-    of_calls: Int64s,
-    launches: pl.DataFrame,
-    of_launches: Int64s,
-    position: NDArray[np.uint32],
-    is_chosen: Bools,
-    waited: Waited | None,
-) -> Piece:
-    """Cut a piece from the positions and the mask of its calls."""
-    of_piece = _gather(launches, of_launches)
-    call_row = pl.Series("call_row", position[of_piece["call_row"].to_numpy()])
-    of_piece.replace_column(of_piece.get_column_index("call_row"), call_row)
-    return Piece(
-        rows=rows,
-        ranges=_gather(ranges, rows),
-        api_calls=_gather(calls, of_calls),
-        launches=of_piece,
-        waited=None if waited is None else _choose_waited(waited, position, is_chosen),
-    )
 
 
 def _choose_waited(waited: Waited, position: NDArray[np.uint32], is_chosen: Bools) -> Waited:
@@ -312,7 +292,7 @@ def _project_launches(
     Without names of operations, first_op and last_op are absent.
     """
     names, crosses = gpu_ops["name"] if with_names else None, has_value(ranges["end_thread_key"])
-    if not is_large(ranges, launches):
+    if len(ranges) <= 2 * _PIECE_ROWS or len(launches) <= _PIECE_ROWS:
         launched = gather_launched(gpu_ops, launches, per_stream=per_stream)
         return _project(ranges, crosses, api_calls, launched, names, scope, waited)
     if scope == "auto" and waited is None:
