@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
@@ -74,16 +75,18 @@ def _identify_schema(schema: pl.Schema) -> int:
 
 
 def _pack_column(column: pl.Series) -> _Column:
-    valid = np.packbits(column.is_not_null().to_numpy()).tobytes() if column.null_count() else b""
-    values = column.drop_nulls()
+    has_nulls = column.null_count() > 0
+    valid = np.packbits(column.is_not_null().to_numpy()).tobytes() if has_nulls else b""
+    values = column.drop_nulls() if has_nulls else column
     if isinstance(column.dtype, pl.List):
-        inner = _to_planes(values.explode(empty_as_null=False))
-        return _Column(valid, _to_planes(values.list.len()), inner=inner)
+        lengths, inner = values.list.len(), values.explode(empty_as_null=False)
+        return _Column(valid, _to_planes(lengths.to_numpy()), inner=_to_planes(inner.to_numpy()))
     if isinstance(column.dtype, (pl.String, pl.Categorical, pl.Enum)):
-        words = values.cast(pl.String)
-        texts = words.unique().sort()
-        return _Column(valid, _to_planes(words.cast(pl.Enum(texts)).to_physical()), texts.to_list())
-    return _Column(valid, _to_planes(values))
+        words = values.cast(pl.String).to_list()
+        position_of = {text: position for position, text in enumerate(sorted({*words}))}
+        positions = np.array([position_of[word] for word in words], dtype=np.int64)
+        return _Column(valid, _to_planes(positions), [*position_of])
+    return _Column(valid, _to_planes(values.to_numpy()))
 
 
 def _unpack_column(column: _Column, rows: int, name: str, dtype: Any) -> pl.Series:
@@ -127,8 +130,7 @@ def _build_lists(lengths: Int64s, values: pl.Series, dtype: pl.List) -> tuple[pl
     return pl.concat([lists[values.name], pl.Series(values.name, [[], None], dtype=dtype)]), position
 
 
-def _to_planes(column: pl.Series) -> bytes:
-    values = column.to_numpy()
+def _to_planes(values: npt.NDArray[Any]) -> bytes:
     words = values.view("<i8") if values.dtype.kind == "f" else values.astype("<i8")
     return words.view(np.uint8).reshape(-1, 8).T.tobytes()
 

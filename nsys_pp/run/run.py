@@ -747,7 +747,7 @@ class Run:
     @cached_property
     def row_counts(self) -> pl.DataFrame:
         """Rows of all reports: read, used, and left out by reason (`RUN_ROW_COUNTS`)."""
-        frames = list_frames([recorded.part.frames for recorded in self.inputs], "row_counts")
+        frames = [recorded.part.frames["row_counts"] for recorded in self.inputs]
         paths = [recorded.path for recorded in self.inputs]
         return collect_row_counts(dict(zip(paths, frames, strict=True)))
 
