@@ -175,6 +175,8 @@ def split_windows(windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
     """
     if not len(windows.cut_range):
         rows = np.flatnonzero(windows.last > windows.first)
+        if len(rows) == len(windows.first):
+            return rows, windows.first, windows.last  # without copies
         return rows, windows.first[rows], windows.last[rows]
     rows = np.arange(len(windows.first))
     row = np.concatenate([rows, windows.cut_range])

@@ -222,8 +222,9 @@ def find_interval_windows(ranges: list[Interval], calls: list[Interval]) -> Wind
     return find_windows(*columns)
 
 
-def list_end_positions(windows: Windows, calls: list[Interval]) -> list[int]:
-    return list(range(len(calls))) if windows.end_position is None else windows.end_position.tolist()
+def list_end_positions(windows: Windows) -> list[int]:
+    positions: list[int] = windows.end_position.tolist()
+    return positions
 
 
 def is_inside(call: Interval, range_: Interval) -> bool:
@@ -247,11 +248,11 @@ def test_windows_hold_the_calls_inside_and_no_other(ranges: list[Interval], call
         assert [position for first, last in of_range for position in range(first, last)] == sorted(inside)
         assert all(before < after for (_, before), (after, _) in pairwise(of_range))
         # the same by ends
-        by_end = list_end_positions(windows, calls)
+        by_end = list_end_positions(windows)
         first, last = int(windows.first[row]), int(windows.last_by_end[row])
         if window:
             assert inside == {p for p in range(len(calls)) if p >= first and by_end[p] < last}
-    assert sorted(list_end_positions(windows, calls)) == list(range(len(calls)))
+    assert sorted(list_end_positions(windows)) == list(range(len(calls)))
 
 
 @settings(max_examples=200, deadline=None)
@@ -266,7 +267,7 @@ def test_calls_that_follow_each_other_are_never_cut(ranges: list[Interval], call
         following.append((owner, begin, clocks[owner]))
     windows = find_interval_windows(ranges, following)
     assert len(windows.cut_range) == 0
-    assert list_end_positions(windows, calls) == list(range(len(calls)))
+    assert list_end_positions(windows) == list(range(len(calls)))
 
 
 @pytest.mark.parametrize(
