@@ -131,7 +131,7 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
             *find_unknown_devices(report.devices),
             *find_lost_graphs(graph_count, lost_count, session.graph_mode),
             *(
-                f"{finding.text}; {finding.meaning}"
+                f"{finding.text.removesuffix('.')}; {finding.meaning}"
                 for finding in find_row_findings(report, launches, {})
                 if finding.severity == "warning"
             ),
