@@ -6,14 +6,14 @@ then suffices; a full sort is needed only where it does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct, numbers, pack
+from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct
 from nsys_pp.arrays.types import Int64s
 
 
@@ -192,8 +192,6 @@ def order_by_owner(owner: Int64s) -> Int64s:
 
 
 _SPARSEST = 8  # numbers from the least id to the greatest, for each id, in a table
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits of the golden ratio
-_SHIFT = np.uint64(29)
 
 
 def find_first_rows(keys: Int64s) -> Int64s:
@@ -212,8 +210,6 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
 
     The second result is the number of each row among these.
 
-    Rows are compared by a hash, and then checked. Fast for few distinct rows, as of launches of kernels.
-
     Args:
         columns: Integers; at least one, all of one length.
 
@@ -221,20 +217,11 @@ def number_rows(columns: Sequence[pl.Series]) -> tuple[Int64s, npt.NDArray[np.ui
     >>> first.tolist(), number.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    first, number = number_keys(_hash(len(columns[0]), map(numbers, columns)))
-    if all(np.array_equal(values[first].take(number), values) for values in map(numbers, columns)):
-        return first, number
-    return number_keys(pack(*map(numbers, columns)))  # different rows have the same hash
-
-
-def _hash(count: int, columns: Iterable[Int64s]) -> Int64s:
-    """Hash the rows of some columns."""
-    keys = np.zeros(count, dtype=np.uint64)
-    for values in columns:
-        keys *= _MULTIPLIER
-        keys += values.view(np.uint64)
-        keys ^= keys >> _SHIFT
-    return keys.view(np.int64)
+    frame = pl.DataFrame([column.alias(str(place)) for place, column in enumerate(columns)])
+    first_row = pl.col("row").first().over(frame.columns)
+    row = frame.with_row_index("row").select(first_row).to_series().to_numpy()
+    is_first = row == np.arange(len(row), dtype=np.uint32)
+    return np.flatnonzero(is_first), (np.cumsum(is_first, dtype=np.uint32) - 1)[row]
 
 
 def number_keys(keys: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]]:

@@ -827,8 +827,8 @@ def _detect(names: RangeNames) -> tuple[list[Preset], float | None]:
         without any.
     """
     texts = names.keys["name"].cast(pl.String)
-    find = _find_preset_names if len(texts) <= _MOST_CACHED else _find_preset_names.__wrapped__
-    readings = find(tuple(texts))
+    is_few = len(texts) <= _MOST_CACHED
+    readings = _find_preset_names(tuple(texts)) if is_few else _find_preset_names.__wrapped__(texts)
     count = np.bincount(names.row, minlength=len(texts))
     sum_of = {name: int(count[is_read].sum()) for name, is_read in readings.items()}
     chosen: list[Preset] = []
