@@ -139,14 +139,18 @@ class Store(Struct, frozen=True):
         """
         with translate_errors(self.output):
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".blocks")
+        file = os.fdopen(handle, "wb")
         try:
-            with os.fdopen(handle, "wb") as file:
-                yield _BlockFile(file, self.output), partial(_open, name)
-                with translate_errors(self.output):
-                    file.flush()
+            yield _BlockFile(file, self.output), partial(_open, name)
+            with translate_errors(self.output):
+                file.close()
         except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
+            for tidy in (
+                file.close,
+                partial(os.unlink, name),
+            ):  # closing writes what is buffered, and may fail again
+                with suppress(OSError):
+                    tidy()
             raise
 
 

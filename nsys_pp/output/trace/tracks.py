@@ -168,13 +168,12 @@ class _Canvas:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.tracks: list[Track] = []
+        self.tracks: dict[Path, Track] = {}
         self.subtracks: list[Subtrack] = []
 
     def add_track(self, path: Path, rank: int, *, order: int = 0, unit: str | None = None) -> Path:
         """Add a track; siblings are sorted by `rank` (their kind), then by `order`."""
-        track = Track(path=path, name=path[-1], rank=rank * 1000 + order, counter_unit=unit)
-        self.tracks.append(track)
+        self.tracks[path] = Track(path=path, name=path[-1], rank=rank * 1000 + order, counter_unit=unit)
         return path
 
     def draw(self, subtracks: Iterable[Subtrack]) -> None:
@@ -236,7 +235,9 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
     if detail == "cpu" or view.is_on_request:
         _draw_cpu(canvas)
     _draw_system(canvas)
-    return Drawing(report_id=view.report.fingerprint, tracks=canvas.tracks, subtracks=canvas.subtracks)
+    return Drawing(
+        report_id=view.report.fingerprint, tracks=[*canvas.tracks.values()], subtracks=canvas.subtracks
+    )
 
 
 def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail) -> None:
