@@ -82,10 +82,11 @@ def _pack_column(column: pl.Series) -> _Column:
         lengths, inner = values.list.len(), values.explode(empty_as_null=False)
         return _Column(valid, _to_planes(lengths.to_numpy()), inner=_to_planes(inner.to_numpy()))
     if isinstance(column.dtype, (pl.String, pl.Categorical, pl.Enum)):
-        words = values.cast(pl.String).to_list()
-        position_of = {text: position for position, text in enumerate(sorted({*words}))}
-        positions = np.array([position_of[word] for word in words], dtype=np.int64)
-        return _Column(valid, _to_planes(positions), [*position_of])
+        words = values.cast(pl.String)
+        texts = words.unique().sort()
+        return _Column(
+            valid, _to_planes(words.cast(pl.Enum(texts)).to_physical().to_numpy()), texts.to_list()
+        )
     return _Column(valid, _to_planes(values.to_numpy()))
 
 

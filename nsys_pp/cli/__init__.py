@@ -79,9 +79,8 @@ class _MainGroup(OrderedGroup):
                     click.echo(ending.message, err=True)
                 else:
                     if isinstance(error, OSError) and error.errno in FULL:
-                        with suppress(
-                            OSError, ValueError
-                        ):  # unwritten data, which Python would write at exit
+                        # unwritten data, which Python would write at exit
+                        with suppress(OSError, ValueError):
                             null = os.open(os.devnull, os.O_WRONLY)
                             os.dup2(null, sys.stdout.fileno())
                             os.close(null)

@@ -145,12 +145,10 @@ class Store(Struct, frozen=True):
             with translate_errors(self.output):
                 file.close()
         except BaseException:
-            for tidy in (
-                file.close,
-                partial(os.unlink, name),
-            ):  # closing writes what is buffered, and may fail again
-                with suppress(OSError):
-                    tidy()
+            with suppress(OSError):  # closing writes what is buffered, and may fail again
+                file.close()
+            with suppress(OSError):
+                os.unlink(name)
             raise
 
 

@@ -37,9 +37,8 @@ class Color(Struct, frozen=True):
 COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's UI gets them from the seed
     "forward": Color("forward 67", "rail_response", "#4c96e7"),  # hue 249, lightness 61
     "backward": Color("backward 262", "rail_load", "#41a94d"),  # hue 130, lightness 62
-    "weight_gradient": Color(
-        "weight_gradient 43", "thread_state_running", "#4cb79b"
-    ),  # hue 164, lightness 68
+    # hue 164, lightness 68
+    "weight_gradient": Color("weight_gradient 43", "thread_state_running", "#4cb79b"),
     "forward_backward": Color("forward_backward 1896", "good", "#347d79"),  # hue 186, lightness 48
     "recompute": Color("recompute 843", "background_memory_dump", "#5cc8e8"),  # hue 220, lightness 76
     "optimizer": Color("optimizer 135", "detailed_memory_dump", "#a555e3"),  # hue 284, lightness 52
@@ -59,9 +58,8 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "message_transfer": Color("message_transfer 1143", "yellow", "#dea64e"),  # hue 53, lightness 72
     "message": Color("message 883", "cq_build_passed", "#f3a89d"),  # hue 20, lightness 76
     "collective_wait": Color("collective_wait 771", "cq_build_running", "#eda1f2"),  # hue 305, lightness 76
-    "collective_transfer": Color(
-        "collective_transfer 3497", "cq_build_attempt_failed", "#c962e8"
-    ),  # hue 295, lightness 59
+    # hue 295, lightness 59
+    "collective_transfer": Color("collective_transfer 3497", "cq_build_attempt_failed", "#c962e8"),
     "collective": Color("collective 253", "cq_build_attempt_passed", "#ba3ab1"),  # hue 312, lightness 48
     "host": Color("host 563", "bad", "#adaa49"),  # hue 84, lightness 68
     "profiler": Color("profiler 480", "vsync_highlight_color", "#286a50"),  # hue 152, lightness 40

@@ -173,12 +173,7 @@ def find_longest_gaps(
     named = named.with_columns(gather(stripped, distinct.row).alias("name"))
     return (
         gaps.with_row_index("gap")
-        .join(
-            named.with_columns(gather(stripped, distinct.row).alias("name")),
-            on="gap",
-            how="left",
-            maintain_order="left_right",
-        )
+        .join(named, on="gap", how="left", maintain_order="left_right")
         .pipe(conform, GAPS)
     )
 

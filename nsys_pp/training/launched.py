@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import polars as pl
 
@@ -110,7 +112,6 @@ class LaunchedOps:
         issue: Start of this call; of the operation, where the call is unknown.
         issued: End of this call; start of the operation, where the call is unknown.
         calls: Names of the calls.
-        by_end: Rows of the operations in order of their ends.
     """
 
     def __init__(self, *, gpu_ops: pl.DataFrame, api_calls: pl.DataFrame, launches: pl.DataFrame) -> None:
@@ -119,7 +120,6 @@ class LaunchedOps:
         self.device = number_devices(gpu_ops, self.devices)
         self.stream = pack(self.device, numbers(gpu_ops["context_id"]), numbers(gpu_ops["stream_id"]))
         self.start, self.end = numbers(gpu_ops["start_ns"]), numbers(gpu_ops["end_ns"])
-        self.by_end: Int64s = np.argsort(self.end, kind="stable")
         self.names, self.calls = list_names(gpu_ops["name"]), list_names(api_calls["name"])
         kind = numbers(gpu_ops["kind"])
         self.is_kernel: Bools = _IS_KERNEL[kind]
@@ -140,6 +140,11 @@ class LaunchedOps:
         self.issue, self.issued = (
             np.where(self.call < 0, self.start, times) for times in (self.launch, self.launched)
         )
+
+    @cached_property
+    def by_end(self) -> Int64s:
+        """Rows of the operations in order of their ends; only waits need it."""
+        return np.argsort(self.end, kind="stable")
 
     def list_device_ops(self, device: int) -> pl.DataFrame:
         """List the operations of a device (`GPU_OPS`), by its index."""

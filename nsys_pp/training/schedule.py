@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -327,18 +327,26 @@ def _fit(name: str, chunks: int, sequences: Sequences, groups: pl.DataFrame) -> 
     shapes = sized.drop_nulls("micro_batches")
     if not shapes["is_counted"].any():
         return None
-    orders = pl.concat(
-        order_jobs(name, stage=stage, stages=stages, micro_batches=count, chunks=chunks).with_columns(
-            stage=pl.lit(stage, pl.Int64), micro_batches=pl.lit(count, pl.Int64)
-        )
-        for stage, count in shapes.select(_ORDER).unique(maintain_order=True).iter_rows()
-    )
+    distinct = shapes.select(_ORDER).unique(maintain_order=True).iter_rows()
+    orders = _list_orders(name, distinct, stages=stages, chunks=chunks)
     compared = _compare(sequences, orders, sized)
     counted = compared.filter("is_counted", pl.col("stage").is_not_null())
     agreement, warm_up = counted.select(
         pl.col("hits").sum() / pl.col("most").sum(), pl.col("starts_right").mean()
     ).row(0)
     return Fit(name=name, chunks=chunks, agreement=agreement, warm_up=warm_up, groups=compared, orders=orders)
+
+
+def _list_orders(
+    name: str, shapes: Iterable[tuple[int, int]], *, stages: int, chunks: int = 1
+) -> pl.DataFrame:
+    """List the jobs of a schedule in order, with stage and micro_batches, for some of these."""
+    return pl.concat(
+        order_jobs(name, stage=stage, stages=stages, micro_batches=count, chunks=chunks).with_columns(
+            stage=pl.lit(stage, pl.Int64), micro_batches=pl.lit(count, pl.Int64)
+        )
+        for stage, count in shapes
+    )
 
 
 def _list_places(orders: pl.DataFrame) -> pl.DataFrame:
@@ -698,13 +706,10 @@ def _add_phases(jobs: pl.DataFrame, lanes: pl.DataFrame, schedule: Schedule) -> 
     if not 0 < 2 * stages <= micro_batches:
         return jobs
     sequences = build_sequences(lanes, RUN_STEPS.to_frame(), jobs)
-    orders = pl.concat(
-        order_jobs("dualpipev", stage=stage, stages=stages, micro_batches=micro_batches).with_columns(
-            stage=pl.lit(stage, pl.Int64), micro_batches=pl.lit(micro_batches, pl.Int64)
-        )
-        for stage in range(stages)
+    shapes = ((stage, micro_batches) for stage in range(stages))
+    places = _list_places(_list_orders("dualpipev", shapes, stages=stages)).select(
+        "stage", "position", "phase", count="expected"
     )
-    places = _list_places(orders).select("stage", "position", "phase", count="expected")
     # a weight gradient has the phase of the job before it
     before = pl.col("position").forward_fill().over("group").fill_null(0)
     count = pl.col("size") - pl.col("weight_count")

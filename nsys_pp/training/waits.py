@@ -418,7 +418,7 @@ def build_waits(
 
     Args:
         segments: Compute segments.
-        ops: LaunchedOps of the report.
+        ops: Operations of the report.
         steps: `STEPS`.
         stream_calls: `STREAM_CALLS`.
         messages: `MESSAGES`, to distinguish sends from receives; empty: sends count as receives.

@@ -154,9 +154,11 @@ def _pair_events(
     first, group = find_distinct(numbers(jobs["lane"]))
     tracks = [(("",), own) for own in list_groups(group, len(first))]
     parts = list(nested_subtracks(jobs[["start_ns", "end_ns", "parent"]], tracks))
-    jobs = jobs[np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])].with_columns(
-        number=pl.Series([part.number for part in parts for _ in part.rows], dtype=pl.Int64),
-        depth=pl.Series([depth for part in parts for depth in part.depth.tolist()], dtype=pl.Int64),
+    nothing = np.zeros(0, dtype=np.int64)
+    numbers_of = (np.full(len(part.rows), part.number) for part in parts)
+    jobs = jobs[np.concatenate([nothing, *(part.rows for part in parts)])].with_columns(
+        number=pl.Series(np.concatenate([nothing, *numbers_of])),
+        depth=pl.Series(np.concatenate([nothing, *(part.depth for part in parts)])),
     )
     numbered = sorted(add_overlaps(rows, jobs).items(), key=lambda item: item[1].thread)
     row_numbers = pl.DataFrame(
