@@ -19,6 +19,7 @@ from fixtures.truth.tables import write_truth
 from nsys_pp.alignment.anchors import find_anchors
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.ids import pid
+from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import PROJECTIONS, Report
 from nsys_pp.frames.training import (
     COVER,
@@ -352,7 +353,7 @@ def simulate_reports(folder: Path, arguments: str) -> Path:
 
 def read_events(path: Path) -> Report:
     """Read ranges and operations of a report."""
-    return build_report(read_report(path, need=frozenset({"ranges", "ops"})))
+    return build_report(read_report(path, need=SURVEY_GROUPS))
 
 
 def analyse_report(
