@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
-from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.events import Events, mark_shared
 from nsys_pp.alignment.near import (
     DRIFT_SIGMA,
     FIRST_SCATTER_NS,
@@ -180,6 +180,20 @@ class Timeline(Struct):
         is_new = (instances == rows) & ~self._is_covered(events, channels, times)
         new = build_reference(events, times, channels, rows, is_kept=is_new)
         self.operations = new if self.operations is None else self.operations.insert(new)
+
+    def list_unmatched(self) -> list[int]:
+        """List the domains that share no collective, although others have some of their kind.
+
+        Messages placed them, before the members of their collectives were there.
+        """
+        rows = np.flatnonzero(np.isin(self.events.domain, np.array([*self.lines])) & ~self.events.is_message)
+        domain = self.events.domain[rows]
+        expected, shared = (
+            list_distinct(domain[mark_shared(values[rows], domain)])
+            for values in (self.events.key, self.instance)
+        )
+        unmatched: list[int] = np.setdiff1d(expected, shared).tolist()
+        return unmatched
 
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.

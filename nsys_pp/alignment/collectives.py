@@ -196,6 +196,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             margins: dict[int, float] = {}
             while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
+            for domain in timeline.list_unmatched() if only_clear else ():
+                timeline = self._choose_again(timeline, domain)
             tied.append(timeline)
         return tied
 
