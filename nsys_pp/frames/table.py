@@ -104,23 +104,27 @@ class Column(Struct, frozen=True):
         return "total" not in words and not _is_of_ranks(self.name) and not _SINGLE.isdisjoint(words)
 
 
+ALL_ROWS = pl.lit(value=True)
+"""Mask of all rows."""
+
+
 class View(Struct, frozen=True, kw_only=True):
     """The columns and rows of a table in text formats: on a terminal and in Markdown.
 
     Attributes:
         columns: Names of columns of the table, and columns that `derive` adds.
         derive: Function that adds columns of text to the rows, such as causes.
-        only: Mask of the rows that a terminal shows; the others are counted below the table. None: all.
+        only: Mask of the rows that a terminal shows; the others are counted below the table.
         hidden: Sentence on the rows that are not shown; "{}" is replaced by "all 10", or "7 of 10".
         notes: Function that builds lines below the table, from all its rows.
         lines: Function that builds lines in place of the rows, from all of them.
     """
 
     columns: tuple[Column | str, ...]
-    derive: Callable[[pl.DataFrame], pl.DataFrame] | None = None
-    only: pl.Expr | None = None
+    derive: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
+    only: pl.Expr = ALL_ROWS
     hidden: str = ""
-    notes: Callable[[pl.DataFrame], list[str]] | None = None
+    notes: Callable[[pl.DataFrame], list[str]] = lambda rows: []
     lines: Callable[[pl.DataFrame], list[str]] | None = None
 
 

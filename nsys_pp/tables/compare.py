@@ -17,7 +17,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import SAMPLE, SAMPLED, UNIT, RunFacts
 from nsys_pp.frames.clock import number_comparable
 from nsys_pp.frames.conform import conform
-from nsys_pp.frames.table import Column, Table, View, build_table_schema
+from nsys_pp.frames.table import ALL_ROWS, Column, Table, View, build_table_schema
 from nsys_pp.frames.training import BUBBLE_CAUSES, JOB_KINDS, Training
 from nsys_pp.tables.analysis import Evidence, classify_training
 from nsys_pp.tables.noise import find_changes, to_float
@@ -43,12 +43,12 @@ def _sample_steps(evidence: Evidence) -> pl.DataFrame:
     most of their time is waiting.
     """
     spans = evidence.whole_steps.group_by("step").agg(value=pl.col("span_ns").median())
-    computing = _whole_kernels(evidence).filter(~pl.col("is_communication"))
+    computing = _whole_kernels(evidence, evidence.training.kernels).filter(~pl.col("is_communication"))
     totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
     return pl.concat(
         [
-            _times(spans, subject="step", metric="on a lane, median"),
-            _times(totals, subject="kernels", metric=KERNEL_TOTAL),
+            _times(spans, subject=pl.lit("step"), metric="on a lane, median"),
+            _times(totals, subject=pl.lit("kernels"), metric=KERNEL_TOTAL),
         ]
     )
 
@@ -58,7 +58,10 @@ def _sample_stages(evidence: Evidence) -> pl.DataFrame:
     lanes = evidence.whole_steps.drop_nulls("stage")
     own = _sum_own(evidence).drop_nulls("stage") if evidence.has_passes else SAMPLE.to_frame()
     means = own.group_by("stage", "step").agg(pl.col("value").mean())
-    parts = [_shares(lanes, ("bubble",)), _times(means, subject="compute", metric="of jobs, per lane")]
+    parts = [
+        _shares(lanes, ("bubble",)),
+        _times(means, subject=pl.lit("compute"), metric="of jobs, per lane"),
+    ]
     return pl.concat(parts).sort("stage", maintain_order=True)
 
 
@@ -119,7 +122,7 @@ def _sample_kinds(evidence: Evidence) -> pl.DataFrame:
 def _sample_kernels(evidence: Evidence) -> pl.DataFrame:
     """Sample each kernel by name: total on a lane, and mean of one; of communication, with waiting."""
     by_name = (
-        _whole_kernels(evidence)
+        _whole_kernels(evidence, evidence.training.kernels)
         .with_columns(pl.col("name").cast(pl.String))
         .group_by("step", "name", "is_communication")
         .agg(total=_per_lane("total_ns"), mean=pl.col("total_ns").sum() / pl.col("count").sum())
@@ -153,9 +156,8 @@ SUBJECTS = tuple(
 )
 
 
-def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame | None = None) -> pl.DataFrame:
+def _whole_kernels(evidence: Evidence, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels of whole steps, with the number of lanes of each step."""
-    kernels = evidence.training.kernels if kernels is None else kernels
     lanes = evidence.whole_steps.select("lane", "step", lane_count=pl.len().over("step"))
     return kernels.join(lanes, on=["lane", "step"])
 
@@ -164,13 +166,12 @@ def _per_lane(column: str) -> pl.Expr:
     return pl.col(column).sum() / pl.col("lane_count").first()
 
 
-def _times(values: pl.DataFrame, *, subject: str | pl.Expr, metric: str) -> pl.DataFrame:
+def _times(values: pl.DataFrame, *, subject: pl.Expr, metric: str) -> pl.DataFrame:
     """Build samples of the times in `value`."""
     stage = pl.col("stage") if "stage" in values.columns else pl.lit(None)
-    named = pl.lit(subject) if isinstance(subject, str) else subject
     return values.with_columns(
         stage=stage,
-        subject=named,
+        subject=subject,
         metric=pl.lit(metric),
         unit=pl.lit("ns"),
         least=LEAST_CHANGE * pl.col("value"),
@@ -444,15 +445,15 @@ def _add_units(table: pl.DataFrame) -> pl.DataFrame:
 
 
 _HIDDEN = "{} are the same within noise"
-_TABLES = (  # name, title, and the sentence on hidden rows
-    ("steps", "Steps", ""),
-    ("bubbles", "Bubbles", _HIDDEN),
-    ("stages", "Stages", _HIDDEN),
-    ("ranks", "Ranks", "{} ranks are within noise"),
-    ("links", "Links", "{} links are within noise"),
-    ("kinds", "Jobs by kind", _HIDDEN),
-    ("families", "Families of kernels", _HIDDEN),
-    ("kernels", "Kernels", _HIDDEN),
+_TABLES = (  # name, title, mask of the rows that are shown, and the sentence on the others
+    ("steps", "Steps", ALL_ROWS, ""),
+    ("bubbles", "Bubbles", _IS_CHANGE, _HIDDEN),
+    ("stages", "Stages", _IS_CHANGE, _HIDDEN),
+    ("ranks", "Ranks", _IS_CHANGE, "{} ranks are within noise"),
+    ("links", "Links", _IS_CHANGE, "{} links are within noise"),
+    ("kinds", "Jobs by kind", _IS_CHANGE, _HIDDEN),
+    ("families", "Families of kernels", _IS_CHANGE, _HIDDEN),
+    ("kernels", "Kernels", _IS_CHANGE, _HIDDEN),
 )
 TABLES: Mapping[str, Table[[Samples, Samples]]] = {
     name: Table(
@@ -462,9 +463,9 @@ TABLES: Mapping[str, Table[[Samples, Samples]]] = {
         caption=_CAPTION,
         empty=_NO_LINKS if name == "links" else _EMPTY,
         rows=partial(_compare, name=name),
-        view=View(columns=_SHOWN, derive=_add_units, only=_IS_CHANGE if hidden else None, hidden=hidden),
+        view=View(columns=_SHOWN, derive=_add_units, only=only, hidden=hidden),
     )
-    for name, title, hidden in _TABLES
+    for name, title, only, hidden in _TABLES
 }
 """Tables by name, in the order in which they are written."""
 

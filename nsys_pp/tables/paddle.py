@@ -13,7 +13,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from nsys_pp.frames.aggregates import Summary
-from nsys_pp.frames.table import Column, Table, View
+from nsys_pp.frames.table import ALL_ROWS, Column, Table, View
 from nsys_pp.tables.summary import (
     COPY_TABLE,
     DEVICE_TABLE,
@@ -97,7 +97,7 @@ def _lay_out(
     columns: Sequence[Column | str],
     derive: Callable[[pl.DataFrame], pl.DataFrame],
     *,
-    only: pl.Expr | None = None,
+    only: pl.Expr = ALL_ROWS,
 ) -> Table[[Summary, str]]:
     """Replace the title and the columns of a table in text formats by Paddle's.
 

@@ -161,12 +161,10 @@ def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _L
         least.append(cells if column.is_number else min(cells, fair))
     gaps = _GAP * (len(columns) - 1)
     room = width - gaps
-    widths = wanted
-    if sum(wanted) > room:
-        most = max(max(wanted), 1)
-        while most > 2 and sum(_cap(wanted, least, most)) > room:
-            most -= 1
-        widths = _cap(wanted, least, most)
+    most = max(wanted)
+    while most > 2 and sum(_cap(wanted, least, most)) > room:
+        most -= 1
+    widths = _cap(wanted, least, most)
     if sum(widths) > room:  # no more columns can be dropped
         widths = [*widths[:-1], max(2, room - sum(widths[:-1]))]
     return _Layout(
@@ -205,7 +203,7 @@ def _render(cell: str, column: TextColumn, width: int, kind: str, name_lines: in
     It takes at most a third of the width if the text is folded.
     """
     style = {"total": "bold", "rest": "dim"}.get(kind) or (_style_share(cell) if column.unit == "%" else "")
-    bare = cell if column.is_number else cell.lstrip(" ")
+    bare = cell.lstrip(" ")
     indent = len(cell) - len(bare)
     indent = indent if cell_len(cell) <= width else min(indent, width // 3)
     room = name_lines * (width - indent)

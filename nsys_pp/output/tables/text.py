@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any
 
 import polars as pl
@@ -96,6 +96,10 @@ TIME_UNITS: Mapping[str, int] = {"s": NS_PER_S, "ms": NS_PER_MS, "us": NS_PER_US
 _BYTE_UNITS: Mapping[str, int] = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 
 
+_SIZES: Mapping[str, Mapping[str, int]] = {"ns": TIME_UNITS, "bytes": _BYTE_UNITS}
+"""Units for people of a unit of data, the largest first."""
+
+
 _FIXED: Mapping[str, tuple[str, float, int]] = {  # unit of data -> unit for people, factor, decimals
     "bytes_per_s": ("GB/s", 1e-9, 2),
     "per_s": ("1/s", 1.0, 1),
@@ -177,26 +181,19 @@ def convert_times(frame: pl.DataFrame, unit: str) -> pl.DataFrame:
 
 def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequence[bool]) -> TextColumn:
     is_whole = values.dtype.is_integer()
-    unit, factor, decimals = _FIXED.get(column.unit, (column.display_unit, 1.0, 0 if is_whole else 1))
-    if column.unit in ("ns", "bytes"):
-        largest = _largest(values)
-        sizes = TIME_UNITS if column.unit == "ns" else _BYTE_UNITS
-        unit = (
-            time_unit
-            if column.unit == "ns"
-            else next((unit for unit in sizes if largest >= sizes[unit]), "B")
-        )
+    unit, factor, decimals = _FIXED.get(column.unit, ("", 1.0, 0 if is_whole else 1))
+    if column.unit in _SIZES:
+        largest, sizes = _largest(values), _SIZES[column.unit]
+        of_bytes = next((one for one in _BYTE_UNITS if largest >= _BYTE_UNITS[one]), "B")
+        unit = time_unit if column.unit == "ns" else of_bytes
         factor = 1 / sizes[unit]
-        decimals = (
-            0
-            if is_whole and sizes[unit] == 1
-            else _choose_decimals(largest * factor, _least(values) * factor)
-        )
-        decimals = _DECIMALS.get(column.display_unit, decimals) if unit == column.display_unit else decimals
+        if sizes[unit] > 1 or not is_whole:
+            decimals = _choose_decimals(largest * factor, _least(values) * factor)
+        if unit == column.display_unit:
+            decimals = _DECIMALS[unit]
     decimals = decimals if column.decimals is None else column.decimals
-    mark = (
-        "," if unit or column.is_count or not is_whole else ""
-    )  # numbers of steps and stages are identifiers
+    # other numbers are identifiers, as those of steps and stages
+    mark = "," if unit or column.is_count or not is_whole else ""
     sign = "+" if column.is_signed else ""
     write: Callable[[Any], str] = partial(_write, factor=factor, decimals=decimals, style=f"{sign}{mark}")
     if column.unit == "bytes" and _least(values) * factor < 0.001:
@@ -209,8 +206,6 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
 
 
 def _write(value: object, factor: float, decimals: int, style: str) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, int | float):
         if factor == 1 and decimals == 0:
             return f"{value:{style}}"
@@ -287,6 +282,9 @@ _SAME = {
 _SIDES = {"cpu": "host", "device": "gpu"}
 
 
+_SUMMED = ("count", "bytes", "fraction")  # words that name the first column of such values
+
+
 class ShownRows(Struct, frozen=True, kw_only=True):
     """Rows to be shown.
 
@@ -325,20 +323,16 @@ def find_sort_column(columns: Iterable[str], word: str) -> str | None:
     words = [_SAME.get(part, part) for part in [_SIDES.get(words[0], words[0]), *words[1:]]]
     asked = "_".join(words)
     if asked == "name":
-        return columns[-1] if columns else None
+        return next(reversed(columns), None)  # a table that could not be built has no columns
     stems = {split_unit(name)[0]: name for name in reversed(columns)}
     stem = split_unit(asked)[0]
     wanted = [stem, f"gpu_{stem}", f"host_{stem}"]
     if words[0] in ("gpu", "host") and not any(name.startswith(("gpu_", "host_")) for name in columns):
         wanted.append(stem.partition("_")[2])  # a table of one side has no side in its names
-    if word in columns:
-        return word
-    if column := next((stems[name] for name in wanted if name in stems), None):
-        return column
-    of_unit = (
-        name for name in columns if asked in ("count", "bytes", "fraction") and name.endswith(f"_{asked}")
-    )
-    return next(of_unit, None)
+    named = (name for name in columns if name == word)
+    of_stem = (stems[name] for name in wanted if name in stems)
+    of_unit = (name for name in columns if asked in _SUMMED and name.endswith(f"_{asked}"))
+    return next(chain(named, of_stem, of_unit), None)
 
 
 def sort_rows(frame: pl.DataFrame, column: str, table: AnyTable) -> pl.DataFrame:
@@ -594,9 +588,8 @@ def arrange_table(
     view = table.view or View(columns=tuple(frame.columns))
     if view.lines is not None:
         return ShownTable(lines=(*map(clean, view.lines(frame)),), caption=clean(table.caption))
-    notes = [] if view.notes is None else view.notes(frame)
-    derived = frame if view.derive is None else view.derive(frame)
-    rows = derived if view.only is None or is_whole else derived.filter(view.only)
+    notes, derived = view.notes(frame), view.derive(frame)
+    rows = derived if is_whole else derived.filter(view.only)
     if len(rows) < len(frame):
         share = f"{len(frame) - len(rows):,} of {len(frame):,}" if len(rows) else f"all {len(frame):,}"
         notes.insert(0, view.hidden.format(share))
@@ -607,6 +600,7 @@ def arrange_table(
     if rows.is_empty():
         return ShownTable(notes=(*map(clean, notes),), caption=clean(caption))
     texts_of_kinds = [  # underscores of our own enumerations are blanks
+        pl.selectors.boolean().replace_strict({True: "yes", False: "no"}, return_dtype=pl.String),
         pl.selectors.enum().cast(pl.String).str.replace_all("_", " "),
         pl.selectors.categorical().cast(pl.String),
     ]
