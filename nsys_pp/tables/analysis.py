@@ -149,6 +149,8 @@ class Stragglers(Struct, frozen=True, kw_only=True):
 
 LARGE_BOUND = 0.02
 """Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
+FEWEST = 3
+"""Steps, or lanes, of which the median shows what is usual."""
 _FEW_STEPS = 2
 
 

@@ -15,7 +15,7 @@ from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
 from nsys_pp.frames.training import MEANINGS
-from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Verdict
+from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.options import ASPECTS
 from nsys_pp.tables.compare import (
     KERNEL_MEAN,
@@ -146,8 +146,8 @@ class _Fact(Struct, frozen=True, kw_only=True):
         name: Its name.
         read: Reads its value from the facts of a run, as text; None: unknown.
         meaning: What a difference means.
-        effect: See `EFFECT`.
-        aspect: Key of `ASPECTS` by which a difference can be allowed; "": it is no reason to refuse.
+        effect: Effect of a difference, of `EFFECT`; "excluded": it is a reason to refuse the comparison.
+        aspect: Key of `ASPECTS` by which an excluded difference can be allowed.
         ratio: Least ratio of both values that counts, for facts that differ a little between any two runs.
         value: Reads the value as a number, for the ratio.
     """
@@ -164,7 +164,7 @@ class _Fact(Struct, frozen=True, kw_only=True):
         """Return the effect of the difference between two runs."""
         if self.value is not None:
             low, high = sorted((self.value(a), self.value(b)))
-            if low == high or high < self.ratio * low:
+            if high < self.ratio * low:
                 return "same"
         values = self.read(a), self.read(b)
         return "same" if values[0] == values[1] else "unknown" if None in values else self.effect
@@ -175,12 +175,14 @@ _FACTS = (
         name="source of steps",
         read=lambda facts: facts.step_source or None,
         meaning="a step is something else in A than in B, so no time of a step can be compared",
+        effect="excluded",
         aspect="steps",
     ),
     _Fact(
         name="batches of inference",
         read=lambda facts: facts.batches or "none",
         meaning="a step is another kind of batch, or none, so no time of a step can be compared",
+        effect="excluded",
         aspect="steps",
     ),
     _Fact(
@@ -197,18 +199,21 @@ _FACTS = (
         name="forwards and backwards",
         read=lambda facts: "known" if facts.has_passes else "unknown",
         meaning="compute is that of jobs in one run, and all compute in the other",
+        effect="excluded",
         aspect="jobs",
     ),
     _Fact(
         name="stages",
         read=lambda facts: _number(facts.stage_count),
         meaning="stage 1 of A is not stage 1 of B: ranks and stages do other work",
+        effect="excluded",
         aspect="stages",
     ),
     _Fact(
         name="counted operations",
         read=lambda facts: facts.options or None,
         meaning="jobs have other operations, so their times differ for this reason",
+        effect="excluded",
         aspect="operations",
     ),
     _Fact(
@@ -342,14 +347,11 @@ def compare_facts(a: RunFacts, b: RunFacts, *, allowed: Collection[str] = ()) ->
         values = fact.read(a), fact.read(b)
         effect = fact.rate(a, b)
         is_capture = fact.aspect == "steps" and a.step_source == b.step_source == "capture"
-        if fact.aspect and effect == "noted":
-            if fact.aspect not in allowed:
-                raise ComparisonError(
-                    f"A and B cannot be compared: {fact.name} {values[0]} in A, {values[1]} in B; "
-                    f"{fact.meaning}",
-                    f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
-                )
-            effect = "excluded"
+        if effect == "excluded" and fact.aspect not in allowed:
+            raise ComparisonError(
+                f"A and B cannot be compared: {fact.name} {values[0]} in A, {values[1]} in B; {fact.meaning}",
+                f"`--allow-different {fact.aspect}` compares the rest; {ASPECTS[fact.aspect]}",
+            )
         if effect == "noted" and fact.name == "what was recorded":
             more = ([name for name in own if name not in other] for own, other in (recorded, recorded[::-1]))
             own, other = (f"also {', '.join(names)}" if names else "less" for names in more)
@@ -452,16 +454,13 @@ def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
 
     Certain with twice the noise in three steps, a guess where steps are inferred or may be other work.
     """
-    if any(facts.step_source in ("repetition", "capture") for facts in comparison.facts):
-        return "guess"
-    if comparison.may_be_other_batches:
-        return "guess"
     noise = row["noise_fraction"]
-    count = min(row["a_step_count"], row["b_step_count"])
-    if noise is None or (is_any_change_noise(row) and not row["is_change"]):
+    are_inferred = any(facts.step_source in ("repetition", "capture") for facts in comparison.facts)
+    if noise is None or are_inferred or comparison.may_be_other_batches:
         return "guess"
     if not row["is_change"]:
-        return "certain"
+        return "guess" if is_any_change_noise(row) else "certain"
+    count = min(row["a_step_count"], row["b_step_count"])
     is_clear = abs(row["change_fraction"]) >= 2 * noise and count >= CERTAIN_STEPS
     return "certain" if is_clear else "likely"
 
@@ -479,8 +478,6 @@ def describe_members(comparison: Comparison) -> list[Finding]:
     findings = []
     for sign in (1, -1):
         rows = changed.filter(pl.col("change_fraction") * sign > 0)
-        if rows.is_empty():
-            continue
         if len(rows) == len(changes) > 1 and _is_alike(rows):
             findings.append(_describe_group(comparison, rows, stage=None))
             rows = _exceptions(rows)
@@ -500,6 +497,7 @@ def describe_members(comparison: Comparison) -> list[Finding]:
                     label=row["subject"],
                     stage=stage,
                     kind="rank",
+                    subject="rank",
                 )
                 for row in members.iter_rows(named=True)
             ]
@@ -528,19 +526,26 @@ def _describe_group(comparison: Comparison, rows: pl.DataFrame, *, stage: int | 
         pl.col("is_change", "is_among_peers").all(),
         since_step=pl.lit(starts[0] if len(starts) == 1 else None, pl.Int64),
     )
+    row = of_group.row(0, named=True)
     if stage is None:
         label = f"all {len(rows)} ranks"
         words = f"{label} compute"
-    else:
-        label = f"stage {stage}"
-        of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
-        words = f"{of_stage} computes"
-    kind = "ranks" if stage is None else "stage"
-    return _describe(comparison, of_group.row(0, named=True), words, label=label, stage=stage, kind=kind)
+        return _describe(comparison, row, words, label=label, stage=None, kind="ranks", subject="run")
+    label = f"stage {stage}"
+    of_stage = f"{rows['subject'][0]} ({label})" if len(rows) == 1 else f"{label} ({len(rows)} ranks)"
+    words = f"{of_stage} computes"
+    return _describe(comparison, row, words, label=label, stage=stage, kind="stage", subject="stage")
 
 
 def _describe(
-    comparison: Comparison, row: dict[str, Any], words: str, *, label: str, stage: int | None, kind: str
+    comparison: Comparison,
+    row: dict[str, Any],
+    words: str,
+    *,
+    label: str,
+    stage: int | None,
+    kind: str,
+    subject: Subject,
 ) -> Finding:
     """Describe the change of a rank, a stage or all ranks; `words`: subject and verb."""
     a, b, change = to_float(row["a"]), to_float(row["b"]), to_float(row["change_fraction"])
@@ -551,7 +556,7 @@ def _describe(
         text=f"{words} {describe_change(change)}{peers}{since(row)}: {format_time(b)} instead of"
         f" {format_time(a)} {comparison.per_text}",
         confidence=rate(row, comparison),
-        subject="stage" if kind == "stage" else "rank" if kind == "rank" else "run",
+        subject=subject,
         gain_ns=gain_ns,
         gain_fraction=comparison.share(gain_ns),
         label=label,
@@ -689,36 +694,34 @@ def describe_links(comparison: Comparison) -> list[Finding]:
     for sign, word in ((1, "longer"), (-1, "shorter")):
         rows = changed.filter(pl.col("change_fraction") * sign > 0)
         rows = rows.sort((pl.col("b") - pl.col("a")).abs(), descending=True)
-        if rows.is_empty():
-            continue
-        row = rows.row(0, named=True)
-        times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
-        change = describe_change(row["change_fraction"])
-        total = len(changes.drop_nulls("change_fraction"))
-        if len(rows) == 1:
-            text = f"messages {row['subject']} need {change}: {times}"
-        elif len(rows) == total:
-            text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
-        else:
-            text = (
-                f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}: {times} "
-                f"({change})"
+        for row in rows.head(1).iter_rows(named=True):
+            times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
+            change = describe_change(row["change_fraction"])
+            total = len(changes.drop_nulls("change_fraction"))
+            if len(rows) == 1:
+                text = f"messages {row['subject']} need {change}: {times}"
+            elif len(rows) == total:
+                text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
+            else:
+                text = (
+                    f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}:"
+                    f" {times} ({change})"
+                )
+            findings.append(
+                Finding(
+                    kind="link",
+                    text=text,
+                    confidence=rate(row, comparison),
+                    subject="link",
+                    label=row["subject"],
+                    stage=row["stage"],
+                    value_ns=row["b"],
+                    usual_ns=row["a"],
+                    excess_fraction=row["change_fraction"],
+                    noise_fraction=row["noise_fraction"],
+                    sample_count=row["b_step_count"],
+                )
             )
-        findings.append(
-            Finding(
-                kind="link",
-                text=text,
-                confidence=rate(row, comparison),
-                subject="link",
-                label=row["subject"],
-                stage=row["stage"],
-                value_ns=row["b"],
-                usual_ns=row["a"],
-                excess_fraction=row["change_fraction"],
-                noise_fraction=row["noise_fraction"],
-                sample_count=row["b_step_count"],
-            )
-        )
     return findings
 
 
@@ -738,13 +741,13 @@ def describe_kernels(comparison: Comparison) -> list[Finding]:
         )
         findings.append(_kernel_finding(comparison, text, row["size"], rate(row, comparison)))
     new, gone = (sized.filter(pl.col(side).is_null()) for side in ("a", "b"))
-    if len(new) or len(gone):
-        parts = [
-            f"only {run} runs {join_names([f'`{cut_name(name)}`' for name in rows['subject']])}"
-            f" ({format_time(to_float(rows['size'].sum()))} per rank)"
-            for run, rows in (("B", new), ("A", gone))
-            if len(rows)
-        ]
+    parts = [
+        f"only {run} runs {join_names([f'`{cut_name(name)}`' for name in rows['subject']])}"
+        f" ({format_time(to_float(rows['size'].sum()))} per rank)"
+        for run, rows in (("B", new), ("A", gone))
+        if len(rows)
+    ]
+    if parts:
         size = max(to_float(new["size"].sum()), to_float(gone["size"].sum()))
         findings.append(_kernel_finding(comparison, "other kernels: " + ", ".join(parts), size, "certain"))
     return findings
@@ -801,6 +804,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
         return Finding(kind="step", text=text, confidence="certain", subject="run")
     row = both.row(0, named=True)
     a, b, change = row["a"], row["b"], row["change_fraction"]
+    gain_ns = abs(b - a) if row["is_change"] else 0.0
     same = f" instead of {format_time(b)}"
     lengths = f"{format_time(b)} instead of {format_time(a)}"
     if comparison.per:
@@ -825,8 +829,8 @@ def _describe_steps(comparison: Comparison) -> Finding:
         text=text,
         confidence=rate(row, comparison),
         subject="run",
-        gain_ns=abs(b - a) if row["is_change"] else 0.0,
-        gain_fraction=abs(change) if row["is_change"] else 0.0,
+        gain_ns=gain_ns,
+        gain_fraction=comparison.share(gain_ns),
         since_step=row["since_step"],
         value_ns=b,
         usual_ns=a,
@@ -849,11 +853,10 @@ def _describe_longest_step(comparison: Comparison, steps: Finding) -> list[Findi
     row = rows.row(0, named=True)
     a, b = row["a"], row["b"]
     common_ns = to_float(steps.value_ns) - to_float(steps.usual_ns) if steps.gain_ns else 0.0
-    if abs(b - a - common_ns) <= max(row["noise_fraction"], LEAST_CHANGE) * a:
+    run, other, sign = (1, "A", 1) if b > a else (0, "B", -1)
+    noise_ns = max(row["noise_fraction"], LEAST_CHANGE) * a
+    if not 0 <= sign * common_ns < abs(b - a) - noise_ns:  # the rest of the change is noise, or the opposite
         return []
-    if abs(common_ns) > abs(b - a) or common_ns * (b - a) < 0:
-        return []
-    run, other = (1, "A") if b > a else (0, "B")
     spans = comparison.samples[run]["steps"].filter(subject="step").sort("value", descending=True)
     step, long_ns, short_ns = spans["step"][0], max(a, b), min(a, b)
     text = (
@@ -901,15 +904,14 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
         same = changes.filter(pl.col("is_change") == False)  # noqa: E712  # nulls are unknown
         unmatched = changes.filter(pl.col("a").is_null() | pl.col("b").is_null())
         unknown = len(changes) - len(same) - len(unmatched) - int(changes["is_change"].sum())
-        if len(same):
-            limit = max(to_float(same["noise_fraction"].median()), to_float(same["least_fraction"].median()))
-            shown = format_count(len(same), noun)
-            total = f"all {shown}" if len(same) == len(changes) and len(same) > 1 else shown
-            parts.append(f"{total} within noise (up to {format_share(limit)})")
-        if len(unmatched):
-            parts.append(f"{format_count(len(unmatched), noun)} in one run only")
-        if unknown:
-            parts.append(f"noise of {format_count(unknown, noun)} unknown")
+        limit = max(to_float(same["noise_fraction"].median()), to_float(same["least_fraction"].median()))
+        every = "all " if len(same) == len(changes) > 1 else ""
+        sentences = (  # number of members, and the sentence on them
+            (len(same), f"{every}{{}} within noise (up to {format_share(limit)})"),
+            (len(unmatched), "{} in one run only"),
+            (unknown, "noise of {} unknown"),
+        )
+        parts += [text.format(format_count(count, noun)) for count, text in sentences if count]
     text = ", ".join(parts) or "no other rank or link could be compared"
     lead = "no other change beyond noise" if are_all_shown else "more changes in the tables"
     if not findings:

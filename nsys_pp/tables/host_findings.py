@@ -16,7 +16,7 @@ from nsys_pp.frames.training import (
     Training,
 )
 from nsys_pp.frames.verdict import Finding
-from nsys_pp.tables.analysis import LARGE_BOUND, Evidence
+from nsys_pp.tables.analysis import FEWEST, LARGE_BOUND, Evidence
 from nsys_pp.tables.noise import noise_of, to_float
 from nsys_pp.tables.words import (
     cut_name,
@@ -39,7 +39,8 @@ LEAST_SHARE = 0.05
 """Least share of a single step, and of a step in a cause of all steps."""
 MOST = 0.5
 """Most of an excess, of an interval, or of all steps: what is larger has this cause."""
-_LEAST = 0.1  # share of a named call, or stack
+LEAST_PART = 0.1
+"""Least share of a time that is named: of idle time, of a call, or of a stack."""
 _MOST_NAMED = 2  # calls, or causes
 _MOST_FUNCTIONS, _MOST_LANES = 3, 4
 _KINDS = ("OS call", "call")
@@ -50,7 +51,7 @@ def describe_hosts(
     evidence: Evidence,
     lanes: Sequence[int],
     causes: Collection[str],
-    steps: Collection[int] | None = None,
+    steps: Collection[int],
     *,
     when: str = "meanwhile",
     is_call_known: bool = False,
@@ -63,7 +64,7 @@ def describe_hosts(
         evidence: The run.
         lanes: The lanes; of many, those with most such time count.
         causes: "host", "data".
-        steps: Steps; None: all complete ones.
+        steps: The steps.
         when: Words for the time of the bubbles.
         is_call_known: Describe only the stack of most of the calls, else of the samples.
     """
@@ -72,9 +73,8 @@ def describe_hosts(
         late_ns=pl.sum_horizontal(*(pl.col(f"{cause}_ns").sum() for cause in causes))
     )
     chosen = late.sort("late_ns", "lane", descending=[True, False]).head(_MOST_LANES)["lane"].to_list()
-    complete = evidence.spans["step"].to_list() if steps is None else list(steps)
     rows = evidence.read_hosts(chosen).filter(
-        pl.col("cause").cast(pl.String).is_in(list(causes)), pl.col("step").is_in(complete)
+        pl.col("cause").cast(pl.String).is_in(list(causes)), pl.col("step").is_in(list(steps))
     )
     whole = to_float(rows.filter(pl.col("activity").is_null())["time_ns"].sum())
     if not whole:
@@ -83,10 +83,10 @@ def describe_hosts(
     stacks = _sum_names(rows, "stack")
     samples = _sum_names(rows, "sample stack", "count")
     count = to_float(samples["count"].sum())
-    if len(stacks) and stacks["time_ns"][0] >= _LEAST * whole:
+    if to_float(stacks["time_ns"].max()) >= LEAST_PART * whole:
         caller = _shorten(stacks["name"][0], first=1)
         stack = f", called from `{caller}`" if caller else ""
-    elif count * _LEAST >= 1 and samples["count"][0] >= _LEAST * count:  # fewer samples show no share
+    elif count * LEAST_PART >= 1 and samples["count"][0] >= LEAST_PART * count:  # fewer samples show no share
         function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
         stack = f", with {format_share(share)} of samples in `{function}`" if function else ""
     if is_call_known:
@@ -110,7 +110,7 @@ def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
     ]
     listed: list[tuple[float, str]] = []
     for call in sorted(found, reverse=True):
-        if call[0] >= _LEAST and sum(share for share, _ in listed) + call[0] <= 1.005:
+        if call[0] >= LEAST_PART and sum(share for share, _ in listed) + call[0] <= 1.005:
             listed.append(call)
     return listed[:_MOST_NAMED]
 
@@ -176,13 +176,10 @@ def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: 
 
 def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe the time in which servers may have waited for requests; other runs have none."""
-    batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"])
-    if batches.is_empty():
-        return []
-    gaps = list_gaps(evidence)
+    batches, gaps = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]), list_gaps(evidence)
     whole = to_float((batches["end_ns"] - batches["start_ns"]).sum()) + to_float(batches["gap_ns"].sum())
     idle = to_float(gaps["idle_ns"].sum())
-    if not whole or idle < LEAST_IDLE * whole:
+    if idle / max(whole, 1) < LEAST_PART:
         return []
     longest = to_float(gaps["idle_ns"].max())
     return [
@@ -210,7 +207,7 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
         .sort("value_ns", "lane", descending=[True, False])
         .unique("step", keep="first", maintain_order=True)
     )
-    if not evidence.step_ns or worst.is_empty():
+    if worst.is_empty():
         return []
     if worst.height > MOST * evidence.step_count:  # the usual state
         gain_ns = to_float(times["value_ns"].sum()) / times.height
@@ -258,7 +255,6 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
     ]
 
 
-_FEW = 3  # steps or ranks, of which the median is usual
 _MOST_SINGLE = 3  # stalls that are named one by one
 
 
@@ -282,17 +278,17 @@ class _Stall(Struct, frozen=True, kw_only=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """Activity of a host.
+    """Activity of a host; without any, it is unknown.
 
     Attributes:
-        name: Name of the call or range.
-        words: The name with its kind, for a sentence.
+        name: Name of the call or range; None: unknown.
+        words: The name with its kind, for the end of a sentence.
         is_call: It is a call, not a range.
     """
 
-    name: str
-    words: str
-    is_call: bool
+    name: str | None = None
+    words: str = ""
+    is_call: bool = False
 
 
 def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -300,13 +296,11 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
 
     Ranks with the same steps are one finding, and so are many stalls.
     """
-    if not evidence.has_steps or not evidence.step_ns:
+    if not evidence.has_steps:
         return []
     stalls = _list_stalls(evidence)
     if not evidence.training.batches.is_empty():
         stalls = [s for s in stalls if not may_wait_for_requests(evidence, s.lane, s.start_ns, s.end_ns)]
-    if not stalls:
-        return []
     groups: dict[tuple[str, tuple[int, ...]], dict[int, list[_Stall]]] = {}
     for lane in sorted({stall.lane for stall in stalls}):
         of_lane = [stall for stall in stalls if stall.lane == lane]
@@ -324,11 +318,11 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
 
 def _list_stalls(evidence: Evidence) -> list[_Stall]:
     """List the ranks and steps with late launches, by descending gain."""
-    if evidence.step_count < _FEW and evidence.training.lanes.height < _FEW:
+    if evidence.step_count < FEWEST and evidence.training.lanes.height < FEWEST:
         return []
     length, count = pl.col("end_ns") - pl.col("start_ns"), evidence.step_count
     # what is usual is the median of the steps of a rank, or of the ranks in one of a few steps
-    usual = pl.col("value").median().over("lane" if count >= _FEW else "step")
+    usual = pl.col("value").median().over("lane" if count >= FEWEST else "step")
     found = []
     for cause in HOST_CAUSES:
         times = evidence.lane_steps.select("lane", "step", value=pl.col(f"{cause}_ns").cast(pl.Float64))
@@ -358,8 +352,9 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     label, steps = evidence.labels[worst.lane], sorted({stall.step for stall in stalls})
     when, limits = describe_steps(evidence, steps)
     gain_ns = sum(stall.gain_ns for stall in stalls)
-    call = name_activity(evidence.training, worst.lane, worst.start_ns, worst.end_ns)
-    call = call if worst.is_single else None
+    call = Activity()
+    if worst.is_single:
+        call = name_activity(evidence.training, worst.lane, worst.start_ns, worst.end_ns)
     length = format_time(worst.longest_ns if worst.is_single else worst.excess_ns)
     up_to = "up to " if len(stalls) > 1 else ""
     host = f"{label}'s host{name_host(evidence, worst.lane)}"
@@ -369,14 +364,8 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         text = f"{host} stalled {up_to}{length} {when}"
     else:
         text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
-    if call is not None:
-        text += f", in {call.words}"
-    text += describe_hosts(
-        evidence,
-        [worst.lane],
-        {stall.cause for stall in stalls},
-        steps,
-        is_call_known=call is not None and call.is_call,
+    text += call.words + describe_hosts(
+        evidence, [worst.lane], {stall.cause for stall in stalls}, steps, is_call_known=call.is_call
     )
     overheads = evidence.training.overheads
     is_beside = any(
@@ -400,7 +389,7 @@ def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         value_ns=worst.usual_ns + worst.excess_ns,
         usual_ns=worst.usual_ns,
         sample_count=len(stalls),
-        call=call.name if call is not None else None,
+        call=call.name,
     )
 
 
@@ -417,10 +406,7 @@ def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
 
 def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     """Describe late launches of many ranks."""
-    by_step: dict[int, _Stall] = {}
-    for stall in stalls:
-        if stall.step not in by_step or by_step[stall.step].gain_ns < stall.gain_ns:
-            by_step[stall.step] = stall
+    by_step = {stall.step: stall for stall in sorted(stalls, key=lambda stall: stall.gain_ns)}  # the largest
     gain_ns = sum(stall.gain_ns for stall in by_step.values())
     lanes = sorted({stall.lane for stall in stalls})
     when, limits = describe_steps(evidence, sorted(by_step))
@@ -433,18 +419,14 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
     elif all(stall.is_single for stall in stalls):
         verb = "stalled"
     calls = {name_activity(evidence.training, each.lane, each.start_ns, each.end_ns) for each in stalls}
-    call = calls.pop() if len(calls) == 1 else None
+    call = calls.pop() if len(calls) == 1 else Activity()
     activity = describe_hosts(
-        evidence,
-        lanes,
-        {stall.cause for stall in stalls},
-        by_step,
-        is_call_known=call is not None and call.is_call,
+        evidence, lanes, {stall.cause for stall in stalls}, by_step, is_call_known=call.is_call
     )
     return Finding(
         kind="host",
         text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
-        f"{f', in {call.words}' if call is not None else ''}{activity} "
+        f"{call.words}{activity} "
         f"({_describe_cost(evidence, [*by_step.values()])})",
         confidence="certain",
         subject="run",
@@ -453,13 +435,13 @@ def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
         **limits,
         value_ns=longest,
         sample_count=len(stalls),
-        call=call.name if call is not None else None,
+        call=call.name,
         label=join_names([evidence.labels[lane] for lane in lanes]) if not is_all else None,
         lane=worst.lane,
     )
 
 
-def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> Activity | None:
+def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> Activity:
     """Name the call, or else the range.
 
     In which the launching thread was during most of an interval without kernels.
@@ -470,17 +452,15 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
         pl.col("start_ns") < end_ns,
         pl.col("end_ns") > start_ns,
         pl.col("time_ns") >= least,
-    )
+        pl.col("name") != "",
+    ).sort("time_ns", descending=True)
     for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
-        names = rows.filter(pl.col("activity") == activity).sort("time_ns", descending=True)["name"]
-        if len(names) and names[0]:
-            return Activity(
-                name=str(names[0]), words=form.format(cut_name(str(names[0]))), is_call=activity != "range"
-            )
-    return None
+        for name in rows.filter(pl.col("activity") == activity)["name"].cast(pl.String).head(1):
+            words = f", in {form.format(cut_name(name))}"
+            return Activity(name=name, words=words, is_call=activity != "range")
+    return Activity()
 
 
-LEAST_IDLE = 0.1
 _LEAST_CAUSE = 0.02
 _WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
@@ -502,8 +482,6 @@ _WORDS = {
 
 def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find idle time of GPUs."""
-    if not evidence.step_ns:
-        return []
     if evidence.has_passes:
         return _find_launch_bound(evidence, earlier)
     if len(evidence.training.batches):
@@ -517,14 +495,15 @@ def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[F
     gain_ns = to_float(host["host_ns"].mean())
     if evidence.share(gain_ns) < LEAST_SHARE:
         return []
-    lanes = evidence.training.lanes["lane"].to_list()
+    lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
+    hosts = describe_hosts(evidence, lanes, ["host"], steps, when=_WHEN)
     return [
         Finding(
             kind="idle",
             text=f"GPUs wait for launches {format_share(evidence.share(gain_ns))} of a step: the hosts are "
             "the limit"
             f" ({format_time(gain_ns)} of "
-            f"{format_time(evidence.step_ns)}){describe_hosts(evidence, lanes, ['host'], when=_WHEN)}",
+            f"{format_time(evidence.step_ns)}){hosts}",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
@@ -542,9 +521,9 @@ def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
     gaps = to_float(batches["gap_ns"].sum())
     of_hosts = list_gaps(evidence)  # waits for requests are no fault of a host
     idle = to_float(of_hosts["idle_ns"].sum())
-    if not time + gaps or (gaps - idle) / (time + gaps) < LEAST_IDLE:
+    share = (gaps - idle) / max(time + gaps, 1)
+    if share < LEAST_PART:
         return []
-    share = (gaps - idle) / (time + gaps)
     activities = [
         (to_float(of_hosts[column].sum()) / (time + gaps), name)
         for name, column in zip(HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS, strict=True)
@@ -572,7 +551,7 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     span = to_float(evidence.lane_steps["span_ns"].sum())
     times = {cause: to_float(evidence.lane_steps[f"{cause}_ns"].sum()) for cause in BUBBLE_CAUSES}
     idle = sum(times.values())
-    if not span or idle / span < LEAST_IDLE:
+    if idle / max(span, 1) < LEAST_PART:
         return []
     merged: dict[str, float] = {}
     for cause, time_ns in times.items():
@@ -589,9 +568,8 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
         at = format_time(start - evidence.training.zero_ns)
         longest = f"; the longest gap is {format_time(end - start)}, at {at}"
     late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
-    hosts = (
-        describe_hosts(evidence, evidence.training.lanes["lane"].to_list(), late, when=_WHEN) if late else ""
-    )
+    lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
+    hosts = describe_hosts(evidence, lanes, late, steps, when=_WHEN) if late else ""
     return [
         Finding(
             kind="idle",

@@ -301,7 +301,7 @@ CHANGES = build_schema(
 _LEAST_OWN = 6  # differences from which the deviation of a single member is an estimate
 _LEAST_STEPS = 2
 _MOST_ENDS = 64  # first steps that are tried
-_LEAST_PEERS, _MOST_APART = 4, 32  # members; more than the last one have a common median
+_LEAST_PEERS = 4  # members
 
 Values = npt.NDArray[np.float64]
 
@@ -410,11 +410,12 @@ def _range_of_runs(members: pl.DataFrame, samples: pl.DataFrame) -> Values:
 
 
 def _relate(values: Values) -> Values:
-    """Divide values by the median of the other members in the same step; of many members, by that of all."""
-    if len(values) > _MOST_APART:
-        return values / _median_of(values, axis=0)
-    others = [_median_of(np.delete(values, row, axis=0), axis=0) for row in range(len(values))]
-    return values / np.stack(others)
+    """Divide values by the median of the other members in the same step."""
+    row, step = np.nonzero(np.isfinite(values))
+    known = pl.DataFrame({"step": step, "value": values[row, step]})
+    related = np.full_like(values, np.nan)
+    related[row, step] = known["value"] / median_of_others(known, by=["step"], value="value")
+    return related
 
 
 def _spread(members: pl.DataFrame, samples: pl.DataFrame) -> tuple[Values, npt.NDArray[np.int64]]:

@@ -37,6 +37,7 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.hardware.peaks import find_peak
 from nsys_pp.tables.analysis import (
+    FEWEST,
     POSITION_COLUMNS,
     Evidence,
     classify_training,
@@ -1702,7 +1703,6 @@ SCHEDULE_TABLE = Table(
 
 
 LOW_CLOCK = 0.95  # of the usual clock; clocks of a GPU under load vary by some steps of 15 MHz
-_FEWEST = 3  # steps or GPUs, of which the median is usual
 _MOST_NOTES = 3
 _REASON = "nsys does not record why (power, temperature and set limits are possible reasons)"
 
@@ -1738,7 +1738,7 @@ def _describe_falls(training: Training, clocks: pl.DataFrame) -> list[str]:
     spans = training.steps.select("lane", "step", length=pl.col("end_ns") - pl.col("start_ns"))
     lengths = spans.with_columns(usual_length=pl.col("length").median().over("lane"))
     fallen = (
-        clocks.filter(pl.col("step_count") >= _FEWEST, pl.col("share") < LOW_CLOCK)
+        clocks.filter(pl.col("step_count") >= FEWEST, pl.col("share") < LOW_CLOCK)
         .join(lengths, on=["lane", "step"], how="left", maintain_order="left")
         .sort("lane", "share", "step")
     )
@@ -1761,7 +1761,7 @@ def _describe_low(clocks: pl.DataFrame) -> list[str]:
     lanes = clocks.group_by("lane", maintain_order=True).agg(
         pl.col("label", "machine", "gpu", "usual").first()
     )
-    if len(lanes) < _FEWEST:
+    if len(lanes) < FEWEST:
         return []
     median = float(lanes["usual"].median())  # type: ignore[arg-type]
     low = lanes.filter(pl.col("usual") < LOW_CLOCK * median).sort("usual", "lane")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import polars as pl
 from msgspec.structs import replace
@@ -256,7 +258,7 @@ _MOST_UNKNOWN_COMMUNICATION = 0.2  # share of time that may be waiting, in a mea
 
 def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find exposed collectives and messages, as one finding."""
-    if not evidence.has_steps or not evidence.step_ns:
+    if not evidence.has_steps:
         return []
     # the excess of a slow link has its own finding
     slow_ns = sum(finding.gain_ns for finding in earlier if finding.kind == "link")
@@ -322,7 +324,7 @@ def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
     return sorted(findings, key=lambda finding: -finding.gain_ns)[:2]
 
 
-def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
+def _describe(evidence: Evidence, row: dict[str, Any]) -> Finding:
     excess, usual = to_float(row["excess_fraction"]), to_float(row["usual_transfer_ns"])
     value, count = to_float(row["median_transfer_ns"]), int(to_float(row["timed_count"]))
     noise = to_float(row["noise_ns"]) / usual if usual else 0.0
@@ -347,8 +349,8 @@ def _describe(evidence: Evidence, row: dict[str, object]) -> Finding:
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
         label=str(row["link"]),
-        lane=int(to_float(row["sender"])),
-        stage=None if row["sender_stage"] is None else int(to_float(row["sender_stage"])),
+        lane=row["sender"],
+        stage=row["sender_stage"],
         value_ns=value,
         usual_ns=usual,
         excess_fraction=excess,
@@ -588,8 +590,6 @@ _STRAGGLER_COLUMNS = (
 
 def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find slow ranks and stages; all slow ranks of a machine are one finding."""
-    if evidence.own_compute.is_empty():
-        return []
     model, compared = StepModel(evidence), evidence.stragglers
     findings = [
         *_describe_ranks(evidence, model, compared.ranks.slow, is_guess=False),
@@ -601,10 +601,11 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         found = _describe_slow(
             evidence,
             model,
-            [slow],
-            lanes,
-            staged.filter(pl.col("stage") != slow.member)["lane"].to_list(),
+            dict.fromkeys(lanes, slow),
+            f"{name_stage(evidence, slow.member)} computes",
+            others=staged.filter(pl.col("stage") != slow.member)["lane"].to_list(),
             peers="the other stages",
+            more=_count_more_kernels(evidence, slow),
             label=f"stage {slow.member}",
             subject="stage",
         )
@@ -644,21 +645,18 @@ def find_stragglers(training: Training) -> pl.DataFrame:
             sample_count="timed_count",
         )
     )
-    compared = [links.pipe(conform, schema)]
-    if not evidence.own_compute.is_empty():
-        of = evidence.stragglers
-        stages = of.stages.all.with_columns(what=pl.lit("stage"), label=pl.format("stage {}", "stage"))
-        ranks = pl.concat([of.ranks.all, of.guesses.all]).join(
-            training.lanes.select("lane", "label", "stage"), on="lane", how="left"
-        )
-        absent = {name: pl.lit(None, schema[name]) for name in ("lane", "receiver")}
-        compared += [
-            stages.with_columns(bound_ns=pl.lit(0, pl.Int64), **absent).pipe(conform, schema),
-            ranks.with_columns(
-                what=pl.lit("rank"), bound_ns=pl.lit(0, pl.Int64), receiver=absent["receiver"]
-            ).pipe(conform, schema),
-        ]
-    return pl.concat(compared).sort(
+    of = evidence.stragglers
+    stages = of.stages.all.with_columns(what=pl.lit("stage"), label=pl.format("stage {}", "stage"))
+    ranks = pl.concat([of.ranks.all, of.guesses.all]).join(
+        training.lanes.select("lane", "label", "stage"), on="lane", how="left"
+    )
+    absent = {name: pl.lit(None, schema[name]) for name in ("lane", "receiver")}
+    compared = (
+        links,
+        stages.with_columns(bound_ns=pl.lit(0, pl.Int64), **absent),
+        ranks.with_columns(what=pl.lit("rank"), bound_ns=pl.lit(0, pl.Int64), receiver=absent["receiver"]),
+    )
+    return pl.concat(rows.pipe(conform, schema) for rows in compared).sort(
         "is_slow", "what", "excess_fraction", "label", descending=[True, False, True, False]
     )
 
@@ -705,68 +703,79 @@ def _describe_ranks(
             evidence, [slow.member], others, slow.steps
         ):
             groups.setdefault(machines[slow.member], []).append(slow)
+    their, its = ("the other ranks", "the other ranks") if is_guess else ("their peers", "its peers")
+    describe = partial(_describe_slow, evidence, model, is_guess=is_guess)
     findings = []
     for machine, members in groups.items():
         size = sum(machines[lane] == machine for lane, stage in stages.items() if is_guess == (stage is None))
-        is_machine = 1 < len(members) == size and len(groups) < len({*machines.values()})
-        for group in [members] if is_machine else [[slow] for slow in members]:
-            numbers = [slow.member for slow in group]
-            found = _describe_slow(
-                evidence,
-                model,
-                group,
-                numbers,
-                _list_peers(evidence, numbers),
-                peers="the other ranks" if is_guess else "their peers" if is_machine else "its peers",
-                label=machine if is_machine else evidence.labels[numbers[0]],
-                subject="machine" if is_machine else "rank",
-                is_guess=is_guess,
+        if 1 < len(members) == size and len(groups) < len({*machines.values()}):
+            slow_ones = {slow.member: slow for slow in members}
+            findings.append(
+                describe(
+                    slow_ones,
+                    f"{name_machine(evidence, machine, [*slow_ones])} compute",
+                    others=_list_peers(evidence, [*slow_ones]),
+                    peers=their,
+                    waiting=_describe_waiting(evidence, [*slow_ones]),
+                    label=machine,
+                    subject="machine",
+                )
             )
-            if not is_machine:
-                found = replace(found, lane=numbers[0], stage=stages[numbers[0]])
-            findings.append(found)
+            continue
+        for slow in members:
+            found = describe(
+                {slow.member: slow},
+                f"{name_lane(evidence, slow.member)} computes",
+                others=_list_peers(evidence, [slow.member]),
+                peers=its,
+                waiting=_describe_waiting(evidence, [slow.member]),
+                label=evidence.labels[slow.member],
+                subject="rank",
+            )
+            findings.append(replace(found, lane=slow.member, stage=stages[slow.member]))
     return findings
 
 
 def _describe_slow(
     evidence: Evidence,
     model: StepModel,
-    members: Sequence[SlowMember],
-    lanes: list[int],
-    others: list[int],
+    slow: Mapping[int, SlowMember],
+    words: str,
     *,
     peers: str,
     label: str,
     subject: Subject,
+    others: list[int],
+    more: float = 0.0,
+    waiting: str = "",
     is_guess: bool = False,
 ) -> Finding:
-    """Describe a slow rank, all ranks of a slow machine, or a slow stage, named with its rank if it has one.
+    """Describe a slow rank, all ranks of a slow machine, or a slow stage.
 
     Args:
         evidence: The run.
         model: Model of its steps.
-        members: The slow ones, the slowest first: ranks, or a stage.
-        lanes: Their lanes.
-        others: Lanes that they are compared with.
-        peers: Words for these.
+        slow: The slow ones by lane, the slowest first: ranks, or a stage on all of its lanes.
+        words: Their name and verb.
+        peers: Words for what they are compared with.
         label: Name of the object.
         subject: Its kind.
+        others: Lanes that they are compared with.
+        more: Relative excess of the number of kernels of a stage.
+        waiting: Words for those that wait for them.
         is_guess: Stages are unknown.
     """
-    worst, steps = members[0], max((slow.steps for slow in members), key=len)
+    lanes, members = [*slow], [*dict.fromkeys(slow.values())]
+    worst, steps = members[0], max((one.steps for one in members), key=len)
     when, limits = describe_steps(evidence, steps)
     share = len(steps) / max(evidence.step_count, 1)
-    excesses = [slow.excess_fraction for slow in members]
-    if subject == "stage":
-        excesses *= len(lanes)
-    limit = {lane: 1 / (1 + excess) for lane, excess in zip(lanes, excesses, strict=True)}
-    more = _count_more_kernels(evidence, worst) if subject == "stage" else 0.0
-    factors, waiting = limit, ""
+    limit = {lane: 1 / (1 + one.excess_fraction) for lane, one in slow.items()}
+    factors = limit
     if more >= _MORE_KERNELS:  # work that can be spread over all stages
         staged = evidence.training.lanes.drop_nulls("stage")
         balanced = 1 + worst.excess_fraction / staged["stage"].n_unique()
         factors = {lane: limit.get(lane, 1.0) * balanced for lane in staged["lane"]}
-    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, members, limit))
+    gain_ns = min(share * _dilute(model, factors, share), _limit_gain(evidence, steps, limit))
     length_ns, longer_ns = evidence.compare_steps(steps)
     gain_ns = min(gain_ns, longer_ns * share)  # slow steps are not longer than the others of the run
     if more >= _MORE_KERNELS:
@@ -775,12 +784,6 @@ def _describe_slow(
         why = describe_families(evidence, lanes, others, steps)
         if evidence.share(gain_ns) >= LEAST_GAIN * share:
             why += describe_low_clock(evidence, lanes, others, steps)
-    if subject == "stage":
-        name = name_stage(evidence, worst.member)
-    else:
-        name = name_machine(evidence, label, lanes) if subject == "machine" else name_lane(evidence, lanes[0])
-        waiting = _describe_waiting(evidence, lanes)
-    verb = "compute" if subject == "machine" else "computes"
     gain = format_time(gain_ns / share)
     of_steps = f"of a step of {format_time(evidence.step_ns)}"
     if len(steps) < evidence.step_count:
@@ -788,12 +791,12 @@ def _describe_slow(
     # inferred jobs and graphs that may hold waits leave a comparison doubtful
     jobs = evidence.training.jobs
     is_inferred = evidence.has_passes and jobs["range_id"].null_count() == len(jobs)
-    confidence: Confidence = "certain" if all(slow.is_certain for slow in members) else "likely"
+    confidence: Confidence = "certain" if all(one.is_certain for one in members) else "likely"
     if is_guess or is_inferred or may_be_waiting(evidence, lanes, others, steps):
         confidence = "guess"
     return Finding(
         kind="straggler",
-        text=f"{name} {verb} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
+        text=f"{words} {format_excess(worst.excess_fraction, peers)}, {when}{why} "
         f"(about {gain} {of_steps}{waiting})",
         confidence=confidence,
         subject=subject,
@@ -805,7 +808,7 @@ def _describe_slow(
         usual_ns=worst.usual_ns,
         excess_fraction=worst.excess_fraction,
         noise_fraction=worst.noise_fraction,
-        sample_count=sum(slow.sample_count for slow in members),
+        sample_count=sum(one.sample_count for one in members),
     )
 
 
@@ -816,14 +819,13 @@ def _list_peers(evidence: Evidence, members: Sequence[int]) -> list[int]:
     return lanes.filter(pl.col("stage").eq_missing(stage), ~pl.col("lane").is_in(members))["lane"].to_list()
 
 
-def _limit_gain(evidence: Evidence, members: Sequence[SlowMember], factors: dict[int, float]) -> float:
+def _limit_gain(evidence: Evidence, steps: Sequence[int], factors: dict[int, float]) -> float:
     """Compute the excess of slow lanes on the critical path of a mean step.
 
     In its waits of unknown cause too; infinite where clocks leave it unknown.
     """
     if evidence.share(to_float(evidence.training.lanes["bound_ns"].max())) > LARGE_BOUND:
         return math.inf
-    steps = max((slow.steps for slow in members), key=len)
     training = evidence.training
     states = training.lane_states.filter(pl.col("step").is_in(steps))
     path = find_critical_path(

@@ -129,9 +129,8 @@ def name_lane(evidence: Evidence, lane: int) -> str:
     label, stage = str(row["label"]), row["stage"]
     names = (row["machine"], row["gpu"])
     place = " ".join(cut_name(name) for name in names if name is not None and name not in label)
-    parts = [f"stage {stage}"] if stage is not None else []
-    parts += [place] if place else []
-    return f"{label} ({', '.join(parts)})" if parts else label
+    known = ", ".join(filter(None, ["" if stage is None else f"stage {stage}", place]))
+    return f"{label} ({known})" if known else label
 
 
 def name_host(evidence: Evidence, lane: int) -> str:
