@@ -28,7 +28,7 @@ from nsys_pp.frames.training import LANES, RUN_JOBS, Training
 from nsys_pp.output.chart import CHARTS, write_html, write_png, write_svg
 from nsys_pp.output.chart import page as chart_page
 from nsys_pp.output.chart.page import pack_column
-from nsys_pp.output.chart.picture import LEFT, RIGHT, WIDTH
+from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
 from nsys_pp.units import NS_PER_DAY
 from tests.cli.calls import call
 from tests.output.large_training import make_large_training
@@ -163,7 +163,7 @@ def test_an_svg_has_every_job_where_it_ran(known: Training, kind: str) -> None:
     assert isinstance(first, int)
     assert isinstance(last, int)
     margin = (last - first) // 200
-    per_ns = (WIDTH - LEFT - RIGHT) / (last - first + 2 * margin)
+    per_ns = (WIDTH - LEFT - MARGIN) / (last - first + 2 * margin)
     wanted = sorted(
         (LEFT + (start - first + margin) * per_ns, LEFT + (end - first + margin) * per_ns)
         for start, end in jobs.select("start_ns", "end_ns").iter_rows()

@@ -33,11 +33,11 @@ from nsys_pp.output.colors import SHADES, WHITE, color_of, mix, shade_of, text_o
 from nsys_pp.output.tables.text import clean
 from nsys_pp.output.trace.tracks import round_up
 
-WIDTH, LEFT, RIGHT = 1600, 190, 14  # of the picture, and of lanes from the sides
+WIDTH, LEFT, MARGIN = 1600, 190, 14  # of the picture, of the labels of lanes, and around texts and lanes
 _TOP = 96  # y of the first lane, below title, time axis and steps
-_STEP_TOP, _STEP_HEIGHT = 72, 18
+_STEP_TOP = 72  # y of the row of steps
 _STAGE_GAP = 8
-_MARGIN, _ROW = 14, 18  # around texts, and the height of a row of the legend
+_ROW = 18  # height of the row of steps, and of a row of the legend
 _MOST_ARROWS = 2500  # more are indistinguishable
 _MOST_JOBS = (
     3_000  # of a chart in a notebook: an SVG of more is slow to draw, and bars would be thinner than a pixel
@@ -92,7 +92,7 @@ def draw_small_chart(training: Training) -> str:
 def _draw(training: Training, title: str) -> str:
     bars, bubbles = build_bars(training), build_bubbles(training)
     legend = _arrange_legend(training, bars, bubbles)
-    below = _ROW * len(legend) + _MARGIN
+    below = _ROW * len(legend) + MARGIN
     has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     picture = _Picture(training, time_span(training, bars), below, has_messages)
     picture.draw_axis()
@@ -102,12 +102,12 @@ def _draw(training: Training, title: str) -> str:
     picture.draw_jobs(bars, has_arrows=training.transfers.height > 0)
     picture.draw_edges(bubbles)
     picture.draw_messages(training.transfers)
-    room = WIDTH - 2 * _MARGIN
-    picture.write(_MARGIN, 20, title, size=14, room=room, is_bold=True)
-    picture.write(_MARGIN, 39, "  ·  ".join(describe_run(training)), size=10, room=room, color=_MUTED)
-    picture.write(_MARGIN, 84, describe_missing(training), size=11, room=room)
+    room = WIDTH - 2 * MARGIN
+    picture.write(MARGIN, 20, title, size=14, room=room, is_bold=True)
+    picture.write(MARGIN, 39, "  ·  ".join(describe_run(training)), size=10, room=room, color=_MUTED)
+    picture.write(MARGIN, 84, describe_missing(training), size=11, room=room)
     for number, row in enumerate(legend):
-        y = picture.height_px - below + _MARGIN / 2 + _ROW * number
+        y = picture.height_px - below + MARGIN / 2 + _ROW * number
         for x, fill, text in row:
             picture.add_boxes("", x, x + 11, y + 3, 11, fill, is_lined="#" in fill)
             picture.write(x + 17, y + 9, text, size=10)
@@ -129,9 +129,9 @@ def _arrange_legend(
     x = float("inf")
     for fill, text in entries:
         size = 40 + _measure(text, 10)
-        if x + size > WIDTH - _MARGIN:
+        if x + size > WIDTH - MARGIN:
             rows.append([])
-            x = _MARGIN
+            x = MARGIN
         rows[-1].append((x, fill, text))
         x += size
     return rows
@@ -171,7 +171,7 @@ class _Picture:
 
     def draw_lanes(self, lanes: pl.DataFrame) -> None:
         """Draw the label and the background band of each lane."""
-        stages, right = lanes["stage"].to_list(), WIDTH - RIGHT
+        stages, right = lanes["stage"].to_list(), WIDTH - MARGIN
         for lane, (label, gpu) in enumerate(name_lanes(lanes).iter_rows()):
             top = float(self._tops[lane])
             self.add_boxes("", LEFT, right, top + self._pad, self._bar, _BAND)
@@ -199,12 +199,12 @@ class _Picture:
         end_ns = spans.select(pl.min_horizontal("end_ns", pl.col("start_ns").shift(-1))).to_series()
         left, right = self._find_x(spans["start_ns"]), self._find_x(end_ns)
         fills = np.array(["#dce4ed", "#e9eef4"])[np.arange(spans.height) % 2]
-        self.add_boxes("steps", left, right, _STEP_TOP, _STEP_HEIGHT, fills)
+        self.add_boxes("steps", left, right, _STEP_TOP, _ROW, fills)
         texts = [
             f"step {step}{' (cut)' * is_cut}"
             for step, is_cut in spans.select("step", "is_partial").iter_rows()
         ]
-        self._label(texts, left, right, _STEP_TOP, _STEP_HEIGHT, [_TEXT] * spans.height)
+        self._label(texts, left, right, _STEP_TOP, _ROW, [_TEXT] * spans.height)
         x, top = self._find_x(steps["start_ns"]), self._tops[steps["lane"].to_numpy()]
         self.add_boxes("step-lines", x - 0.4, x + 0.4, top, self._size, "#b4bdc9")
 
@@ -356,7 +356,7 @@ class _Picture:
     def _find_x(self, time_ns: pl.Series) -> _Array:
         """Return the x of times; the start is subtracted as an integer, since doubles lose nanoseconds."""
         share = (time_ns - self._start_ns).to_numpy() / (self._end_ns - self._start_ns)
-        return np.asarray(LEFT + share * (WIDTH - LEFT - RIGHT), np.float64)
+        return np.asarray(LEFT + share * (WIDTH - LEFT - MARGIN), np.float64)
 
     def _label(
         self,

@@ -17,6 +17,7 @@ import errno
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -197,9 +198,6 @@ LOCK_TIMEOUT_S = 5.0  # time for another program to release its lock
 _MAGIC = b"SQLite format 3\0"
 
 
-_ANY_WRITE = 0o222
-
-
 _COPY_HINT = "write a copy with the table instead: `--steptask FOLDER`"
 
 
@@ -234,7 +232,9 @@ def check_target(path: Path, *, in_place: bool) -> None:
             with path.open("rb") as file:
                 header = file.read(len(_MAGIC))
             if header == _MAGIC:
-                if in_place and not (path.stat().st_mode & _ANY_WRITE and os.access(path, os.W_OK)):
+                # the mode counts for root, too, who may write any file
+                bits = path.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH)
+                if in_place and not (bits and os.access(path, os.W_OK)):
                     raise ReportError(f"cannot write into `{path}`: it is read-only", _COPY_HINT)
                 return
             kind, hint = _KINDS.get(path.suffix, ("another file" if header else "empty", _EXPORT_HINT))

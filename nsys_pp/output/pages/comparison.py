@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from html import escape
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -134,7 +133,7 @@ def _draw_comparability(source: ComparisonSource) -> Drawn:
     rows = [
         (
             *(format_text(row[name] or "unknown") for name in ("fact", "a", "b")),
-            f'<span class="{escape(row["effect"] or "")}">{escape(row["effect"] or "")}</span>',
+            f'<span class="{row["effect"]}">{row["effect"]}</span>',
             format_text(row["meaning"] or ""),
         )
         for row in table.filter(pl.col("effect") != "same").iter_rows(named=True)
@@ -201,8 +200,10 @@ def _draw_members(noun: str, source: ComparisonSource) -> Drawn:
     """Draw the changes of ranks or links beyond noise, or else the largest ones."""
     both = source.tables[f"{noun}s"].frame.drop_nulls("change_fraction")
     changed = both.filter(pl.col("verdict").is_in(_CHANGED))
-    shown = (both if changed.is_empty() else changed).sort(pl.col("change_fraction").abs(), descending=True)
-    caption = "No change beyond noise; the largest ones" if changed.is_empty() else "Changes beyond noise"
+    shown, caption = changed, "Changes beyond noise"
+    if changed.is_empty():
+        shown, caption = both, "No change beyond noise; the largest ones"
+    shown = shown.sort(pl.col("change_fraction").abs(), descending=True)
     caption += f"{{of}}; {len(both) - len(changed):,} of {len(both):,} {noun}s within noise"
     return Drawn(html=_draw_changes(shown, caption))
 

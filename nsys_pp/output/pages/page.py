@@ -254,8 +254,8 @@ def format_finding(
         size = format_duration(round(finding.gain_ns))
         facts.append(f"{gain}{size} of a step ({format_share(finding.gain_fraction)})")
     facts += [f"evidence: {', '.join(links)}"] if links else []
-    facts += [place] if place else []
-    return f'<li><p class="line">{format_text(finding.line)}</p><p class="facts">{" · ".join(facts)}</p></li>'
+    shown = " · ".join(filter(None, [*facts, place]))
+    return f'<li><p class="line">{format_text(finding.line)}</p><p class="facts">{shown}</p></li>'
 
 
 def format_notes(notes: Sequence[str]) -> str:
@@ -327,10 +327,12 @@ def _draw_bar(bar: Bar, zero: float, scale: float) -> str:
     left = right = zero
     shapes = []
     for piece in bar.pieces:
-        size = abs(piece.value) * scale
-        left -= size if piece.value < 0 else 0
-        at = left if piece.value < 0 else right
-        right += size if piece.value >= 0 else 0
+        size, at = abs(piece.value) * scale, right
+        if piece.value < 0:
+            left -= size
+            at = left
+        else:
+            right += size
         if size:
             shapes.append(
                 f'<rect x="{at:.3f}%" width="{size:.3f}%" height="100%" fill="{_fill(piece.key)}">'

@@ -48,29 +48,44 @@ _SPECIAL = re.compile(r"([\\.^$*+?()\[\]{}|])")
 _FEW = 12  # most bars of kinds that are each a line of a table
 _PARTS_PER_UNIT = 1_000_000  # of a fraction, in the page's data
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
-_METRICS = (  # column, title, color, meaning
+_METRICS = (  # name, title, color, mask of the cells to show, meaning
     (
         "excess_fraction",
         "own time against the peers",
         "send",
+        pl.col("excess_fraction").is_not_null(),
         "own compute per micro-batch (per step without jobs), waiting not counted, relative to the median of"
         " the other ranks of the stage (of all other ranks where a stage has one)",
     ),
-    ("compute_ns", "compute", "forward", "time of kernels other than communication"),
-    ("bubble_fraction", "bubble", "bubble", "share of the step without compute"),
+    (
+        "compute_ns",
+        "compute",
+        "forward",
+        pl.col("compute_ns").is_not_null(),
+        "time of kernels other than communication",
+    ),
+    (
+        "bubble_fraction",
+        "bubble",
+        "bubble",
+        pl.col("bubble_ns").is_not_null(),
+        "share of the step without compute",
+    ),
     (
         "wait_ns",
         "communication",
         "message_wait",
+        pl.col("wait_ns") != 0,
         "bubble for messages and collectives: waiting and transfers",
     ),
     (
         "late_ns",
         "late launches and data",
         "data",
+        pl.col("late_ns") != 0,
         "bubble for late launches of the host, and loading of data",
     ),
-    ("span_ns", "step length", "step", "length of the rank's step"),
+    ("span_ns", "step length", "step", pl.col("span_ns").is_not_null(), "length of the rank's step"),
 )
 _METRIC_OF = {  # kind of finding -> value that shows it
     "straggler": "excess_fraction",
@@ -110,7 +125,11 @@ _UNPLACED = (
 _ROLES = {"typical": "the typical step", "worst": "the longest step"}
 _MOST_UNFOLDED = 32
 _LEAST_EXCESS = 0.05  # of a link that is shown although it is not slow
-_PEERS = {"rank": "Ranks", "stage": "Stages", "link": "Links"}
+_PEERS = {
+    "rank": "Ranks: median own compute per micro-batch (per step without jobs)",
+    "stage": "Stages: median own compute per micro-batch (per step without jobs)",
+    "link": "Links: median transfer of a message",
+}
 
 
 class TraceLinks(Struct, frozen=True, kw_only=True):
@@ -351,7 +370,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         .join(steps.select("step"), how="cross")
         .join(frame, on=["lane", "step"], how="left", maintain_order="left")
     )
-    metrics = [metric for metric in _METRICS if _has_values(frame, metric[0])]
+    metrics = [metric for metric in _METRICS if len(frame.filter(metric[3]))]
     names = [name for name, *_ in metrics]
     of_findings = [_METRIC_OF.get(finding.kind, "") for finding in source.verdict.findings]
     columns = grid.select(
@@ -369,7 +388,7 @@ def describe_heat_map(source: PageSource) -> dict[str, Any]:
         "grid": pack_table(columns.to_dict()),
         "metrics": [
             {"name": name, "title": title, "color": color_of(color), "meaning": meaning}
-            for name, title, color, meaning in metrics
+            for name, title, color, _, meaning in metrics
         ],
         "first": next(filter({*names}.__contains__, of_findings), names[0]),
         "cool": color_of("forward"),
@@ -408,38 +427,26 @@ def _list_lengths(source: PageSource, steps: pl.DataFrame) -> list[float | None]
     return lengths
 
 
-def _has_values(frame: pl.DataFrame, name: str) -> bool:
-    """Return whether a value can be shown: it is known, and of parts of the bubble there are any."""
-    if name == "bubble_fraction":
-        return True
-    values = frame[name].drop_nulls()
-    return bool(len(values)) and (
-        name in ("span_ns", "compute_ns", "excess_fraction") or bool((values != 0).any())
-    )
-
-
 def _draw_bubbles(source: PageSource) -> Drawn:
-    stages = source.tables["stages"].frame
-    has_stages = bool(stages["stage"].drop_nulls().len())
-    frame = stages if has_stages else source.tables["lanes"].frame
+    noun, frame = "stage", source.tables["stages"].frame
+    if frame["stage"].null_count() == len(frame):
+        noun, frame = "rank", source.tables["lanes"].frame
+    else:
+        frame = frame.with_columns(label=pl.format("stage {}", "stage").fill_null("unknown stage"))
     if frame.is_empty():
         return Drawn(absent="No complete step was found, so there are no bubbles to explain.")
     shown = frame.head(MANY)
     parts = [part for part in ("compute", "pause", *BUBBLE_CAUSES) if (shown[f"{part}_ns"] != 0).any()]
 
     def build(row: dict[str, Any]) -> Bar:
-        label = row["label"] if not has_stages else f"stage {row['stage']}"
         text = f"bubble {format_duration(round(row['bubble_ns']))}"
         if row["bubble_fraction"] is not None:
             text += f" ({format_share(row['bubble_fraction'])})"
         if row["ideal_bubble_ns"] is not None:
             text += f", ideal {format_duration(round(row['ideal_bubble_ns']))}"
-        label = "unknown stage" if label == "stage None" else label
-        return build_step_bar(label, {part: row[f"{part}_ns"] for part in parts}, text)
+        return build_step_bar(row["label"], {part: row[f"{part}_ns"] for part in parts}, text)
 
-    caption = (
-        f"A mean step of each {'stage' if has_stages else 'rank'}: compute, and the bubble by cause{{of}}"
-    )
+    caption = f"A mean step of each {noun}: compute, and the bubble by cause{{of}}"
     legend = {color_part(part): name_part(part) for part in parts if part != "pause"}
     return Drawn(html=draw_rows(frame, build, caption=caption, most=MANY, legend=legend))
 
@@ -455,21 +462,15 @@ def _draw_stragglers(source: PageSource) -> Drawn:
         )
     drawn = []
     least = max(LEAST_SCALE, *frame["excess_fraction"].drop_nulls())  # one scale for all kinds
-    for kind, title in _PEERS.items():
+    for kind, what in _PEERS.items():
         rows = frame.filter(what=kind).sort("excess_fraction", descending=True, nulls_last=True)
         if kind == "link" and not (rows["is_slow"] | (rows["excess_fraction"] >= _LEAST_EXCESS)).any():
             continue
-        what = (
-            "median transfer of a message,"
-            if kind == "link"
-            else "median own compute per micro-batch (per step without jobs),"
-        )
-        caption = f"{title}: {what} relative to the peers{{of}}"
         drawn.append(
             draw_rows(
                 rows,
                 lambda row: _draw_straggler(source, row),
-                caption=caption,
+                caption=f"{what}, relative to the peers{{of}}",
                 most=_FEW,
                 order="slowest",
                 least=least,
@@ -491,11 +492,9 @@ def _draw_straggler(source: PageSource, row: dict[str, Any]) -> Bar:
 
 def _find_straggler(source: PageSource, row: dict[str, Any]) -> Finding | None:
     """Find the finding on a rank or stage."""
-    for finding in source.verdict.findings:
-        is_same = finding.lane == row["lane"] if row["what"] == "rank" else finding.stage == row["stage"]
-        if finding.kind == "straggler" and finding.subject == row["what"] and is_same:
-            return finding
-    return None
+    place = ("straggler", row["what"], row["label"])
+    found = (one for one in source.verdict.findings if (one.kind, one.subject, one.label) == place)
+    return next(found, None)
 
 
 def _draw_communication(source: PageSource) -> Drawn:

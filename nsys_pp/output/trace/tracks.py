@@ -102,13 +102,10 @@ def draw_activities(activities: pl.DataFrame, track: Path) -> Iterator[Subtrack]
     return nested_subtracks(slices, all_of(slices, track))
 
 
-MOST_ROWS = 10_000  # subtracks of a track
+MOST_ROWS = 10_000  # subtracks of a track, and streams of a GPU
 
 
 MOST_SUBTRACKS = 20_000  # of a report
-
-
-MOST_STREAMS = 4_096  # of a GPU; each takes some ms
 
 
 _JOB_DEPTH = 3  # levels of ranges drawn with detail "jobs" if no range is a job
@@ -303,8 +300,8 @@ def _draw_streams(canvas: _Canvas, ops: pl.DataFrame, slices: pl.DataFrame, path
     report = canvas.view.report
     keys = ["process_key", "context_id", "stream_id"]
     first, stream = find_distinct(pack(*(numbers(ops[key]) for key in keys)))
-    if len(first) > MOST_STREAMS:
-        raise canvas.too_many_error("streams of a GPU", len(first), MOST_STREAMS)
+    if len(first) > MOST_ROWS:
+        raise canvas.too_many_error("streams of a GPU", len(first), MOST_ROWS)
     used = (
         index_rows(ops[keys], first)
         .with_row_index("group")
