@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def pytest_xdist_setupnodes(specs: list[Any]) -> None:
     """Set the environment of the processes of `-n`."""
     for spec in specs:
         spec.env["POLARS_MAX_THREADS"] = "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
+    """Leave out doctests of tests: only the package has some, and each process of `-n` would look for them."""
+    collectors = yield
+    return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
 REPOSITORY = Path(__file__).parent.parent

@@ -1,6 +1,6 @@
 """Numbers of random inputs and of cases: all of them in `python -m tests.fresh`, fewer in the README's command.
 
-Random tests draw a third of their inputs there. Of the cases of a parametrized test with `@pytest.mark.few(count)`, those
+Random tests draw a quarter of their inputs there. Of the cases of a parametrized test with `@pytest.mark.few(count)`, those
 at equal distances run (of one, the first), and the others with `-m slow`: mostly whole runs that differ in one option.
 """
 
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 FRESH = "fresh"  # the profile of tests.fresh
-_LEAST = 20
+_LEAST = 12
 
 
 def count_draws(full: int, *, least: int = _LEAST) -> int:
@@ -23,7 +23,7 @@ def count_draws(full: int, *, least: int = _LEAST) -> int:
         full: Number in `python -m tests.fresh`.
         least: In any run, if `full` is not lower.
     """
-    return full if _is_fresh() else max(full // 3, min(full, least))
+    return full if _is_fresh() else max(full // 4, min(full, least))
 
 
 def leave_out_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:

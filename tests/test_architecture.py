@@ -38,15 +38,14 @@ NAMES = {module_of(path): path for path in MODULES}
 
 def imports_of(path: Path, *, with_late: bool) -> Iterator[tuple[str, int]]:
     """List the imported names of a module with their lines; those of functions and of types only if `with_late`."""
-    late = {
-        id(node)
-        for outer in ast.walk(tree_of(path))
-        if isinstance(outer, ast.FunctionDef)
-        or (isinstance(outer, ast.If) and ast.unparse(outer.test) == "TYPE_CHECKING")
-        for node in ast.walk(outer)
-    }
-    for node in ast.walk(tree_of(path)):
-        if with_late or id(node) not in late:
+    waiting: list[ast.AST] = [tree_of(path)]
+    while waiting:
+        node = waiting.pop()
+        is_late = isinstance(node, ast.FunctionDef) or (
+            isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        )
+        if with_late or not is_late:
+            waiting.extend(ast.iter_child_nodes(node))
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):

@@ -140,14 +140,15 @@ def record(nsys: str, folder: Path, options: list[str], *arguments: str) -> tupl
     return folder / "run.nsys-rep", printed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "arguments", "steps"),
     [
+        ([*ON_RANGE, "-e", UNREGISTERED], [], [2, 3]),
         ([], [], [0, 1, 2, 3, 4, 5]),
         ([], ["exit"], [0, 1, 2, 3]),
-        ([*ON_RANGE, "-e", UNREGISTERED], [], [2, 3]),
     ],
-    ids=["all", "exit after the last step", "capture range"],
+    ids=["capture range", "all", "exit after the last step"],
 )
 def test_the_real_nsys_records_what_is_marked(
     nsys: str,

@@ -101,7 +101,7 @@ def test_barriers_align_within_their_bounds(with_monotonic: bool, tmp_path: Path
     random = np.random.Generator(np.random.PCG64(7))
     compared = wrong = 0
     largest = 0.0
-    for number in range(count_draws(24)):
+    for number in range(count_draws(24, least=8)):
         folder = tmp_path / f"{number}"
         owners = write_world(folder, random, with_barriers=True, with_monotonic=with_monotonic)
         clocks, sources = list_clocks(folder)

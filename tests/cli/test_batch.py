@@ -61,7 +61,7 @@ def test_too_little_memory_is_noted_and_then_refused(tmp_path: Path) -> None:
 
 
 def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
-    call("extract", PIPELINE, "-o", tmp_path / "made")
+    call("extract", REPORT.parent, "-o", tmp_path / "made")
     (tmp_path / "there").mkdir()
     parts = sorted((tmp_path / "made").iterdir())
 
@@ -77,7 +77,7 @@ def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
     thread = threading.Thread(target=bring)
     thread.start()
     output = tmp_path / "run.pftrace"
-    done = call("merge", tmp_path / "there", "-o", output, "--wait-for", "4", "--wait-timeout", "10m")
+    done = call("merge", tmp_path / "there", "-o", output, "--wait-for", "2", "--wait-timeout", "10m")
     thread.join()
     assert done.code == 0, done.stderr
     expected = tmp_path / "expected" / "run.pftrace"
@@ -87,12 +87,12 @@ def test_merge_waits_for_parts_that_come(tmp_path: Path) -> None:
 
 
 def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> None:
-    for path in PIPELINE.rglob("*.sqlite"):
+    for path in REPORT.parent.iterdir():
         shutil.copy(path, tmp_path)
     cut = tmp_path / "rank3.sqlite"
     cut.write_bytes(REPORT.read_bytes()[:50_000])
-    line = ("merge", tmp_path, "-o", tmp_path / "run.pftrace", "--wait-for", "5", "--wait-timeout", "0.2s")
-    assert_refused(call(*line), "after 0.2s, 3 of 5 reports are there and whole", f"`{cut}` is truncated")
+    line = ("merge", tmp_path, "-o", tmp_path / "run.pftrace", "--wait-for", "4", "--wait-timeout", "0.2s")
+    assert_refused(call(*line), "after 0.2s, 2 of 4 reports are there and whole", f"`{cut}` is truncated")
     result = tmp_path / "result.json"
     done = call(*line, "--keep-going", "--result", result)
     assert done.code == 3, done.stderr
@@ -100,7 +100,7 @@ def test_after_the_time_limit_complete_inputs_are_processed(tmp_path: Path) -> N
     skipped = {entry["path"]: entry for entry in read(result)["skipped"]}
     assert skipped.keys() == {str(cut), str(tmp_path)}
     assert "is truncated" in skipped[str(cut)]["reason"]
-    assert "3 of 5 reports are there and whole" in skipped[str(tmp_path)]["reason"]
+    assert "2 of 4 reports are there and whole" in skipped[str(tmp_path)]["reason"]
     assert all(entry["hint"] for entry in skipped.values())
 
 
@@ -108,7 +108,7 @@ def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None
     absent, link, pattern = tmp_path / "rank9.sqlite", tmp_path / "link.sqlite", tmp_path / "none*"
     link.symlink_to("nowhere")
     output, result = tmp_path / "run.pftrace", tmp_path / "result.json"
-    line = ("merge", PIPELINE, absent, link, pattern, "-o", output)
+    line = ("merge", REPORT, absent, link, pattern, "-o", output)
     assert_refused(call(*line), f"`{absent}` does not exist")
     assert not output.exists()
     done = call(*line, "--keep-going", "--result", result)
@@ -166,9 +166,9 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
     cut = tmp_path / "rank1.sqlite"
     cut.write_bytes(REPORT.read_bytes()[:50_000])
     output = tmp_path / "run.pftrace"
-    line = ("merge", tmp_path, "-o", output, "--log-format", "json", "--processes", "2")
+    line = ("merge", tmp_path, "-o", output, "--log-format", "json")
     env: dict[str, str | None] = {"NSYS_PP_LOG_SECONDS": "0.1"}
-    done = call(*line, "--keep-going", env=env)
+    done = call(*line, "--keep-going", "--processes", "2", env=env)
     assert (done.code, done.stdout) == (3, "")
     lines = objects(done)
     assert all(one["time"].endswith("Z") and one["message"] for one in lines)

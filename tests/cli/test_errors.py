@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_broken_report_is_refused(report: Path, folder: Path, name: str, command: str) -> None:
@@ -98,7 +98,7 @@ def _run_unprivileged(*arguments: str | Path) -> Result:
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("command", ["merge", "info"])
+@pytest.mark.parametrize("command", ["info", "merge"])
 def test_what_may_not_be_read_is_refused(report: Path, folder: Path, command: str) -> None:
     report.chmod(0)
     refused = _run_unprivileged(*arguments_of(command, report, folder=folder))
@@ -113,7 +113,7 @@ def test_what_may_not_be_read_is_refused(report: Path, folder: Path, command: st
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize(("command", "pattern"), [("merge", False), ("info", True)])
+@pytest.mark.parametrize(("command", "pattern"), [("info", True), ("merge", False)])
 def test_a_folder_inside_that_may_not_be_read_is_skipped(
     report: Path, folder: Path, command: str, *, pattern: bool
 ) -> None:
@@ -455,7 +455,7 @@ def test_a_broken_link_is_named_each_time(linked: Path, tmp_path: Path, command:
     link.symlink_to(target)
     words = command.format(tmp_path).split()
     assert_refused(call(*words, linked), str(link))
-    for options in ([], ["--force"], ["--force"]):
+    for options in ([], ["--force"]):
         done = call(*words, linked, "--keep-going", *options)
         assert done.code == 3, done
         assert f"skipped {link}: " in done.stderr
@@ -482,7 +482,7 @@ def without_gpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(path, ranges=[{"name": "work", "start": 0, "end": 100}])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", COMMANDS_WITH_STEPS)
 def test_a_window_without_steps_names_the_steps(
     command: str, unnumbered: Path, without_gpu: Path, tmp_path: Path

@@ -176,7 +176,7 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("variables", "number"),
     [(("RANK",), 2**63 - 1), (("RANK", "WORLD_SIZE"), 999_999_999_999), (("LOCAL_RANK",), 2**70)],
@@ -205,7 +205,7 @@ def test_ranks_of_job_numbers_in_names(tmp_path: Path) -> None:
     assert "hint: the number may be that of a job" in done.stderr
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("names", "number"), [("%", 2**63 - 1), ("forward%", 2**41), ("step%", 10**12 - 1), ("send%", 99_999_999)]
 )

@@ -192,7 +192,7 @@ def list_jobs(result: PipelineResult) -> pl.DataFrame:
     )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -82,7 +82,8 @@ def test_parts_merge_to_the_trace_of_their_reports(
     assert merged(parts, tmp_path / "a" / "run.pftrace", devices=devices) == expected
     if devices is not None:
         return  # the same parts as of all devices
-    assert merged(parts, tmp_path / "a" / "run.again", devices=devices, **asked) == expected
+    if asked:
+        assert merged(parts, tmp_path / "a" / "run.again", devices=devices, **asked) == expected
     mixed = [parts[0], REPORTS[1], parts[2], REPORTS[3]]
     assert merged(mixed, tmp_path / "a" / "run.mixed", devices=devices) == expected
 
@@ -212,13 +213,13 @@ def test_damage_anywhere_skips_a_part_and_no_more(part: Path, tmp_path: Path) ->
         merged(parts, tmp_path / "run.expected", force=True) for parts in ([broken, other], [other])
     )
     skipped = 0
-    for at in range(len(whole) // 24, len(whole), len(whole) // 12):
+    for at in range(len(whole) // 12, len(whole), len(whole) // 6):
         broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         done = nsys_pp.merge([broken, other], trace, keep_going=True, force=True)
         assert trace.read_bytes() == (alone if done.skipped else both)
         assert [path for path, _ in done.skipped] in ([], [broken])
         skipped += len(done.skipped)
-    assert skipped > 8
+    assert skipped > 4
 
 
 def assert_damaged(part: Path, folder: Path) -> None:
@@ -304,6 +305,12 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+@pytest.fixture(scope="module")
+def without_one(parts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The trace of all parts but the second one."""
+    return merged([parts[0], parts[2]], tmp_path_factory.mktemp("kept") / "run.pftrace")
+
+
 def _break_blocks(members: Members, start: bytes, *, skipped: int = 0) -> None:
     """Replace the start of the blocks; the checksums of the archive are right."""
     data = members[BLOCKS_MEMBER]
@@ -332,35 +339,34 @@ CHANGES: dict[str, Callable[[Members], None]] = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
 @pytest.mark.filterwarnings("ignore:no operation is shared")
 @pytest.mark.parametrize("change", CHANGES)
-def test_hostile_contents(parts: list[Path], tmp_path: Path, change: str) -> None:
+def test_hostile_contents(parts: list[Path], without_one: bytes, tmp_path: Path, change: str) -> None:
     hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", CHANGES[change])
     output = tmp_path / "run.pftrace"
     with pytest.raises(ReportError, match="is damaged"):
         nsys_pp.merge([parts[0], hostile, parts[2]], output)
     assert not output.exists()
-    _assert_left_out(parts, hostile, output)
+    _assert_left_out(parts, hostile, output, without_one)
 
 
 @pytest.mark.filterwarnings("ignore:of 4 ranks")
 @pytest.mark.filterwarnings("ignore:no operation is shared")
-def test_a_block_that_cannot_be_decompressed(parts: list[Path], tmp_path: Path) -> None:
+def test_a_block_that_cannot_be_decompressed(parts: list[Path], without_one: bytes, tmp_path: Path) -> None:
     def change(members: Members) -> None:
         _break_blocks(members, b"\xff" * 8, skipped=20)
 
-    _assert_left_out(parts, _rewrite(parts[1], tmp_path / "rank1.nspart", change), tmp_path / "run.pftrace")
+    hostile = _rewrite(parts[1], tmp_path / "rank1.nspart", change)
+    _assert_left_out(parts, hostile, tmp_path / "run.pftrace", without_one)
 
 
-def _assert_left_out(parts: list[Path], hostile: Path, output: Path) -> None:
+def _assert_left_out(parts: list[Path], hostile: Path, output: Path, without_one: bytes) -> None:
     words = f"`{hostile}` is damaged, or not a part of nsys-pp"
     done = nsys_pp.merge([parts[0], hostile, parts[2]], output, keep_going=True)
     assert [(path, error.message) for path, error in done.skipped] == [(hostile, words)]
-    kept = output.read_bytes()
-    nsys_pp.merge([parts[0], parts[2]], output, force=True)
-    assert output.read_bytes() == kept
+    assert output.read_bytes() == without_one
     checked = call("check", hostile)
     assert checked.code == 5
     assert words in checked.stdout

@@ -81,7 +81,8 @@ def test_numbers_are_those_of_the_other_commands(pipeline_page: str) -> None:
 @pytest.mark.filterwarnings("ignore:.*have no report:UserWarning")
 def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
     heat = read_heat_map(pipeline_page)
-    tables = nsys_pp.pipeline(PIPELINE).tables(["lanes", "steps"])
+    result = nsys_pp.pipeline(PIPELINE)
+    tables = result.tables(["lanes", "steps"])
     count = len(heat["steps"])
     assert [first for first, _ in heat["steps"]] == tables["steps"]["step"].to_list()
     assert [lane["label"] for lane in heat["lanes"]] == tables["lanes"]["label"].to_list()
@@ -95,7 +96,7 @@ def test_the_heat_map_adds_up_to_the_tables(pipeline_page: str) -> None:
         for step in range(count)
     ]
     assert bubbles == pytest.approx(tables["steps"]["bubble_fraction"].to_list())
-    training = nsys_pp.pipeline(PIPELINE).training
+    training = result.training
     starts = training.steps.sort("lane", "step")["start_ns"] - training.zero_ns
     assert heat["columns"]["start_ns"] == starts.to_list()
 

@@ -55,11 +55,10 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_parts_tell_what_their_reports_tell(parts: list[Path], by: str) -> None:
     expected = tables_of(REPORTS, by=by)
     assert expected.keys() >= {"overview", "model", "kernels", "idle"}
-    for given in (parts, [parts[0], *REPORTS[1:]]):
-        found = tables_of(given, by=by)
-        assert found.keys() == expected.keys()
-        for name, table in expected.items():
-            assert_frame_equal(found[name], table)
+    found = tables_of([*parts[:3], REPORTS[3]], by=by)
+    assert found.keys() == expected.keys()
+    for name, table in expected.items():
+        assert_frame_equal(found[name], table)
 
 
 @pytest.mark.parametrize("by", [by for by in GROUPS if by != "run"])
@@ -80,7 +79,7 @@ def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
     whole, broken = parts[0].read_bytes(), tmp_path / "x.nspart"
     expected = tables_of([parts[0]], tables=["kernels", "ranges"])
     errors = []
-    for at in range(0, len(whole), len(whole) // 30):
+    for at in range(0, len(whole), len(whole) // 15):
         broken.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         try:
             found = tables_of([broken], tables=["kernels", "ranges"])
@@ -89,19 +88,20 @@ def test_damage_in_a_part_is_noticed(parts: list[Path], tmp_path: Path) -> None:
         else:
             for name, table in expected.items():
                 assert_frame_equal(found[name], table)
-    assert len(errors) > 10
+    assert len(errors) > 5
     assert set(errors) == {f"`{broken}` is damaged, or not a part of nsys-pp"}
 
 
+@pytest.mark.filterwarnings("ignore:of 4 ranks")
 def test_frames_are_those_of_the_library() -> None:
-    result = nsys_pp.pipeline(PIPELINE)
+    result = nsys_pp.pipeline(REPORTS[:2])
     for name, frame in (
         ("jobs", result.training.jobs),
         ("messages", result.training.transfers),
         ("stages", result.tables(["stages"])["stages"]),
         ("clocks", result.run.clocks.table),
     ):
-        assert nsys_pp.sql(f"SELECT * FROM {name}", PIPELINE).table.equals(frame), name
+        assert nsys_pp.sql(f"SELECT * FROM {name}", REPORTS[:2]).table.equals(frame), name
 
 
 @pytest.mark.slow
@@ -129,14 +129,14 @@ def test_tables_of_several_analyses_meet_in_one_query() -> None:
 )
 def test_what_is_no_query_is_refused(query: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as raised:
-        nsys_pp.sql(query, PIPELINE)
+        nsys_pp.sql(query, REPORTS[0])
     assert raised.value.hint is not None
     assert "--explain" in raised.value.hint
 
 
 def test_a_table_that_was_not_recorded_is_named() -> None:
     with pytest.raises(OptionError, match="summary_os` has no rows: its data was not recorded"):
-        nsys_pp.sql("SELECT * FROM summary_os", PIPELINE)
+        nsys_pp.sql("SELECT * FROM summary_os", REPORTS[0])
 
 
 @pytest.mark.slow
@@ -158,15 +158,15 @@ def test_every_listed_column_can_be_selected() -> None:
 
 def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
     query = "SELECT kind, count(*) AS n FROM jobs GROUP BY kind ORDER BY kind"
-    done = call("sql", query, PIPELINE)
+    done = call("sql", query, REPORTS[0])
     assert done.code == 0
-    assert "forward     96" in done.stdout.split("\n")
-    answer = json.loads(call("sql", query, PIPELINE, "--json").stdout)["answer"]
-    assert {"kind": "forward", "n": 96} in answer
+    assert "forward    24" in done.stdout.split("\n")
+    answer = json.loads(call("sql", query, REPORTS[0], "--json").stdout)["answer"]
+    assert {"kind": "forward", "n": 24} in answer
     target = tmp_path / "x.parquet"
-    assert call("sql", query, PIPELINE, "-o", target).code == 0
+    assert call("sql", query, REPORTS[0], "-o", target).code == 0
     assert pl.read_parquet(target)["n"].sum() == sum(row["n"] for row in answer)
-    assert_refused(call("sql", query, PIPELINE, "-o", target), f"`{target}` exists")
+    assert_refused(call("sql", query, REPORTS[0], "-o", target), f"`{target}` exists")
 
 
 def test_lists_become_text() -> None:
@@ -191,11 +191,11 @@ def test_instants_keep_their_digits_and_computed_numbers_enough() -> None:
     query = (
         "SELECT start_ns, compute_ns / 3e9 AS share FROM jobs WHERE compute_ns > 0 ORDER BY start_ns LIMIT 3"
     )
-    rows = nsys_pp.sql(query, PIPELINE).table
-    lines = call("sql", query, PIPELINE).stdout.split("\n")
+    rows = nsys_pp.sql(query, REPORTS[0]).table
+    lines = call("sql", query, REPORTS[0]).stdout.split("\n")
     for start_ns, share in rows.rows():
         assert f"{start_ns:,}" in "\n".join(lines)
         (shown,) = (line.split()[1] for line in lines if f"{start_ns:,}" in line)
         assert float(shown) == pytest.approx(share, rel=1e-3)
-    mean = call("sql", "SELECT avg(start_ns) AS mean_ns FROM jobs", PIPELINE).stdout
+    mean = call("sql", "SELECT avg(start_ns) AS mean_ns FROM jobs", REPORTS[0]).stdout
     assert f"{int(rows['start_ns'][0]) // 10**9:,}" in mean

@@ -152,6 +152,7 @@ VECTORS = {  # labels and phases that msprof-analyze gives, by stages, micro-bat
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 10)])
 def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
     stages: int, micro_batches: int, tmp_path: Path
@@ -309,7 +310,7 @@ def test_ranges_of_messages_on_some_stages_are_not_enough(tmp_path: Path) -> Non
         + "[[step]]\npattern = 'training_step_(?P<step>\\d+)'\n"
     )
     folder = tmp_path / "run"
-    run(folder, "--names megatron --layers 1 --steps 2 --brief-truth")
+    simulate([str(folder), "--names", "megatron", "--layers", "1", "--steps", "2", "--no-truth"])
     found = nsys_pp.pipeline([folder], preset=rules, infer_jobs=True, layout="pp=4").training
     assert not any("between the ranges of messages" in note for note in found.notes)
 

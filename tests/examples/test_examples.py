@@ -121,6 +121,7 @@ def test_it_is_a_notebook(name: str) -> None:
     nbformat.validate(nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4))
 
 
+@pytest.mark.slow
 def test_the_notebook_of_a_pipeline_shows_chart_and_tables(reports: dict[str, str], tmp_path: Path) -> None:
     shown = run_notebook("pipeline", reports, tmp_path)
     assert any("<svg" in text and "<table>" in text for text in shown)
@@ -138,7 +139,7 @@ def test_the_notebook_of_an_inference_shows_batches_and_kernels(
         assert word in joined
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_script_prints_the_same(name: str, reports: dict[str, str], tmp_path: Path) -> None:
     done = subprocess.run(

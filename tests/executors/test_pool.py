@@ -73,6 +73,7 @@ def test_errors_that_nobody_expects_say_where_they_came_from(items: list[Path]) 
     assert isinstance(done[0].error, TypeError)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("options", [{}, {"processes": 2}])
 @pytest.mark.parametrize("work", [jobs.crash_on_one, jobs.panic_on_one, jobs.need_too_much_on_one])
 def test_one_odd_item_is_skipped_and_named(

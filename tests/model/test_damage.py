@@ -126,7 +126,8 @@ def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
     assert built.os_calls["start_ns"].to_list() == kept
 
 
-@pytest.mark.parametrize("number", ["NULL", "7", "rowid % 3"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("number", ["rowid % 3", "NULL", "7"])
 def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
     with closing(sqlite3.connect(report)) as connection, connection:

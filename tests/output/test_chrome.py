@@ -188,6 +188,7 @@ def test_facts_stand_beside_the_events() -> None:
     assert found["displayTimeUnit"] == "ns"
 
 
+@pytest.mark.slow
 def test_catapult_reads_it(tmp_path: Path) -> None:
     drawn = drawing(
         slice_subtrack(

@@ -103,6 +103,7 @@ def test_names_are_text() -> None:
     assert "\u202e" not in page
 
 
+@pytest.mark.slow
 def test_a_thousand_ranks_over_many_steps_fit() -> None:
     """The charts of as many are in `tests/ui`."""
     source = make_source(make_large_training(lanes=1024, steps=1, micro_batches=1, per_stage=64))

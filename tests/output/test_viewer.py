@@ -61,6 +61,7 @@ def opened(*arguments: str | Path, **environment: str) -> Iterator[tuple[str, su
             process.wait()
 
 
+@pytest.mark.slow
 def test_the_real_ui_shows_the_trace_and_the_tables(trace: Path, tmp_path: Path) -> None:
     options = ["--no-browser", "--expand", "rank 1 ", *(f"--query={name}" for name in QUERIES)]
     with opened(trace, *options) as (address, _):

@@ -257,7 +257,7 @@ def test_a_report_of_millions_of_ranges_is_projected_as_its_halves(scope: Scope)
     assert whole.sort(keys).equals(pl.concat(halves).sort(keys))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("shape", "scope", "per_stream", "size"), SHAPES, ids=lambda value: getattr(value, "__name__", str(value))
 )

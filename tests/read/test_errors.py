@@ -206,15 +206,18 @@ def _make_endless_tree(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.few(4)  # each file, and each command
+@pytest.mark.parametrize("command", ["info", "summary", "project"])
 @pytest.mark.parametrize("make", [_make_view, _make_virtual_table, _make_slow_columns, _make_endless_tree])
-def test_a_hostile_file_is_read_or_refused_soon(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_hostile_file_is_read_or_refused_soon(
+    tmp_path: Path, command: str, make: Callable[[Path], None]
+) -> None:
     path = _export(tmp_path / "a.sqlite")
     make(path)
     begin = os.times()
-    for command in ("info", "summary", "project"):
-        done = run(command, path, env=environment(PYTHONWARNINGS=""))
-        assert "unforeseen" not in done.stderr
-        assert done.code in (0, 1)
+    done = run(command, path, env=environment(PYTHONWARNINGS=""))
+    assert "unforeseen" not in done.stderr
+    assert done.code in (0, 1)
     if make is _make_endless_tree:
         assert "is damaged" in done.stderr
     end = os.times()  # time of processors: other work on the machine does not count

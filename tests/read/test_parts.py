@@ -17,7 +17,7 @@ from nsys_pp.frames.part import (
     FACTS_MEMBER,
     FRAMES_MEMBER,
 )
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import arguments_of, assert_refused, call
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _GIB = 1 << 30
@@ -52,9 +52,11 @@ def _rewrite(
 
 
 def _bomb(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
-    packer = zlib.compressobj(1)
-    zeros = bytes(1 << 24)
-    frames["jobs"] = b"".join(packer.compress(zeros) for _ in range(_GIB // len(zeros) + 1)) + packer.flush()
+    zeros, packer = bytes(1 << 24), zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
+    blocks = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)  # alike wherever they stand
+    count = _GIB // len(zeros) + 1
+    checksum = (count * len(zeros) % 65_521 << 16) + 1  # of zeros
+    frames["jobs"] = b"\x78\x01" + count * blocks + packer.flush() + checksum.to_bytes(4, "big")
 
 
 def _nest(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
@@ -67,16 +69,26 @@ def _mistype(facts: dict[str, Any], frames: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "packing"),
-    [(_bomb, ZIP_STORED), (_nest, ZIP_STORED), (_mistype, ZIP_STORED), (lambda *_: None, ZIP_DEFLATED)],
+    ("edit", "packing", "command"),
+    [
+        (_bomb, ZIP_STORED, "pipeline"),
+        (_nest, ZIP_STORED, "merge"),
+        (_mistype, ZIP_STORED, "pipeline"),
+        (lambda *_: None, ZIP_DEFLATED, "merge"),
+    ],
 )
 def test_a_hostile_part_is_refused(
-    part: Path, tmp_path: Path, edit: Callable[[dict[str, Any], dict[str, bytes]], None], packing: int
+    part: Path,
+    tmp_path: Path,
+    edit: Callable[[dict[str, Any], dict[str, bytes]], None],
+    packing: int,
+    command: str,
 ) -> None:
     hostile = tmp_path / "hostile.nspart"
     _rewrite(part, hostile, edit, packing)
-    for command in (["merge", "-o", tmp_path / "run.pftrace"], ["pipeline"]):
-        assert_refused(call(*command, hostile), "is damaged, or not a part of nsys-pp")
+    assert_refused(
+        call(*arguments_of(command, hostile, folder=tmp_path)), "is damaged, or not a part of nsys-pp"
+    )
 
 
 def test_an_unchanged_part_is_read(part: Path, tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
     assert report.gpu_ops.schema == GPU_OPS
 
 
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore:.*left out")
 @pytest.mark.parametrize(
     "table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", *_HOST]

@@ -89,7 +89,7 @@ def test_results_are_those_of_the_command_line(
     assert not (found / "parts").exists()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_what_nsys_recorded_is_exported_by_the_nsys_that_runs_the_recipe(
     nsys: str, recorded: Path, run_recipe: RunRecipe, tmp_path: Path
 ) -> None:
@@ -106,7 +106,7 @@ def test_what_nsys_recorded_is_exported_by_the_nsys_that_runs_the_recipe(
     assert (tmp_path / "run.pftrace").read_bytes() == trace
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_what_cannot_be_read_ends_the_recipe_or_is_left_out(
     with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_ends_the_recipe_or_is_left_out(
     assert (tmp_path / "out" / "overview.parquet").exists()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_installed_recipes_find_nsys_pp_from_an_interpreter_without_it(
     with_gpu: Path, run_recipe: RunRecipe, tmp_path: Path
 ) -> None:

@@ -141,6 +141,7 @@ def test_lanes_that_wait_for_each_other_do_not_loop() -> None:
     assert [one[1] for one in segments] == ["compute", "message_wait", "compute"]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("options", [*SCHEDULES, DUALPIPEV, "--slow-rank 5=1.2"])
 def test_the_path_tiles_every_simulated_step(options: str) -> None:
     training = simulate_training(options)

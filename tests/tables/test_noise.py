@@ -65,7 +65,7 @@ def scale(
 
 
 @pytest.mark.draws
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "shape",
     [

@@ -112,9 +112,8 @@ def test_means_and_peaks_are_those_of_the_definition(
     } == expected
 
 
-def add_own_metrics(folder: Path) -> None:
+def add_own_metrics(folder: Path, result: PipelineResult) -> None:
     """Add a metric to each report of the fixture: 61 inside forwards, 48 in backwards, else 2, for all GPUs of the machine."""
-    result = nsys_pp.pipeline(folder)
     training, run = result.training, result.run
     for at, recorded in enumerate(run.inputs):
         if recorded.path.stem not in ("rank0", "rank2"):  # one report per machine has the metrics
@@ -130,7 +129,8 @@ def add_own_metrics(folder: Path) -> None:
                     edges += [(clock.to_report(start), value), (clock.to_report(end), 2)]
             number = int(gpu.removeprefix("GPU "))
             rows += [(time, (1 << 48) + number, 5, value) for time, value in edges]
-        with closing(sqlite3.connect(recorded.path)) as connection, connection:
+        path = folder / recorded.path.relative_to(PIPELINE)
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("CREATE TABLE GPU_METRICS (timestamp, typeId, metricId, value)")
             connection.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)", rows)
             connection.execute("CREATE TABLE TARGET_INFO_GPU_METRICS (typeId, metricId, metricName)")
@@ -138,12 +138,12 @@ def add_own_metrics(folder: Path) -> None:
             connection.executemany("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?)", names)
 
 
-def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(tmp_path: Path) -> None:
+def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(
+    result: PipelineResult, tmp_path: Path
+) -> None:
     folder = tmp_path / "pipeline"
     shutil.copytree(PIPELINE, folder)
-    add_own_metrics(folder)
-    done = run_command("pipeline", folder, "--table", "metrics", "--format", "json")
-    assert done.code == 0, done.stderr
+    add_own_metrics(folder, result)
     tables = nsys_pp.pipeline(folder).tables(["metrics", "step_metrics"])
     table, whole = tables["metrics"], tables["step_metrics"]
     jobs = table.filter(group="jobs", lane_count=4)
@@ -449,8 +449,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_bytes_of_a_constant_rate_are_those_of_the_length_of_each_step(recorded: Path) -> None:
-    result = nsys_pp.pipeline(recorded)
+@pytest.fixture(scope="module")
+def with_network(recorded: Path) -> PipelineResult:
+    return nsys_pp.pipeline(recorded)
+
+
+def test_bytes_of_a_constant_rate_are_those_of_the_length_of_each_step(with_network: PipelineResult) -> None:
+    result = with_network
     table = result.tables(["network"])["network"]
     (machine,) = table["machine"].unique()
     lanes = result.training.lanes.filter(machine=machine)["lane"]
@@ -478,11 +483,10 @@ def test_bytes_of_a_constant_rate_are_those_of_the_length_of_each_step(recorded:
     assert cards["message_bytes"].sum() == away["size_bytes"].sum()
 
 
-def test_parts_have_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
+def test_parts_have_the_same_bytes(recorded: Path, with_network: PipelineResult, tmp_path: Path) -> None:
     nsys_pp.extract(recorded, tmp_path / "parts")
-    tables = [
-        nsys_pp.pipeline(path).tables(["network"])["network"] for path in (recorded, tmp_path / "parts")
-    ]
+    of_parts = nsys_pp.pipeline(tmp_path / "parts")
+    tables = [result.tables(["network"])["network"] for result in (with_network, of_parts)]
     assert len(tables[0]) > 4
     assert_frame_equal(tables[0], tables[1], rel_tol=1e-9)
 
@@ -635,9 +639,8 @@ def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
 USUAL_MHZ, LOW_MHZ = 1980, 1400
 
 
-def add_clocks(folder: Path, *, low: dict[int, set[int] | None]) -> None:
+def add_clocks(folder: Path, result: PipelineResult, low: dict[int, set[int] | None]) -> None:
     """Add the clock of each lane's GPU to the report of its process: low in steps of lanes, or in all (None)."""
-    result = nsys_pp.pipeline(folder)
     training, run = result.training, result.run
     for at, recorded in enumerate(run.inputs):
         clock = run.clocks.clocks[at]
@@ -653,7 +656,8 @@ def add_clocks(folder: Path, *, low: dict[int, set[int] | None]) -> None:
                 for step, start, _ in steps
             }
             rows += [(time, kind, 0, value * 1_000_000) for time, value in edges.items()]
-        with closing(sqlite3.connect(recorded.path)) as connection, connection:
+        path = folder / recorded.path.relative_to(PIPELINE)
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.executescript(DDL)
             connection.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)", sorted(rows))
             kinds = {row[1] for row in rows}
@@ -663,10 +667,10 @@ def add_clocks(folder: Path, *, low: dict[int, set[int] | None]) -> None:
             )
 
 
-def notes_of(tmp_path: Path, low: dict[int, set[int] | None]) -> list[str]:
+def notes_of(tmp_path: Path, plain: PipelineResult, low: dict[int, set[int] | None]) -> list[str]:
     folder = tmp_path / "pipeline"
     shutil.copytree(PIPELINE, folder)
-    add_clocks(folder, low=low)
+    add_clocks(folder, plain, low)
     result = nsys_pp.pipeline(folder)
     assert result.metric_notes() == []
     result.tables(["metrics"])
@@ -677,16 +681,16 @@ def notes_of(tmp_path: Path, low: dict[int, set[int] | None]) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_clock_that_falls_in_a_step_is_noted(tmp_path: Path) -> None:
-    steps = nsys_pp.pipeline(PIPELINE).training.steps["step"].unique().sort().to_list()
+def test_a_clock_that_falls_in_a_step_is_noted(result: PipelineResult, tmp_path: Path) -> None:
+    steps = result.training.steps["step"].unique().sort().to_list()
     assert len(steps) >= 3
-    (note,) = notes_of(tmp_path, {2: {steps[1]}})
+    (note,) = notes_of(tmp_path, result, {2: {steps[1]}})
     assert "rank 2" in note
     assert f"fell from 1,980 MHz, the median of its steps, to 1,400 MHz in step {steps[1]};" in note
     assert "nsys does not record why" in note
 
 
-def test_a_gpu_with_a_lower_clock_than_others_is_noted(tmp_path: Path) -> None:
-    (note,) = notes_of(tmp_path, {1: None})
+def test_a_gpu_with_a_lower_clock_than_others_is_noted(result: PipelineResult, tmp_path: Path) -> None:
+    (note,) = notes_of(tmp_path, result, {1: None})
     assert "rank 1" in note
     assert "is 1,400 MHz, the median of all GPUs 1,980 MHz" in note

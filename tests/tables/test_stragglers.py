@@ -20,7 +20,7 @@ def slow_ones(training: Training) -> list[str]:
     return find_stragglers(training).filter("is_slow")["label"].to_list()
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -42,7 +42,7 @@ def test_in_a_sound_run_nobody_is_slow(options: str) -> None:
     assert slow_ones(simulate_training(options)) == []
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("options", "slow"),
     [
@@ -156,7 +156,7 @@ def test_messages_of_different_sizes_are_not_compared() -> None:
     assert large["bytes_per_s"] == pytest.approx(4_000 / (4 * 390e-6))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(40, 56))
 def test_no_table_contradicts_the_verdict(seed: int) -> None:
     """Each rank or stage that the verdict names is slow in the table, with equal figures, in drawn worlds; so it is in the

@@ -63,6 +63,7 @@ def assert_overview_is_drawn(importer: Importer, report: Path) -> None:
     assert_no_errors(importer)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("detail", ["ranges", "kernels", "cpu"])
 def test_every_mean_comes_back(detail: Detail, recorded: Path, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"
@@ -300,23 +301,23 @@ def test_samples_are_those_that_were_written(layout: str, reports: dict[str, Pat
     assert len(found) == 2 * len(LAYOUT_METRICS)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[1:])
 @pytest.mark.parametrize("show", [None, "metrics"])
 def test_counters_are_equal(
-    layout: str, show: str | None, reports: dict[str, Path], importer: Importer, tmp_path: Path
+    show: str | None, reports: dict[str, Path], importer: Importer, tmp_path: Path
 ) -> None:
-    drawn: list[pl.DataFrame] = []
-    for name in (LAYOUTS[0], layout):
+    drawn: dict[str, pl.DataFrame] = {}
+    for layout in LAYOUTS:
         trace = tmp_path / f"{len(drawn)}.pftrace"
-        nsys_pp.merge([reports[name]], trace, show=show)
-        drawn.append(importer.query(trace, COUNTERS))
+        nsys_pp.merge([reports[layout]], trace, show=show)
+        drawn[layout] = importer.query(trace, COUNTERS).sort(pl.all())
         assert_no_errors(importer)
-    names = set(drawn[0]["name"])
+    names = set(drawn[LAYOUTS[0]]["name"])
     assert ({"SMs Active (mean)", "Tensor Active (mean)"} if show is None else {*LAYOUT_METRICS}) <= names
-    assert drawn[0].sort(pl.all()).equals(drawn[1].sort(pl.all()))
+    assert not [layout for layout, counters in drawn.items() if not counters.equals(drawn[LAYOUTS[0]])]
 
 
-@pytest.mark.parametrize("layout", ["json", "typed of 2025"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("layout", ["typed of 2025", "json"])
 def test_parts_have_the_same_overview_and_sums(layout: str, reports: dict[str, Path], tmp_path: Path) -> None:
     part = tmp_path / "report.nspart"
     nsys_pp.extract(reports[layout], part)

@@ -242,7 +242,7 @@ def test_several_machines_come_back_in_natural_order(importer: Importer, tmp_pat
     assert kinds == sorted(kinds, key=order.index)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("detail", DETAILS)
 def test_each_detail_shows_more(detail: Detail, importer: Importer, tmp_path: Path) -> None:
     trace = tmp_path / "run.pftrace"

@@ -107,7 +107,7 @@ def test_stages_against_the_order_of_ranks_are_noted() -> None:
     assert "inferred from when GPUs begin" in notes[0]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "trouble",
     [

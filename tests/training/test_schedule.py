@@ -510,6 +510,7 @@ def expected_ideal(training: Training) -> dict[tuple[int, int], tuple[int, int]]
     return times
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("run", RUNS)
 def test_jobs_run_again_as_defined(run: str) -> None:
     training = resolved(simulate_run(RUNS[run]))

@@ -261,6 +261,7 @@ def steps_of(found: list[AnalysedReport]) -> pl.DataFrame:
     return pl.concat([one.steps for one in found]).sort("rank", "start_ns")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "options",
     [

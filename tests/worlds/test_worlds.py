@@ -46,7 +46,7 @@ KNOWN = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", draw_small_seeds(COUNT))
 def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
     score = run_seed(seed)
@@ -173,7 +173,7 @@ def test_a_fault_is_the_only_difference_of_two_worlds() -> None:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
-    ("seed", "fault"), [(2, "rank"), (3, "stage"), (8, "link"), (4, "micro-batches"), (6, "none")]
+    ("seed", "fault"), [(8, "link"), (2, "rank"), (3, "stage"), (4, "micro-batches"), (6, "none")]
 )
 def test_a_fault_is_named_and_nothing_else(seed: int, fault: str) -> None:
     score = score_comparison(seed, fault)
