@@ -324,7 +324,7 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
     facts = describe_training(result.training)
     inputs = result.run.inputs
     sessions = [recorded.identity.session for recorded in inputs]
-    recorded_kinds = {kind for recorded in inputs for kind in recorded.part.facts.recorded or ()}
+    recorded_kinds = {kind for recorded in inputs for kind in recorded.part.facts.recorded}
     options = [recorded.part.options for recorded in inputs]
     keys = ["report", "process_key", "device_id"]
     gpus = result.run.roster.select(*keys, "gpu_name")

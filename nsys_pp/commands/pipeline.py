@@ -286,8 +286,7 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a forward or a backward"
     if options.get("infer_jobs"):
         return no_range, f"{_NAME_THEM}; `--layout` tells stages"
-    kinds = [recorded.part.facts.recorded for recorded in inputs]
-    if all(kind is not None and "ranges" not in kind for kind in kinds):
+    if all("ranges" not in recorded.part.facts.recorded for recorded in inputs):
         return f"{none} NVTX ranges", _RECORD_THEM
     hint = f"{_NAME_THEM}; `--explain-jobs` lists all names"
     if any(recorded.part.frames["jobs"]["range_id"].has_nulls() for recorded in inputs):

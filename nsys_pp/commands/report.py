@@ -159,7 +159,7 @@ def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
     """List the kinds of data that reports lack, by option, the most important kind first."""
     missing = [
         list_missing_of(
-            recorded.part.facts.recorded or (),
+            recorded.part.facts.recorded,
             nsys_version=recorded.part.facts.session.nsys_version,
             has_communication=bool(recorded.part.frames["op_aggregates"]["is_communication"].any()),
         ).with_columns(report=pl.lit(number))

@@ -161,7 +161,7 @@ def join_aggregates(run: Run) -> tuple[Summary, list[str]]:
     if run.steps is not None:
         is_selected = select_steps(numbered.steps, run.steps)
         frames = {name: frame.filter(is_selected) for name, frame in frames.items()}
-    recorded = tuple(frozenset(report.part.facts.recorded or ()) for report in run.inputs)
-    folded = sum(bool(report.part.facts.is_folded) for report in run.inputs)
+    recorded = tuple(frozenset(report.part.facts.recorded) for report in run.inputs)
+    folded = sum(report.part.facts.is_folded for report in run.inputs)
     notes = [*numbered.notes, *([_FOLDED.format(folded)] if folded else [])]
     return Summary(processes=processes, frames=frames, recorded=recorded), notes

@@ -203,14 +203,8 @@ class PartFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     preset: str = ""  # name of the naming rules; "" where none fits
     unmatched: tuple[str, ...] = ()  # options of the user that fit no range
     data_warnings: tuple[str, ...] = ()  # reasons to doubt its events: sentences of `nsys_pp.model.contents`
-    recorded: tuple[str, ...] | None = (
-        None  # kinds of data with rows; None: neither jobs nor aggregates were read
-    )
-    is_folded: bool | None = (
-        # numbers in names of ranges are replaced in the aggregates: there are too many names; None: no
-        # aggregates
-        None
-    )
+    recorded: tuple[str, ...] = ()  # kinds of data with rows
+    is_folded: bool = False  # too many names of ranges: numbers in them are replaced in the aggregates
 
 
 class PartRecord(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

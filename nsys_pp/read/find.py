@@ -17,7 +17,7 @@ from nsys_pp.read.files import unreadable_error
 from nsys_pp.read.parts import is_part
 from nsys_pp.read.readers import REPORT_SUFFIXES
 
-_Unreadable: TypeAlias = dict[str, ReportError] | None  # by the folder; None: the first one is raised
+_Unreadable: TypeAlias = dict[str, ReportError]  # by the folder
 # Host, process, counter, variable; adjacent stars are included, since two of them would match folders.
 _NSYS_PATTERN = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
 
@@ -50,19 +50,17 @@ def find_reports(
             a report is named twice.
     """
     found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
-    reports: list[Path] = []
     suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
     for named in inputs:
-        unreadable: _Unreadable = None if absent is None else {}
+        refused: _Unreadable = {}
         try:
-            expanded = _expand(Path(named), suffixes, unreadable)
+            expanded = _expand(Path(named), suffixes, refused)
         except ReportError as error:
+            expanded, refused = [], {str(named): error}
+        for folder, refusal in refused.items():
             if absent is None:
-                raise
-            absent[str(named)] = error
-            continue
-        if absent is not None and unreadable:
-            absent |= unreadable if expanded else {str(named): next(iter(unreadable.values()))}
+                raise refusal
+            absent.setdefault(folder if expanded else str(named), refusal)
         for report in expanded:
             real = _resolve(report)
             if real in found:
@@ -72,7 +70,6 @@ def find_reports(
                 is_linked = is_link and _resolve(first.parent) == _resolve(report.parent)
                 if (first_named == str(named) and first != report) or is_linked:
                     if first.is_symlink() and not report.is_symlink():
-                        reports[reports.index(first)] = report
                         found[real] = (report, str(named))
                     continue
                 same = (
@@ -84,8 +81,7 @@ def find_reports(
                     f"{same} was named twice: by `{first_named}` and by `{named}`", "name each report once"
                 )
             found[real] = (report, str(named))
-            reports.append(report)
-    return _drop_duplicates(reports)
+    return _drop_duplicates([report for report, _ in found.values()])
 
 
 def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
@@ -174,16 +170,13 @@ def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) ->
 def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
     """List the reports below a folder.
 
-    A folder that cannot be read is an error, or is noted in `unreadable`.
+    A folder that cannot be read is noted in `unreadable`.
     """
     try:
         return _walk(folder, suffixes, unreadable)
     except OSError as error:
-        refused = unreadable_error(error.filename or folder, error)
-    if unreadable is None:
-        raise refused
-    unreadable[str(folder)] = refused
-    return []
+        unreadable[str(folder)] = unreadable_error(error.filename or folder, error)
+        return []
 
 
 def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
@@ -195,7 +188,7 @@ def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> l
                 reports.append(entry)
             elif not entry.is_symlink() and not entry.name.startswith("."):
                 inner = _list_folder(entry, suffixes, unreadable)
-                if not inner and str(entry) not in (unreadable or {}) and entry.suffix.lower() in suffixes:
+                if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
                     warnings.warn(
                         f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
                     )
@@ -236,11 +229,13 @@ def _choose_report(same: list[Path]) -> list[Path]:
     recorded = [path for path in same if is_unexported(path)]
     exports = [path for path in same if not is_unexported(path)]
     if recorded:
-        exports = [path for path in exports if path.is_file() or has_session(path)]
-    exports.sort(key=lambda path: (path.is_dir(), path.name))
-    if recorded:
         reported_ns = max(map(_changed_ns, recorded))
-        exports = [path for path in exports if _changed_ns(path) >= reported_ns] or recorded
+        exports = [
+            path
+            for path in exports
+            if _changed_ns(path) >= reported_ns and (path.is_file() or has_session(path))
+        ] or recorded
+    exports.sort(key=lambda path: (path.is_dir(), path.name))
     # names that differ in the case of their suffixes alone are of two files
     return [path for path in exports if path.name.lower() == exports[0].name.lower()]
 

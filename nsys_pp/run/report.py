@@ -114,8 +114,6 @@ _FLOW_BIT = 1 << 31  # of flow ids of calls on request; others of a report are s
 def _nest(activities: pl.DataFrame) -> pl.DataFrame:
     """Add `activity_id`, and `parent_id` of the innermost activity around each in its row."""
     rows = activities.with_row_index("activity_id").with_columns(pl.col("activity_id").cast(pl.Int64))
-    if rows.is_empty():
-        return rows.with_columns(parent_id=pl.lit(None, dtype=pl.Int64))
     owner = rows.select(
         pl.struct("row", "process_key", "thread_key").rank("dense").cast(pl.Int64)
     ).to_series()
@@ -131,11 +129,8 @@ def _join_links(activities: pl.DataFrame, report: Report) -> pl.DataFrame:
     Returns:
         The activities with `flow_id`, and further columns of them where several arrows begin at one call.
     """
-    no_flow = activities.with_columns(flow_id=pl.lit(None, dtype=pl.UInt64))
     is_wait = pl.col("event_id").is_not_null() & ~pl.col("is_origin").fill_null(value=False)
     wait_count = activities.select(is_wait.sum()).item()
-    if not wait_count:
-        return no_flow
     origins = activities.filter("is_origin").select("link", from_ns="start_ns", origin="activity_id")
     arrows = (
         activities.filter(is_wait)
@@ -183,13 +178,10 @@ class Window(Struct, frozen=True, kw_only=True):
         start_ns, end_ns = (None if end is None else clock.to_report(end) for end in ends)
         return Window(start_ns=start_ns, end_ns=end_ns)
 
-    def cut(
-        self, frame: pl.DataFrame, start: str = "start_ns", end: str | pl.Expr = "end_ns"
-    ) -> pl.DataFrame:
-        """Keep the rows that overlap the window, by their columns of starts and ends."""
-        last = pl.col(end) if isinstance(end, str) else end
+    def cut(self, frame: pl.DataFrame, start: str = "start_ns", end: str = "end_ns") -> pl.DataFrame:
+        """Keep the rows that overlap the window; one without an end is an instant."""
         if self.start_ns is not None:
-            frame = frame.filter(last >= self.start_ns)
+            frame = frame.filter(pl.coalesce(end, start) >= self.start_ns)
         if self.end_ns is not None:
             frame = frame.filter(pl.col(start) < self.end_ns)
         return frame
@@ -237,22 +229,19 @@ def view_report(
         from nsys_pp.aggregates.items import count_memory_in_use  # a trace rarely needs it
 
         counters = pl.concat([counters, count_memory_in_use(report.memory_events)])
-    last = pl.coalesce("end_ns", "start_ns")  # of an activity, which may be an instant
     drawn = replace(
         report,
         gpu_ops=window.cut(gpu_ops),
         api_calls=window.cut(api_calls),
         ranges=window.cut(ranges.with_columns(parents)),
         marks=window.cut(marks, "time_ns", "time_ns"),
-        activities=window.cut(activities, "start_ns", last),
+        activities=window.cut(activities),
         counters=window.cut(counters, "time_ns", "time_ns"),
         sampled_metrics=_choose_metrics(report, detail, show, window),
         processes=processes,
         threads=threads,
     )
-    crossing = report.ranges["range_id"].clear()
-    if count_cross_thread(report.ranges):
-        crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
+    crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     return View(
         report=drawn,
         projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
@@ -270,12 +259,11 @@ def _choose_metrics(
         replace(metric, samples=window.cut(metric.samples, "time_ns", "time_ns"))
         for metric in report.sampled_metrics
     )
-    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
     if "network" not in show:  # parts have sums of them
         sampled = tuple(metric for metric in sampled if metric.ends_ns is None)
-        of_network = ()
     if "metrics" in show:
         return sampled
+    of_network = tuple(metric for metric in sampled if metric.ends_ns is not None)
     return (*(() if detail == "jobs" else summarise_metrics(sampled)), *of_network)
 
 
@@ -298,12 +286,10 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     times += [report.activities["start_ns"]]
     times += [metric.samples["time_ns"] for metric in summarise_metrics(report.sampled_metrics)]
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
-    if starts.is_empty():
-        return pl.DataFrame(schema={"time_ns": pl.Int64, "rows": pl.UInt32})
-    first, last = int(starts.min()), int(starts.max())  # type: ignore[arg-type]
-    width = (last - first) // _DENSITY_BINS + 1
-    bins = (starts - first) // width * width + first
-    return bins.to_frame().group_by("time_ns").agg(rows=pl.len().cast(pl.UInt32)).sort("time_ns")
+    time = pl.col("time_ns")
+    width = (time.max() - time.min()) // _DENSITY_BINS + 1
+    bins = starts.to_frame().select((time - time.min()) // width * width + time.min())
+    return bins.group_by("time_ns").agg(rows=pl.len().cast(pl.UInt32)).sort("time_ns")
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -386,6 +372,9 @@ class ReportTraining(Struct, frozen=True, kw_only=True):
     preset: str  # name of the rules; "" where none match
     unmatched: tuple[str, ...]  # patterns of the user that match no range
     frames: Mapping[str, pl.DataFrame]  # by name, of `REPORT_FRAMES`
+
+
+_NO_TRAINING = ReportTraining(preset="", unmatched=(), frames={})
 
 
 def find_links(report: Report, scope: str = "auto") -> Links:
@@ -481,14 +470,13 @@ def describe_training(
         jobs = pl.concat([jobs, inferred.with_columns(range_id=pl.lit(None, pl.Int64))])
     jobs = assign_steps(jobs, steps)
     segments = find_segments(launched_ops, steps)
-    certain = None if links.waited is None else links.waited.certain
     waits = build_waits(
         segments,
         launched_ops,
         steps=steps,
         stream_calls=report.stream_calls,
         messages=messages,
-        waited=None if certain is None else (certain.thread, certain.call_row),
+        waited=None if links.waited is None else (links.waited.certain.thread, links.waited.certain.call_row),
     )
     waits = cut_overheads(waits, report.overheads, ops=launched_ops)
     frames = {
@@ -667,7 +655,7 @@ def survey_report(
         options: Rules of jobs and steps, and operations that count.
         nsys: Program that exports `.nsys-rep` files.
         with_training: Also find the jobs.
-        with_aggregates: Also find the jobs and build the aggregates.
+        with_aggregates: With the jobs, also build the aggregates.
         with_density: With the jobs, also count events by time: frame "density" of `count_rows_by_time`.
 
     Raises:
@@ -679,8 +667,8 @@ def survey_report(
     groups |= find_show_groups({*options.show} & {"mpi"})  # messages are drawn when clocks are known
     report = build_report(read_report(path, need=groups, nsys=nsys), is_last_use=True)
     links = find_links(report, options.scope)
-    training, projections, frames = None, None, {}
-    if with_training or with_aggregates:
+    training, projections, frames = _NO_TRAINING, None, {}
+    if with_training:
         projections = project_report(
             report, ops=options.ops, scope=options.scope, launches=links.launches, waited=links.waited
         )
@@ -814,11 +802,10 @@ def _build_part(
     report: Report,
     options: PartOptions,
     links: Links,
-    training: ReportTraining | None,
+    training: ReportTraining,
     frames: Mapping[str, pl.DataFrame],
 ) -> Part:
     identity = identify(report)
-    has_aggregates = "item_aggregates" in frames
     return Part(
         source=shorten_path(report.path),
         made_by=version("nsys-pp"),
@@ -826,11 +813,11 @@ def _build_part(
         facts=PartFacts(
             session=identity.session,
             fingerprint=identity.fingerprint,
-            preset=training.preset if training else "",
-            unmatched=tuple(training.unmatched) if training else (),
+            preset=training.preset,
+            unmatched=training.unmatched,
             data_warnings=tuple(find_data_warnings(report, links.launches)),
-            recorded=tuple(name_recorded(count_rows(report))) if training or has_aggregates else None,
-            is_folded=report.ranges["name"].n_unique() > MOST_NAMES if has_aggregates else None,
+            recorded=tuple(name_recorded(count_rows(report))),
+            is_folded=report.ranges["name"].n_unique() > MOST_NAMES,
         ),
         frames={
             **{name: getattr(identity, name) for name in IDENTITY_FRAMES},
@@ -839,7 +826,7 @@ def _build_part(
                 gpu_ops=report.gpu_ops,
                 mpi_calls=report.mpi_calls,
             ),
-            **(training.frames if training else {}),
+            **training.frames,
             **frames,
             **({FRAME: list_mpi_messages(report)} if "mpi" in options.show else {}),
         },

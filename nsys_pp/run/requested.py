@@ -67,7 +67,7 @@ def read_clock_sums(run: Run, training: Training) -> pl.DataFrame:
     paths = [
         recorded.path
         for recorded in run.inputs
-        if is_part(recorded.path) or "gpu_metrics" in (recorded.part.facts.recorded or ())
+        if is_part(recorded.path) or "gpu_metrics" in recorded.part.facts.recorded
     ]
     if not paths:
         return METRIC_SUMS.to_frame()
@@ -303,7 +303,7 @@ def explain_no_rows(run: Run, training: Training, name: str) -> str:
     facts = [recorded.part.facts for recorded in run.inputs if not is_part(recorded.path)]
     if not facts:
         return f"{entry.no_rows}: record them, or extract the parts again"
-    if any(entry.kind in (fact.recorded or ()) for fact in facts):
+    if any(entry.kind in fact.recorded for fact in facts):
         return f"there are no samples of {entry.noun} in the steps of any GPU with kernels"
     option = name_option(entry.kind, nsys_version=facts[0].session.nsys_version)
     what = "the report has no" if len(facts) == 1 else f"none of the {len(facts):,} reports has"
@@ -325,7 +325,7 @@ def _read_hosts_of_lanes(run: Run, training: Training, lanes: Collection[int]) -
         report
         for first in own["report"].unique().to_list()
         for report in run.captures.list_reports(first)
-        if _OF_HOSTS & {*(run.inputs[report].part.facts.recorded or ())}
+        if _OF_HOSTS & {*run.inputs[report].part.facts.recorded}
     ]
     if not recorded:
         return HOST_TIMES.to_frame()

@@ -13,5 +13,7 @@ from nsys_pp.run.report import survey_report
 
 def aggregate(path: Path) -> dict[str, pl.DataFrame]:
     """Build all aggregates of a report."""
-    frames = survey_report(path, PartOptions(), nsys=None, with_aggregates=True).part.frames
+    frames = survey_report(
+        path, PartOptions(), nsys=None, with_training=True, with_aggregates=True
+    ).part.frames
     return {name: frames[name] for name in AGGREGATE_FRAMES}
