@@ -61,7 +61,7 @@ def sweep_folder(folder: Path) -> None:
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            match = _MARK.fullmatch(entry.name) if entry.name.startswith(".") else None
+            match = _MARK.fullmatch(entry.name)
             if match is not None and _is_left(entry, match):
                 _remove(entry)
 

@@ -36,6 +36,8 @@ from nsys_pp.run.options import (
     StepWindow,
     check_choice,
     check_keywords,
+    format_window,
+    parse_inputs,
     parse_job_options,
     parse_steps,
 )
@@ -197,7 +199,7 @@ def _read(
         own: RunOptions = {**options, "progress": split_progress(options.get("progress"), number, 2)}
         if run.window is not None:
             own["steps"] = run.window
-        batch = Batch(list(run.inputs) if isinstance(run.inputs, tuple) else run.inputs, own)
+        batch = Batch(run.inputs, own)
         if results and runs[0].inputs == run.inputs and len(results) == 1:
             groups: list[Sequence[Input] | None] = [results[0][1].run.inputs]
         else:
@@ -206,10 +208,9 @@ def _read(
         results += [(letter, result) for result in read]
         run_sums = join_runs([sum_run(result, window=result.run.steps) for result in read])
         sums.append(run_sums)
-        named = run.inputs if isinstance(run.inputs, tuple) else (run.inputs,)
-        more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+        more = f" and {len(run.inputs) - 1} more" if len(run.inputs) > 1 else ""
         steps = f", steps {run_sums.facts.window}" if run_sums.facts.window else ""
-        names.append(f"{named[0] if named else ''}{more}{steps}")
+        names.append(f"{run.inputs[0]}{more}{steps}")
     return (names[0], names[1]), (sums[0], sums[1]), results
 
 
@@ -218,8 +219,8 @@ def _list_runs(run: RunName, batch: Batch, options: RunOptions) -> list[Sequence
 
     Folders directly in it are runs if they have the same recorded ranks, from different sessions of nsys.
     """
-    folder = Path() if isinstance(run.inputs, tuple) else Path(run.inputs)
-    if isinstance(run.inputs, tuple) or not folder.is_dir():
+    folder = Path(run.inputs[0])
+    if len(run.inputs) > 1 or not folder.is_dir():
         return [None]
     places = [path.relative_to(folder).parts for path in batch.paths]
     if any(len(place) < 2 for place in places) or len({place[0] for place in places}) < 2:
@@ -354,18 +355,6 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
     return RunSums(facts=facts, samples=samples)
 
 
-def format_window(window: StepWindow | None) -> str:
-    """Format steps as in `10:14`; "" for all.
-
-    >>> format_window((10, None)), format_window(None)
-    ('10:', '')
-    """
-    if window is None:
-        return ""
-    first, last = ("" if limit is None else str(limit) for limit in window)
-    return f"{first}:{last}"
-
-
 def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if value}))
 
@@ -382,7 +371,7 @@ class RunName(Struct, frozen=True, kw_only=True):
         window: Its steps; None: those of all runs.
     """
 
-    inputs: str | Path | tuple[str | Path, ...]
+    inputs: tuple[str | Path, ...]
     window: StepWindow | None = None
 
 
@@ -402,13 +391,12 @@ def parse_run_name(run: Inputs, *, steps: StepWindow | str | None, option: str) 
     """
     window = parse_steps_of(steps, option)
     if not isinstance(run, str):
-        inputs: Sequence[str | Path] = [run] if isinstance(run, Path) else list(run)
-        return RunName(inputs=tuple(inputs), window=window)
+        return RunName(inputs=tuple(parse_inputs(run)), window=window)
     path, own = split_steps(run)
     if own is not None and window is not None:
         raise OptionError(option, f"steps of `{path}` are given twice: in `{run}` and by `{option}`")
     window = window if own is None else parse_steps_of(own, option)
-    return RunName(inputs=path, window=window)
+    return RunName(inputs=(path,), window=window)
 
 
 def split_steps(text: str) -> tuple[str, str | None]:

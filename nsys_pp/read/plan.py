@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
@@ -149,17 +150,11 @@ def assemble(parts: Iterable[tuple[str, pl.DataFrame]]) -> dict[str, pl.DataFram
     for name, rows in parts:
         by_frame.setdefault(name, []).append(rows)
     return {
-        name: conform_part(_concat(by_frame[name]), schema) if name in by_frame else schema.to_frame()
+        name: conform_part(pl.concat(by_frame[name], how="diagonal"), schema)
+        if name in by_frame
+        else schema.to_frame()
         for name, schema in SCHEMAS.items()
     }
-
-
-def _concat(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Concatenate the parts of a raw frame; parts of several tables may have different columns."""
-    if len(parts) == 1:
-        return parts[0]
-    is_same = all(part.columns == parts[0].columns for part in parts)
-    return pl.concat(parts, how="vertical" if is_same else "diagonal")
 
 
 def shape_rows(source: Source, frame: pl.DataFrame) -> pl.DataFrame:
@@ -211,16 +206,13 @@ def _fit(values: pl.Series, column: Column | None, dtype: pl.DataType) -> pl.Ser
     """Cast a column to its type: wrap unsigned ids, translate enumerations."""
     if column is not None and column.words is not None:
         return _translate(values, column, column.words, dtype)
-    if values.dtype == dtype and dtype != pl.String:
-        return values
     if values.dtype == pl.UInt64 and dtype == pl.Int64:
         return values.reinterpret(signed=True)
     if values.dtype == pl.Binary and dtype == pl.String:
         return values.bin.encode("hex")
     if dtype == pl.String:
         text = values.cast(pl.String)
-        is_empty = text == ""
-        return text.set(is_empty, None) if is_empty.any() else text
+        return text.set(text == "", None)
     # a value out of range (a device of 40 bits) counts as absent
     return values.cast(dtype, strict=False)
 
@@ -231,9 +223,7 @@ def _translate(
     """Translate the small numbers of an enumeration to words."""
     numbers, last = values.cast(pl.Int64), max(words)
     by_number = _list_words(tuple(words.items()), dtype)
-    least, most = numbers.min(), numbers.max()
-    is_known = least is None or (least >= 0 and most <= last)  # type: ignore[operator]
-    index = numbers if is_known else numbers.set((numbers < 0) | (numbers > last), None)
+    index = numbers.set((numbers < 0) | (numbers > last), None)
     translated = by_number[index.cast(pl.UInt32)].alias(values.name)
     if column.words_beyond is None:
         return translated
@@ -272,10 +262,10 @@ def check_row_counts(path: Path, sources: Sequence[Source], counts: Mapping[str,
     Raises:
         ReportError: A table has more rows than can be processed.
     """
-    room = path.stat().st_size // LEAST_ROW_BYTES if path.is_file() else None
+    room = path.stat().st_size // LEAST_ROW_BYTES if path.is_file() else math.inf
     for source in sources:
         count = counts.get(source.name, 0)
-        if count > MOST_ROWS and (room is None or count <= room):
+        if MOST_ROWS < count <= room:
             raise ReportError(
                 f"`{path}` has {count:,} rows in `{source.name}`; expected at most {MOST_ROWS:,}",
                 "record a shorter time, with `nsys profile --delay` and `--duration`",

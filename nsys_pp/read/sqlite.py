@@ -233,16 +233,13 @@ def _build_numbers(
 ) -> pl.Series:
     if nulls == 0:
         return pl.Series(values)
-    dtype = pl.Int64 if values.dtype == np.int64 else pl.Float64
-    if nulls == len(values):
-        return pl.Series([None], dtype=dtype).new_from_index(0, nulls)
     return pl.Series(values).set(pl.Series(is_null), None)
 
 
 def _decode_texts(column: _Column, codes: np.typing.NDArray[np.uint32]) -> pl.Series:
     """Return the text of each code; null for 0."""
-    data = ctypes.string_at(column.bytes, column.size) if column.size else b""
-    ends = np.frombuffer(ctypes.string_at(column.ends, 8 * column.count) if column.count else b"", np.int64)
+    data = ctypes.string_at(column.bytes, column.size)
+    ends = np.frombuffer(ctypes.string_at(column.ends, 8 * column.count), np.int64)
     cuts = pairwise([0, *ends.tolist()])
     texts = [None, *(data[begin:end].decode("utf-8", "replace") for begin, end in cuts)]
     return pl.Series(texts, dtype=pl.String)[pl.Series(codes)]
@@ -285,7 +282,7 @@ class PlainConnection:
         is_odd, count = False, 0
         try:
             cursor = self._database.execute(sql)
-            while kinds and (rows := cursor.fetchmany(_BLOCK_ROWS)):
+            while rows := cursor.fetchmany(_BLOCK_ROWS):
                 count += len(rows)
                 if count > self._size // LEAST_ROW_BYTES + _BLOCK_ROWS:
                     raise sqlite3.DatabaseError(_MALFORMED)
@@ -619,7 +616,7 @@ def _write_condition(source: Source) -> str:
     table, conditions = source.table, []
     if table.any_of:
         present = [_quote(source.columns[ours]) for ours in table.any_of if ours in source.columns]
-        conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
+        conditions.append(f"coalesce({', '.join([*present, 'NULL', 'NULL'])}) IS NOT NULL")
     if table.rows_named:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in table.rows_named)
         conditions.append(f"{_quote(source.columns['name'])} IN ({names})")

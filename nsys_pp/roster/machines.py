@@ -78,13 +78,10 @@ def _list_buses(identities: Sequence[Identity], reports: Iterable[int]) -> dict[
     buses: dict[str, set[str]] = defaultdict(set)
     for report in reports:
         identity = identities[report]
-        gpus = (identity.gpus[name].to_list() for name in ("bus_location", "uuid"))
-        for bus, uuid in zip(*gpus, strict=True):
-            if bus:
-                buses[bus.lower()] |= {uuid} - {None}
-        for bus in identity.devices["bus_location"].to_list():
-            if bus is not None:
-                buses[bus.lower()] |= set()
+        for bus, uuid in identity.gpus[["bus_location", "uuid"]].drop_nulls("bus_location").rows():
+            buses[bus.lower()] |= {uuid} - {None}
+        for bus in identity.devices["bus_location"].drop_nulls():
+            buses[bus.lower()] |= set()
     return {bus: buses[bus] for bus in sorted(buses)}
 
 
@@ -111,15 +108,15 @@ def _list_devices(
         )
         listed = int(entry) if entry.isdecimal() else None
         in_report = int(number[0]) if number else device_id
-        rank = ranks.get(ProcessDevice(report, process_key, device_id))
+        device = ProcessDevice(report, process_key, device_id)
         yield _Device(
             gpu=gpu,
             listed=listed,
             preferred=in_report if listed is None else listed,
-            rank=rank,
+            rank=ranks.get(device),
             is_recorded=is_recorded or listed is not None,
             is_contested=False,
-            order=(_UNRANKED if rank is None else rank, str(identity.path)),
+            order=(ranks.get(device, _UNRANKED), str(identity.path)),
         )
 
 
@@ -141,7 +138,7 @@ def _find_bus(device: _Device, buses: dict[str, set[str]]) -> _Device:
     """Find the bus location in other reports, by uuid or by the number in the list of visible devices."""
     gpu = device.gpu
     bus = gpu.bus_location
-    if bus is None and gpu.uuid is not None:
+    if bus is None:
         bus = next((bus for bus, uuids in buses.items() if gpu.uuid in uuids), None)
     if bus is None and gpu.uuid is None and device.listed is not None and device.listed < len(buses):
         bus = [*buses][device.listed]
@@ -289,8 +286,7 @@ def _gather_facts(report: int, identity: Identity) -> _Facts:
     session, folder = identity.session, find_machine_folder(identity.path)
     window = capture_window(session)
     parts = {strip_uuid(entry) for entry in list_visible(session.launcher) if entry.startswith("MIG")}
-    listed = zip(identity.gpus["bus_location"].to_list(), identity.gpus["uuid"].to_list(), strict=True)
-    gpus = [(bus, uuid) for bus, uuid in listed if bus is not None and uuid is not None]
+    gpus = identity.gpus[["bus_location", "uuid"]].drop_nulls().rows()
     gpus_at = Counter(bus for bus, _ in gpus)
     uuids = {*identity.gpus["uuid"].to_list(), *identity.devices["uuid"].to_list()} - {None, *parts}
     processes = frozenset(gpu_processes(identity))
@@ -356,9 +352,7 @@ def _connect(facts: Sequence[_Facts], keys_of: Callable[[_Facts], frozenset[str]
 
 def _merge(groups: list[_Facts]) -> list[_Facts]:
     """Join groups of one name unless they contradict each other."""
-    contradicts = np.array([[_differ(a, b) for b in groups] for a in groups], dtype=np.float32)
-    if not contradicts.any():
-        return [_join(groups)]
+    contradicts = np.array([[a is not b and _differ(a, b) for b in groups] for a in groups], dtype=np.float32)
     fits = 1 - contradicts
     np.fill_diagonal(fits, 0)
     # fits two groups that contradict each other
@@ -383,14 +377,14 @@ def _merge_equal(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Fact
 
 def _differ(a: _Facts, b: _Facts) -> bool:
     """Whether facts of two groups of one name contradict a common machine."""
-    if a is b or a.uuids & b.uuids:
-        return a is not b and _are_disjoint(a.hardware_ids, b.hardware_ids)
-    if _are_disjoint(a.hardware_ids, b.hardware_ids) or _are_disjoint(a.folders, b.folders):
+    if _are_disjoint(a.hardware_ids, b.hardware_ids):
         return True
+    if a.uuids & b.uuids:
+        return False
     uuid_at = dict(a.slots)
-    if any(uuid_at.get(bus, uuid) != uuid for bus, uuid in b.slots):
+    if _are_disjoint(a.folders, b.folders) or any(uuid_at.get(bus, uuid) != uuid for bus, uuid in b.slots):
         return True
-    if _are_disjoint(a.uuids, b.uuids) and not (a.slots and b.slots):
+    if a.uuids and b.uuids and not (a.slots and b.slots):
         return True
     return not a.processes.isdisjoint(b.processes) and any(
         a_key == b_key and a_start < b_end and b_start < a_end

@@ -239,6 +239,18 @@ def parse_steps(value: StepWindow | str | None) -> StepWindow | None:
     return first, last
 
 
+def format_window(window: StepWindow | None) -> str:
+    """Format steps as in `10:14`; "" for all.
+
+    >>> format_window((10, None)), format_window(None)
+    ('10:', '')
+    """
+    if window is None:
+        return ""
+    first, last = ("" if limit is None else str(limit) for limit in window)
+    return f"{first}:{last}"
+
+
 def parse_patterns(option: str, value: str | Iterable[str]) -> tuple[str, ...]:
     """Return regular expressions for names of ranges; a single one needs no list.
 

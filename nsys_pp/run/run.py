@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -49,6 +50,7 @@ from nsys_pp.run.inputs import Batch, Skipped, collect_row_counts, drop_repeated
 from nsys_pp.run.options import (
     RunOptions,
     StepWindow,
+    format_window,
     parse_job_options,
     parse_offsets,
     parse_rank_from,
@@ -93,8 +95,8 @@ def align_inputs(
     inputs: Sequence[Input],
     roster: pl.DataFrame,
     *,
-    mode: ClockMode = "collectives",
-    offsets_ns: Mapping[str, int] | None = None,
+    mode: ClockMode,
+    offsets_ns: Mapping[str, int],
 ) -> Clocks:
     """Align the clocks of all reports; warns of clocks that cannot be compared with others.
 
@@ -110,7 +112,6 @@ def align_inputs(
     Raises:
         ClockError: An offset is of an unknown machine, or of years.
     """
-    offsets_ns = offsets_ns or {}
     machines = dict(roster.select("report", "machine").unique("report").iter_rows())
     names = sorted(set(machines.values()), key=natural_key)
     for machine, offset_ns in sorted(offsets_ns.items()):
@@ -148,8 +149,6 @@ def align_inputs(
 
 def _restore_order(alignment: Alignment, order: Sequence[int]) -> Alignment:
     """Return the alignment of reports that were aligned in an order: `order` has the number of each."""
-    if list(order) == sorted(order):
-        return alignment
     table = alignment.clocks.with_columns(
         reports=pl.Series([sorted(order[at] for at in own) for own in alignment.clocks["reports"].to_list()])
     ).pipe(conform, CLOCKS)
@@ -328,7 +327,7 @@ class Captures(Struct, frozen=True, kw_only=True):
 
     def restore_ids(self, jobs: pl.DataFrame) -> pl.DataFrame:
         """Replace `range_id` after `join` by the ids of the reports; null stays null."""
-        return jobs.with_columns(pl.col("range_id") % _RANGE_IDS) if self.has_later else jobs
+        return jobs.with_columns(pl.col("range_id") % _RANGE_IDS)
 
 
 def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
@@ -377,11 +376,9 @@ def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list
     """List the nsys sessions with several reports, each by its reports."""
     recorded = [report for report, session in enumerate(sessions) if session.origin_ns is not None]
     recorded.sort(key=lambda report: (machines[report], sessions[report].origin_ns))
-    groups: list[list[int]] = []
-    for report in recorded:
-        last = groups[-1][-1] if groups else report
-        is_same = machines[last] == machines[report] and share_origin(sessions[last], sessions[report])
-        if groups and is_same:
+    groups = [recorded[:1]]
+    for last, report in pairwise(recorded):
+        if machines[last] == machines[report] and share_origin(sessions[last], sessions[report]):
             groups[-1].append(report)
         else:
             groups.append([report])
@@ -590,12 +587,11 @@ def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
     if last is not None:
         is_selected &= pl.col("step") < last
     if steps.filter(is_selected).is_empty():
-        asked = f"{'' if first is None else first}:{'' if last is None else last}"
         numbers = steps["step"].unique().sort().to_list()
         hint = "only processes with GPU work have steps (docs/presets.md)"
         if numbers:
             hint = f"the steps of these reports are {numbers[0]} to {numbers[-1]}"
-        raise NsysPPError(f"no step is in `--steps {asked}`", hint)
+        raise NsysPPError(f"no step is in `--steps {format_window(window)}`", hint)
     return is_selected
 
 
@@ -638,10 +634,6 @@ def _data_jobs(jobs: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     thread = [*process, "thread_key"]
     is_data = pl.col("kind") == "data"
     loading = jobs[[*thread, *_HOST, "kind"]].filter(is_data).unique()
-    if loading.is_empty():
-        return pl.DataFrame(
-            schema={"lane": lanes.schema["lane"], **{name: jobs.schema[name] for name in _HOST}}
-        )
     working = jobs[[*thread, "device_id", "kind"]].filter(~is_data).drop("kind").unique()
     own = working.drop_nulls("device_id")
     others = working.join(own, on=thread, how="anti").drop("device_id")

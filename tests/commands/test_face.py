@@ -136,19 +136,19 @@ def test_steps_are_at_the_end(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "2026-11-24T12:30:55").mkdir()
-    assert parse(text) == RunName(inputs=path, window=window)
+    assert parse(text) == RunName(inputs=(path,), window=window)
 
 
 def test_a_path_that_exists_keeps_its_colons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run", "run:10:14", "2026-01-01T10:20:30"):
         (tmp_path / name).mkdir()
-    assert parse("run:10:14") == RunName(inputs="run:10:14")
-    assert parse("2026-01-01T10:20:30") == RunName(inputs="2026-01-01T10:20:30")
-    assert parse("2026-01-01T10:20:30:5:7") == RunName(inputs="2026-01-01T10:20:30", window=(5, 7))
-    assert parse("run:10:14:2:3") == RunName(inputs="run:10:14", window=(2, 3))
-    assert parse("run:10:*") == RunName(inputs="run:10:*"), "a pattern with matches"
-    assert parse("run", "10:14") == RunName(inputs="run", window=(10, 14))
+    assert parse("run:10:14") == RunName(inputs=("run:10:14",))
+    assert parse("2026-01-01T10:20:30") == RunName(inputs=("2026-01-01T10:20:30",))
+    assert parse("2026-01-01T10:20:30:5:7") == RunName(inputs=("2026-01-01T10:20:30",), window=(5, 7))
+    assert parse("run:10:14:2:3") == RunName(inputs=("run:10:14",), window=(2, 3))
+    assert parse("run:10:*") == RunName(inputs=("run:10:*",)), "a pattern with matches"
+    assert parse("run", "10:14") == RunName(inputs=("run",), window=(10, 14))
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
