@@ -23,6 +23,7 @@ from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, lis
 from nsys_pp.run.inputs import Batch, Result, label_reports
 from nsys_pp.run.options import Inputs, RunOptions, check_keywords
 from nsys_pp.run.report import Input
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
@@ -106,7 +107,8 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     names = [name for name in of_training if name in TABLES]
     labels = label_reports([recorded.path for recorded in run.inputs])
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(run.clocks.table, labels))
-    lengths = measure_steps(training)
+    evidence = Evidence(training)
+    lengths = measure_steps(evidence)
     machines = training.lanes["machine"].drop_nulls().n_unique()
     devices = pl.concat(recorded.identity.devices.select("name") for recorded in run.inputs)
     facts = [
@@ -129,7 +131,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
         verdict=result.verdict,
         tables={**_by_name(fill_tables(TABLES, result.tables(names))), CLOCK_TABLE.name: clocks},
         sums=_by_name(fill_tables(SUMMARY_TABLES, sums, absent)),
-        rank_steps=build_rank_steps(training),
+        rank_steps=build_rank_steps(evidence),
         step_lengths=lengths,
         steps=choose_steps(training, lengths),
         lacking=list_lacking(run.inputs),

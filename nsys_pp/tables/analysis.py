@@ -177,9 +177,14 @@ class Evidence:
         self._hosts: dict[tuple[int, ...], pl.DataFrame] = {}
 
     @cached_property
+    def all_steps(self) -> pl.DataFrame:
+        """`LANE_STEPS` of all steps."""
+        return sum_lane_steps(self.training)
+
+    @cached_property
     def lane_steps(self) -> pl.DataFrame:
         """`LANE_STEPS` of complete steps."""
-        return sum_lane_steps(self.training).filter("is_complete")
+        return self.all_steps.filter("is_complete")
 
     @cached_property
     def whole_steps(self) -> pl.DataFrame:

@@ -246,7 +246,7 @@ def describe_training(training: Training) -> RunFacts:
         batches = "decodes" if len(decodes) else "of unknown kinds"
     return RunFacts(
         steps=tuple(evidence.whole_steps["step"].unique().sort().to_list()),
-        step_source=str(sources[0]) if len(sources) else "",
+        step_source=str(next(iter(sources), "")),
         batches=batches,
         decode_requests=cast("float | None", decodes["requests"].mean()),
         lane_count=len(lanes),

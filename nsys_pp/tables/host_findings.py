@@ -234,8 +234,9 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
     )
     name = f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
     count = times.filter(pl.col("value_ns") > 0)["lane"].n_unique()
-    whom = name_lane(evidence, lane) if count == 1 else f"{count:,} ranks"
-    of_rank = "" if count == 1 else f" of {evidence.labels[lane]}"
+    whom, of_rank = f"{count:,} ranks", f" of {evidence.labels[lane]}"
+    if count == 1:
+        whom, of_rank = name_lane(evidence, lane), ""
     return [
         Finding(
             kind="profiler",

@@ -7,15 +7,14 @@ import polars as pl
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import RANK_STEPS, STEP_LENGTHS, ShownStep
 from nsys_pp.frames.training import BUBBLE_CAUSES, HOST_CAUSES, Training
-from nsys_pp.tables.analysis import Evidence, sum_lane_steps
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.training import build_step_table
 
 
-def measure_steps(training: Training) -> pl.DataFrame:
+def measure_steps(evidence: Evidence) -> pl.DataFrame:
     """Measure the length of each complete step: `STEP_LENGTHS`. Empty for a training without steps."""
-    medians = Evidence(training).spans
-    whole = build_step_table(training).select("step", whole_ns=pl.col("span_ns").cast(pl.Float64))
-    lengths = medians.join(whole, on="step", how="left").sort("step")
+    whole = build_step_table(evidence.training).select("step", whole_ns=pl.col("span_ns").cast(pl.Float64))
+    lengths = evidence.spans.join(whole, on="step", how="left").sort("step")
     if not lengths["whole_ns"].null_count():
         lengths = lengths.with_columns(span_ns="whole_ns")
     return lengths.pipe(conform, STEP_LENGTHS)
@@ -54,27 +53,23 @@ WAIT_CAUSES = tuple(cause for cause in BUBBLE_CAUSES if cause.startswith(("messa
 _TIMES = ("span_ns", "compute_ns", "bubble_ns", "wait_ns", "late_ns")
 
 
-def build_rank_steps(training: Training, *, most_cells: int = MOST_CELLS) -> pl.DataFrame:
+def build_rank_steps(evidence: Evidence, *, most_cells: int = MOST_CELLS) -> pl.DataFrame:
     """Build the values of every lane in every step.
 
     Args:
-        training: The training.
+        evidence: The training.
         most_cells: If there are more rows, consecutive steps are combined into blocks.
 
     Returns:
         `RANK_STEPS`; times as in `LANE_STEPS`. Empty for a training without steps.
     """
-    rows = (
-        sum_lane_steps(training)
-        .with_columns(
-            pl.col("start_ns", "end_ns") - training.zero_ns,
-            wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
-            late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
-            last_step="step",
-            is_complete="is_whole",
-        )
-        .join(Evidence(training).find_excesses(), on=["lane", "step"], how="left")
-    )
+    rows = evidence.all_steps.with_columns(
+        pl.col("start_ns", "end_ns") - evidence.training.zero_ns,
+        wait_ns=pl.sum_horizontal(f"{cause}_ns" for cause in WAIT_CAUSES),
+        late_ns=pl.sum_horizontal(f"{cause}_ns" for cause in HOST_CAUSES),
+        last_step="step",
+        is_complete="is_whole",
+    ).join(evidence.find_excesses(), on=["lane", "step"], how="left")
     if len(rows) > most_cells:
         block = (pl.col("step").rank("dense") - 1) // -(-len(rows) // most_cells)
         rows = (

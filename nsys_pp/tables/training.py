@@ -1572,8 +1572,8 @@ _FORMULAS = {"gpipe": "(p - 1) / (m + p - 1)", "1f1b": "(p - 1) / (m + p - 1)"}
 _INTERLEAVED = "(p - 1) / (v * m + p - 1)"
 
 
-def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
-    """Return the formula of a schedule's ideal bubble, and its value; None if no formula is exact.
+def ideal_bubble_fraction(schedule: Schedule) -> tuple[str | None, float | None]:
+    """Return the formula of a schedule's ideal bubble, and its value; twice None if no formula is exact.
 
     The ideal bubble is the share of the span without compute, with p stages, m micro-batches and v chunks, if
     all stages take equally long. GPipe: Huang et al., "GPipe", 2019, section 2.3; 1F1B and interleaved:
@@ -1585,21 +1585,22 @@ def ideal_bubble_fraction(schedule: Schedule) -> tuple[str, float] | None:
     >>> ideal_bubble_fraction(Schedule(name="1f1b", **schedule))
     ('(p - 1) / (m + p - 1)', 0.2727272727272727)
     >>> ideal_bubble_fraction(Schedule(name="zb-h1", **schedule))
+    (None, None)
     """
     stages, batches = schedule.stage_count, schedule.micro_batch_count
-    if not stages or not batches:
-        return None
+    if schedule.source == "uncertain" or not stages or not batches:
+        return None, None
     if schedule.name in _FORMULAS:
         return _FORMULAS[schedule.name], (stages - 1) / (batches + stages - 1)
     if schedule.name == "interleaved" and schedule.chunk_count:
         return _INTERLEAVED, (stages - 1) / (schedule.chunk_count * batches + stages - 1)
-    return None
+    return None, None
 
 
 def build_schedule_table(training: Training) -> pl.DataFrame:
     """Build the one row of `SCHEDULE_TABLE`."""
     schedule = training.schedule
-    closed = (None if schedule.source == "uncertain" else ideal_bubble_fraction(schedule)) or (None, None)
+    closed = ideal_bubble_fraction(schedule)
     whole = select_whole_steps(training).select("lane", "step")
     steps = training.steps.join(whole, on=["lane", "step"], how="semi", maintain_order="left")
     complete = build_step_table(dataclasses.replace(training, steps=steps))

@@ -383,9 +383,8 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     )
     bubble, beyond_ns = to_float(steps["share"].median()), steps["beyond_ns"].median()
     ideal_share = steps["ideal"].fill_nan(None).median()
-    if ideal_share is None and schedule.source != "uncertain":
-        formula = ideal_bubble_fraction(schedule)
-        ideal_share = None if formula is None else formula[1]
+    if ideal_share is None:
+        _, ideal_share = ideal_bubble_fraction(schedule)
     schedule_name = ""
     if schedule.name != "unknown" and schedule.micro_batch_count:
         batches = format_count(schedule.micro_batch_count, "micro-batch").replace("batchs", "batches")

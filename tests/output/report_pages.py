@@ -19,6 +19,7 @@ from nsys_pp.commands.summarise import SUMMARY_TABLES
 from nsys_pp.frames.table import FilledTable, fill_tables
 from nsys_pp.frames.training import Training
 from nsys_pp.output.pages.report import LackingData, PageSource, TraceLinks, list_tables, write_report
+from nsys_pp.tables.analysis import Evidence
 from nsys_pp.tables.listings import CLOCK_TABLE, build_clock_table
 from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
@@ -91,7 +92,7 @@ def make_source(
     of_training, _ = list_tables()
     frames = {name: TABLES[name].build(training) for name in of_training if name in TABLES}
     clocks, sums = read_sums()
-    lengths = measure_steps(training)
+    lengths = measure_steps(Evidence(training))
     return PageSource(
         title=title,
         facts=["simulated"],
@@ -99,7 +100,7 @@ def make_source(
         verdict=build_verdict(training),
         tables={filled.table.name: filled for filled in fill_tables(TABLES, frames)} | {"clocks": clocks},
         sums=sums,
-        rank_steps=build_rank_steps(training),
+        rank_steps=build_rank_steps(Evidence(training)),
         step_lengths=lengths,
         steps=choose_steps(training, lengths),
         lacking=[LackingData(titles=("OS calls",), option="--trace=osrt", report_count=2)],

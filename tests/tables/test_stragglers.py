@@ -184,7 +184,7 @@ def test_no_table_contradicts_the_verdict(seed: int) -> None:
     if excess >= 1.25 and "--steps 8" in options[-1]:
         assert ("rank", f"rank {rank}") in figures
     own = Evidence(training).stragglers
-    heat = build_rank_steps(training)
+    heat = build_rank_steps(Evidence(training))
     for member in own.ranks.slow:
         cells = heat.filter(pl.col("lane") == member.member, pl.col("step").is_in(member.steps))
         assert cells["excess_fraction"].min() > 0  # type: ignore[operator]

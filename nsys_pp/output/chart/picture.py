@@ -148,10 +148,9 @@ class _Picture:
         self._start_ns, self._end_ns = span[0] - margin, span[1] + margin
         stage = training.lanes["stage"].fill_null(-1).to_numpy()
         gaps = _STAGE_GAP * np.cumsum(np.diff(stage, prepend=stage[:1]) != 0)
-        gaps_height = float(gaps[-1]) if gaps.size else 0.0
         count = max(1, len(stage))
         self._size = float(np.clip(900 / count, 30 if count <= 64 else 22, 76))  # height of a lane
-        self.height_px = int(np.ceil(_TOP + count * self._size + gaps_height + below_px))
+        self.height_px = int(np.ceil(_TOP + count * self._size + float(gaps.max(initial=0)) + below_px))
         self._tops = _TOP + np.arange(len(stage)) * self._size + gaps
         self._pad = 4.0 if self._size >= 40 else 0.08 * self._size  # above and below the contents of a lane
         inner = self._size - 2 * self._pad

@@ -378,8 +378,7 @@ def _varint_column(values: Array) -> Column:
     if values.dtype.kind == "i" and int(values.min(initial=0)) < 0:
         return Column(values.astype(np.int64).view(np.uint64), 10)
     width = max(1, -(-top.bit_length() // 7))
-    kind = np.uint8 if width == 1 else np.uint16 if width == 2 else np.uint32 if width <= 4 else np.uint64
-    return Column(values.astype(kind, copy=False), width)
+    return Column(values.astype(np.min_scalar_type(top), copy=False), width)
 
 
 def _fill(target: NDArray[np.uint8], column: Column) -> None:

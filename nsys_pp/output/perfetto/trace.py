@@ -115,9 +115,9 @@ def hoist(
         rank = track.rank + _AFTER_OUTERMOST if is_machine else track.rank
         moved_tracks[path] = replace(track, path=path, rank=rank)
     for number, (path, name) in enumerate(outermost.items()):
-        new, machine = new_paths[path], tracks.get(path[:1])
-        track = moved_tracks.get(new) or Track(path=new, name=name, rank=number)
-        texts = [track.description, machine.description if machine else ""]
+        new = new_paths[path]
+        track, machine = moved_tracks[new], tracks[path[:1]]
+        texts = [track.description, machine.description]
         moved_tracks[new] = replace(track, name=name, rank=number, description="; ".join(filter(None, texts)))
     moved_leaves = {_move(path, new_paths): list(uuids) for path, uuids in leaves.items()}
     nodes = arrange(moved_tracks, moved_leaves)

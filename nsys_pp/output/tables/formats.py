@@ -237,14 +237,7 @@ def write_sqlite(content: Content, path: Path) -> None:
     database = sqlite_utils.Database(path, execute_plugins=False)
     try:
         for name, frame in select_data(content).items():
-            types = {
-                column: int
-                if dtype.is_integer() or dtype == pl.Boolean
-                else float
-                if dtype.is_float()
-                else str
-                for column, dtype in frame.schema.items()
-            }
+            types = frame.schema.to_python()
             table = database[name]
             table.create(types)  # type: ignore[union-attr]
             table.insert_all(frame.iter_rows(named=True), batch_size=10_000)  # type: ignore[union-attr]

@@ -120,9 +120,7 @@ class Events(Struct, frozen=True, kw_only=True):
     begin_index: Int64s
 
 
-def order_events(
-    start_ns: Int64s, end_ns: Int64s, depth: NDArray[np.int32], first_rows: Int64s | None = None
-) -> Events:
+def order_events(start_ns: Int64s, end_ns: Int64s, depth: NDArray[np.int32], first_rows: Int64s) -> Events:
     """Order the begin and end events of nested slices as a depth-first walk of their tree visits them.
 
         depth 0   [ a          )[ b )
@@ -136,23 +134,20 @@ def order_events(
         start_ns: Start of each slice, in pre-order.
         end_ns: End of each slice.
         depth: Number of slices around each slice; 0 for the first.
-        first_rows: First slice of each subtrack, ascending from 0; all of its slices are together. None: one
-            subtrack.
+        first_rows: First slice of each subtrack, ascending from 0; all of its slices are together.
 
     Returns:
-        Two events per slice. Empty in, empty out.
+        Two events per slice.
 
     Raises:
         ValueError: The slices are not in pre-order, do not nest, or nest deeper than Perfetto reads.
     """
     rows = len(start_ns)
     ends_after = depth + 1 - np.append(depth[1:], 0)  # number of slices that end before the next begins
-    if rows and (depth[0] != 0 or depth.min() < 0 or ends_after.min() < 0):
+    if depth[first_rows].any() or depth.min() < 0 or ends_after.min() < 0:
         raise ValueError("depths of slices are not in pre-order")
-    if rows and depth.max() >= MAX_DEPTH:
+    if depth.max() >= MAX_DEPTH:
         raise ValueError(f"slices nest {int(depth.max()) + 1} deep; Perfetto reads {MAX_DEPTH}")
-    if first_rows is not None and depth[first_rows].any():
-        raise ValueError("a subtrack begins inside a slice")
     begin_index = 2 * np.arange(rows) - depth
     times = np.empty(2 * rows, dtype=np.int64)
     times[begin_index] = start_ns
@@ -160,9 +155,8 @@ def order_events(
     is_end[begin_index] = False
     times[is_end] = _in_order_of_ends(end_ns, depth, ends_after)
     steps = np.diff(times)
-    if first_rows is not None:
-        steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
-    if rows and steps.min() < 0:
+    steps[begin_index[first_rows[1:]] - 1] = 0  # from a subtrack to the next
+    if steps.min() < 0:
         raise ValueError("slices of a subtrack overlap without nesting")
     return Events(times_ns=times, begin_index=begin_index)
 

@@ -220,12 +220,9 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
         The drawing; `tracks` may include tracks without subtracks, which are not drawn.
     """
     canvas = _Canvas(view)
-    of_gpus = [view.report.devices]
-    if view.report.devices.height != 1:
-        number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
-        devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
-        of_gpus = devices.partition_by("gpu", maintain_order=True)
-    for rank, gpu in enumerate(of_gpus):
+    number = pl.col("gpu").str.extract(r"(\d+)").cast(pl.Int64)
+    devices = view.report.devices.sort(number, "gpu", "process_key", "device_id")
+    for rank, gpu in enumerate(devices.partition_by("gpu", maintain_order=True)):
         _draw_gpu(canvas, gpu, canvas.add_track((gpu["gpu"][0],), rank), detail)
         if len(canvas.subtracks) > MOST_SUBTRACKS:
             raise canvas.too_many_error("rows of slices", len(canvas.subtracks), MOST_SUBTRACKS)
@@ -239,9 +236,8 @@ def draw_report(view: View, *, detail: Detail) -> Drawing:
 
 def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail) -> None:
     view = canvas.view
-    projections, ops, counters = view.projections, view.report.gpu_ops, view.report.counters
-    if counters["device_id"].null_count():
-        counters = counters.drop_nulls("device_id")
+    projections, ops = view.projections, view.report.gpu_ops
+    counters = view.report.counters.drop_nulls("device_id")
     if len(devices) < len(view.report.devices):
         projections, ops, counters = (
             frame.join(devices, on=["process_key", "device_id"], how="semi", maintain_order="left")
@@ -264,16 +260,13 @@ def _draw_gpu(canvas: _Canvas, devices: pl.DataFrame, path: Path, detail: Detail
 def _draw_operations(canvas: _Canvas, ops: pl.DataFrame, path: Path, *, with_streams: bool) -> None:
     """Draw the communication of a GPU, and its streams."""
     track = canvas.add_track((*path, "communication"), 20)
-    is_communication, details = ops["is_communication"].to_numpy(), canvas.view.report.op_details
-    slices = operation_slices(ops, details) if with_streams else ops.clear()
-    if with_streams and ops["flow_id"].null_count() == len(ops):
-        canvas.draw(flat_subtracks(slices, [(track, np.flatnonzero(is_communication))]))
-    else:  # arrows are drawn on streams alone
-        shared = keep_rows(ops, is_communication).with_columns(pl.lit(None, dtype=pl.UInt64).alias("flow_id"))
-        shared = operation_slices(shared, details)
-        canvas.draw(flat_subtracks(shared, all_of(shared, track)))
+    details = canvas.view.report.op_details
+    without_arrows = pl.lit(None, dtype=pl.UInt64).alias("flow_id")  # they are drawn on streams alone
+    shared = keep_rows(ops, ops["is_communication"].to_numpy()).with_columns(without_arrows)
+    shared = operation_slices(shared, details)
+    canvas.draw(flat_subtracks(shared, all_of(shared, track)))
     if with_streams:
-        _draw_streams(canvas, ops, slices, path)
+        _draw_streams(canvas, ops, operation_slices(ops, details), path)
 
 
 def _draw_ranges(canvas: _Canvas, projections: pl.DataFrame, path: Path) -> None:
@@ -343,8 +336,6 @@ def _draw_cpu(canvas: _Canvas) -> None:
     ranges = report.ranges.partition_by("thread_key", as_dict=True)
     calls = report.api_calls.partition_by("thread_key", as_dict=True)
     marks = report.marks.sort("time_ns").partition_by("thread_key", as_dict=True)
-    keys = ["process_key", "thread_key", "row"]
-    active = report.activities.partition_by(keys, as_dict=True, maintain_order=True)
     for order, process in enumerate(report.processes.iter_rows(named=True)):
         path = canvas.add_track((name_process_row(process["name"], process["pid"]),), _CPU_RANK, order=order)
         own = pl.col("process_key") == process["process_key"]
@@ -362,9 +353,9 @@ def _draw_cpu(canvas: _Canvas) -> None:
                 track = canvas.add_track((*path, f"CUDA API {names[key]}"), 10, order=order + 2)
                 slices = api_call_slices(calls[key,])
                 canvas.draw(flat_subtracks(slices, all_of(slices, track)))
-        for (process_key, thread, title), activities in active.items():
-            if process_key != process["process_key"]:
-                continue
+        of_process = report.activities.filter(own)
+        active = of_process.partition_by("thread_key", "row", as_dict=True, maintain_order=True)
+        for (thread, title), activities in active.items():
             if thread is None:
                 track = canvas.add_track((*path, str(title)), 5)
             else:  # after the CUDA calls of the thread, by title
@@ -383,10 +374,9 @@ def _draw_system(canvas: _Canvas) -> None:
     for name, metrics in sorted(by_row.items()):
         path = canvas.add_track((name,), _CPU_RANK, order=len(report.processes))
         canvas.draw_counters(path, metrics, counters if name == SYSTEM else counters.clear())
-    if canvas.view.is_on_request:
-        of_system = report.activities.filter(pl.col("process_key").is_null())
-        for (title,), activities in of_system.partition_by("row", as_dict=True, maintain_order=True).items():
-            canvas.draw(draw_activities(activities, canvas.add_track((SYSTEM, str(title)), 10)))
+    of_system = report.activities.filter(pl.col("process_key").is_null())
+    for (title,), activities in of_system.partition_by("row", as_dict=True, maintain_order=True).items():
+        canvas.draw(draw_activities(activities, canvas.add_track((SYSTEM, str(title)), 10)))
 
 
 def _thread_names(view: View) -> dict[int, str]:
@@ -438,7 +428,7 @@ def _measure_busy(projections: pl.DataFrame) -> pl.Series:
     busy, start, end = (projections[name].to_numpy() for name in ("busy_ns", "gpu_start_ns", "gpu_end_ns"))
     has_length = end > start
     percent = pl.Series("", np.round(100 * busy / np.where(has_length, end - start, 1), 1))
-    return percent if has_length.all() else clear_values(percent, ~has_length)
+    return clear_values(percent, ~has_length)
 
 
 @cache
