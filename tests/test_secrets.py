@@ -345,7 +345,7 @@ def _real_secrets(report: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", _REAL)
 def test_no_output_of_a_real_report_holds_its_secrets(
     shared_reports: list[Path], tmp_path: Path, prefix: str

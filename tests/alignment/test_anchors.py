@@ -53,7 +53,7 @@ RUNS = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_anchors_are_what_ranks_did_together(tmp_path: Path, options: str) -> None:
     common = "--steps 2 --layers 1 --micro-batches 4 --brief-truth"

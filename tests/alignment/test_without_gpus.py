@@ -123,7 +123,7 @@ def test_without_barriers_utc_places_reports_with_an_unknown_bound(
     importer: Importer, tmp_path: Path
 ) -> None:
     random = np.random.Generator(np.random.PCG64(8))
-    for number in range(count_draws(6, least=2)):
+    for number in range(count_draws(6, least=1)):
         folder = tmp_path / f"{number}"
         owners = write_world(folder, random, with_barriers=False, with_monotonic=number % 2 == 0)
         with pytest.warns(UserWarning, match="only (recorded )?UTC (places|relates) them"):

@@ -42,7 +42,7 @@ def evil(tmp_path: Path) -> Path:
     return report
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "command",
     [

@@ -61,7 +61,7 @@ def _list_combinations() -> list[tuple[str, str]]:
     return [combination for combination in every if combination in few or count == len(every)]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.draws
 @pytest.mark.parametrize(("schedule", "names"), _list_combinations())
 def test_every_framework_and_schedule_is_understood(schedule: str, names: str, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_jobs_of_dualpipev_are_labelled_as_msprof_does(
             ] == labels.split()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "is_tied"),
     [

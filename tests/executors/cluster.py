@@ -14,7 +14,7 @@ from typing import Any
 from tests.cli.calls import environment
 from tests.patience import PATIENCE_S
 
-WORKERS = 3
+WORKERS = 2
 
 
 def start(*words: str | Path, log: Path, **changes: str) -> subprocess.Popen[bytes]:

@@ -29,7 +29,7 @@ from tests.patience import PATIENCE_S
 
 def test_all_items_come_to_what_they_come_to_here(items: list[Path]) -> None:
     expected = {done.index: done.value for done in SerialExecutor().map(jobs.read, items)}
-    found = {done.index: done.value for done in ProcessExecutor(processes=3).map(jobs.read, items)}
+    found = {done.index: done.value for done in ProcessExecutor(processes=2).map(jobs.read, items)}
     assert found == expected == {number: f"text of {number}" for number in range(6)}
     assert list(ProcessExecutor(processes=2).map(jobs.read, [])) == []
 
@@ -40,8 +40,7 @@ def test_each_call_has_its_own_argument(items: list[Path]) -> None:
     for executor in (SerialExecutor(), ProcessExecutor(processes=2)):
         found = {done.index: done.value for done in executor.map(jobs.read_own, items, own)}
         assert found == expected
-    batch = Batch(items, {"processes": 2})
-    assert batch.map("", items[1:3], jobs.read_own, own) == {
+    assert Batch(items, {}).map("", items[1:3], jobs.read_own, own) == {
         items[1]: "text of 1, own of 1",
         items[2]: "text of 2, own of 2",
     }

@@ -78,8 +78,8 @@ def _scrub_beside(report: Path, folder: Path) -> tuple[Path, Path]:
     return plain, clean
 
 
-@pytest.mark.few(2)
-@pytest.mark.parametrize("schema", ["3.0.0", "3.7.2", "3.25.0"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("schema", ["3.25.0", "3.7.2", "3.0.0"])
 def test_planted_secrets_are_not_in_the_bytes(tmp_path: Path, schema: str) -> None:
     report = plant(tmp_path / "planted.sqlite", schema)
     plant_into(report)

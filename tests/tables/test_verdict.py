@@ -94,7 +94,7 @@ def _round(line: str, value: float) -> str:
     return " ".join(words)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "clock"),
     [
@@ -314,7 +314,7 @@ def test_of_a_healthy_run_no_rank_is_named(shape: str, seed: int) -> None:
     assert not [finding for finding in found if finding.subject in ("rank", "machine", "link", "step")]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

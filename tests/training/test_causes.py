@@ -85,7 +85,7 @@ RUNS = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
 def test_bubbles_by_position_and_cause_equal_the_truth_to_the_nanosecond(
     tmp_path: Path, options: str

@@ -60,10 +60,10 @@ def test_a_world_breaks_no_more_than_is_known(seed: int) -> None:
 @pytest.mark.parametrize(
     "seed",
     [
-        4000228,
+        4000170,
         4000104,
         5000206,
-        4000170,
+        4000228,
         5000220,
         6000019,
         8000098,
@@ -92,6 +92,7 @@ def test_buffered_messages_alone_align(seed: int) -> None:
     assert score.clocks.is_right, score.command
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [7000084])
 def test_jobs_that_ended_too_early_end_when_they_do(seed: int) -> None:
     """Autograd launches a backward from a thread of its own, while a loader of data launches kernels."""
@@ -156,6 +157,7 @@ def test_a_fault_is_the_first_line_of_a_world_and_nothing_false_is_named(seed: i
     assert f"| {fault} |" in build_verdict_tables([healthy, faulty])
 
 
+@pytest.mark.slow
 def test_no_rank_of_a_pipeline_is_named_where_its_stage_is_unknown() -> None:
     score = score_world(13_002_090, "rank")
     assert (score.failed, score.false) == ("", [])
