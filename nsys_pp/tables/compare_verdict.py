@@ -623,13 +623,11 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
     changes = _find_cause_changes(comparison)
     is_large = pl.col("change_fraction").abs() >= LEAST_CHANGE
     changes = changes.with_columns(pl.col("is_change") & is_large)
-    causes = changes.filter(pl.col("is_change"), pl.col("subject") != "bubble").sort(
-        pl.col("change_fraction").abs(), descending=True
-    )
-    total = changes.filter(subject="bubble")
-    if total.is_empty() or (not to_float(total["is_change"].sum()) and causes.is_empty()):
+    changed = changes.filter("is_change").sort(pl.col("change_fraction").abs(), descending=True)
+    if changed.is_empty():
         return []
-    row = total.row(0, named=True)
+    causes = changed.filter(pl.col("subject") != "bubble")
+    row = changes.filter(subject="bubble").row(0, named=True)
     listed = [
         f"{_SHORT.get(cause, MEANINGS.get(cause, cause))} {difference * 100:+.1f}"
         for cause, difference in causes.head(_MOST_CAUSES).select("subject", "change_fraction").iter_rows()
@@ -676,7 +674,7 @@ def _find_cause_changes(comparison: Comparison) -> pl.DataFrame:
         run["bubbles"]
         .filter(unit="fraction")
         .with_columns(pl.col("subject").replace(parts))
-        .group_by(*keys, *(["run"] if "run" in run["bubbles"].columns else []), maintain_order=True)
+        .group_by(*keys, pl.selectors.by_name("run", require_all=False), maintain_order=True)
         .agg(pl.col("value").sum(), pl.col("least").first())
         for run in comparison.samples
     ]

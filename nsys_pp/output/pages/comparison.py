@@ -240,7 +240,7 @@ def _draw_bubbles(source: ComparisonSource) -> Drawn:
         medians = dict(times.group_by("subject").agg(pl.col("value").median()).iter_rows())
         spans = samples["bubbles"].filter(pl.col("unit") == "fraction", pl.col("subject") == "bubble")
         share = spans["value"].median()
-        if not medians or not isinstance(share, float):
+        if not isinstance(share, float):  # the run has none
             continue
         bubble = medians.get("bubble", 0.0)
         compute = bubble * (1 - share) / share if share > 0 else 0.0
