@@ -174,7 +174,7 @@ def test_the_table_says_what_tells_rows_apart(tmp_path: Path) -> None:
         ("node10", "GPU", "0"),
         ("node10", "GPU", "1"),
     ]
-    assert "stream" in call("project", PIPELINE, "--per-stream").stdout.splitlines()[1].lower()
+    assert "stream" in call("project", REPORTS[0], "--per-stream").stdout.splitlines()[1].lower()
     for pid in (1000, 2000):
         write_report(
             tmp_path / f"{pid}.sqlite",
