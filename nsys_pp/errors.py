@@ -18,6 +18,8 @@ class NsysPPError(Exception):
         hint: Next step for the user, or None.
     """
 
+    details = ""  # traceback of an unforeseen error, for `--debug`
+
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message

@@ -28,7 +28,6 @@ from nsys_pp.cli.command import (
     run_with_progress,
 )
 from nsys_pp.cli.result import (
-    describe_outputs,
     escape_line,
     list_rows,
     log,
@@ -877,7 +876,7 @@ def _log_part(part: ExtractedPart, report: str) -> None:
     size = format_bytes(part.output.stat().st_size)
     if not part.is_new:
         message = f"already there: {part.output} ({size}), from {report}"
-        log(message, event="already there", facts={"outputs": describe_outputs([part.output])})
+        log_output(message, part.output, event="already there")
         return
     jobs = f" and {format_count(part.jobs, 'job')}" if part.jobs else ""
     contents = f"{format_count(part.slices, 'slice')}{jobs} on {format_count(part.gpus, 'GPU')}"

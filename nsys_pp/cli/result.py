@@ -148,10 +148,10 @@ def print_error(message: str, hint: str | None) -> None:
         click.echo(f"\nhint: {escape_text(hint)}", err=True)
 
 
-def log_output(message: str, *paths: Path) -> None:
-    """Log written files, and record them."""
+def log_output(message: str, *paths: Path, event: str = "wrote") -> None:
+    """Log files that were written, or are already there, and record them."""
     current_record().outputs.extend(paths)
-    log(message, event="wrote", facts={"outputs": describe_outputs(paths)})
+    log(message, event=event, facts={"outputs": describe_outputs(paths)})
 
 
 def log_notes(messages: Sequence[str]) -> None:
@@ -169,8 +169,7 @@ def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
     for path, error in skipped:
         facts = {"path": str(path), "reason": error.message, "hint": error.hint}
         log(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)
-        if isinstance(error, UnforeseenError):
-            log_traceback(error.details)
+        log_traceback(error.details)
     if any(isinstance(error, UnforeseenError) for _, error in skipped):
         log(REPORT_IT, event="hint", prefix="hint: ")
 
@@ -305,7 +304,7 @@ class Ending(NamedTuple):
     message: str | None = None
     hint: str | None = None
     is_ours: bool = True  # printed by nsys-pp; otherwise by click, or not at all
-    is_unforeseen: bool = False
+    details: str = ""  # traceback of an unforeseen error
 
 
 def explain_ending(error: BaseException) -> Ending:
@@ -313,7 +312,7 @@ def explain_ending(error: BaseException) -> Ending:
     if is_interrupt(error):
         return Ending(*describe_end())
     if isinstance(error, NsysPPError):
-        return Ending(1, error.message, error.hint)
+        return Ending(1, error.message, error.hint, details=error.details)
     if isinstance(error, click.exceptions.Exit):
         return Ending(error.exit_code, is_ours=False)
     if isinstance(error, click.ClickException):
@@ -322,13 +321,14 @@ def explain_ending(error: BaseException) -> Ending:
     if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
         message = f"cannot write to standard output: {FULL[error.errno]}"
         return Ending(1, message, "free some space, or write elsewhere")
+    details = "".join(traceback.format_exception(error))
     if isinstance(error, MemoryError):
         hint = "raise the memory limit of the job, or process fewer reports at once"
-        return Ending(1, "there is not enough memory", hint, is_unforeseen=True)
-    is_closed_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE  # `| head`: click ends it
-    is_defect = not is_closed_pipe and not isinstance(error, (click.Abort, SystemExit, GeneratorExit))
+        return Ending(1, "there is not enough memory", hint, details=details)
+    # `| head`: click ends it; it is a `BrokenPipeError`
+    is_defect = not isinstance(error, (BrokenPipeError, click.Abort, SystemExit, GeneratorExit))
     message = f"unforeseen {describe_unforeseen(error)}"
-    return Ending(1, message, REPORT_IT, is_ours=is_defect, is_unforeseen=is_defect)
+    return Ending(1, message, REPORT_IT, is_ours=is_defect, details=details if is_defect else "")
 
 
 def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -360,10 +360,7 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
             for entry in report["tables"]:
                 facts = {"report": report["report"], **entry}
                 log(f"{report['report']}: {describe_table(entry)}", event="rows", facts=facts)
-    if isinstance(raised, UnforeseenError):
-        log_traceback(raised.details)
-    elif raised is not None and ending.is_unforeseen:
-        log_traceback("".join(traceback.format_exception(raised)))
+    log_traceback(ending.details)
     _save_result(ctx, record, result, ending, warns_only=raised is not None)
     if raised is None:
         return
@@ -456,14 +453,12 @@ def _describe(ctx: click.Context, record: Record, ending: Ending) -> dict[str, A
     record.enter(None)
     named = [*ctx.params.get("reports", ()), ctx.params.get("a"), ctx.params.get("b")]
     named = [str(name) for name in named if name]
-    output = ctx.params.get("output")
-    is_written = ending.status in (0, 3) and output is not None and str(output) != "-" and output.exists()
     return {
         "command": ctx.info_name,
         "version": version("nsys-pp"),
         "exit_status": ending.status,
         "error": None if ending.message is None else {"message": ending.message, "hint": ending.hint},
-        "outputs": describe_outputs(record.outputs or ([output] if is_written and output else [])),
+        "outputs": describe_outputs(record.outputs),
         "named": named,
         "inputs": _find_inputs(ctx, named),
         "skipped": [

@@ -46,19 +46,20 @@ def settle_format(
         option: The option that selects tables; None: the command has one table, and writes no folder.
     """
     is_printed = output == STANDARD_OUTPUT
-    if is_printed:
-        format = format or "table"
-        if format != "table" and FORMATS[format].text is None:
-            place = "a file or a folder" if option else "a file"
-            raise click.UsageError(f"{format} cannot be printed; choose {place} with `-o`")
-    elif format is None and not (is_one_file(output) or (option is None and output.suffix in SUFFIXES)):
+    format = format or ("table" if is_printed else SUFFIXES.get(output.suffix))
+    if format is None:
         way = ", or a folder with a `--format`" if option else ", or choose a `--format`"
         raise click.UsageError(f"unknown extension of `{output}`; expected {', '.join(SUFFIXES)}{way}")
-    format = format or SUFFIXES[output.suffix]
-    if format == "table" and not is_printed:
-        raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
-    holds_many = format == "table" or FORMATS[format].holds_many
-    if not holds_many and (is_printed or is_one_file(output)) and (names is None or len(names) > 1):
+    if format == "table":
+        if not is_printed:
+            raise click.UsageError("a table is printed; omit `-o`, or choose another `--format`")
+        return format
+    chosen = FORMATS[format]
+    if is_printed and chosen.text is None:
+        place = "a file or a folder" if option else "a file"
+        raise click.UsageError(f"{format} cannot be printed; choose {place} with `-o`")
+    is_single = not chosen.holds_many and (is_printed or is_one_file(output))
+    if is_single and (names is None or len(names) > 1):
         raise click.UsageError(f"{format} holds one table; choose it with `{option}`, or a folder with `-o`")
     return format
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.verdict import Verdict
@@ -146,11 +146,19 @@ def merge(
             shown = drawn.shown
             if content.is_encoded:
                 division = divide_trace(run, drawn, split, max_events=max_events)
-        files = []
+        written: dict[str, Any]
         if division is None:
             builder.write(shown, force=force)
+            events = count_events(shown)
+            written = {"split": "none", "files": [], "index": None, "omits_ranges": False}
         else:
-            files = write_division(division, target, batch, force=force)
+            events = division.overview.event_count
+            written = {
+                "split": division.split,
+                "files": write_division(division, target, batch, force=force),
+                "index": name_folder(target) / INDEX,
+                "omits_ranges": division.omits_ranges,
+            }
     gpus, slices = count_shown(shown)
     notes, verdict = [], Verdict()
     if len(run.training.jobs):  # without jobs there is no verdict, and its tables are not imported
@@ -169,11 +177,8 @@ def merge(
         machines=run.roster["machine"].n_unique(),
         gpus=gpus,
         slices=slices,
-        events=division.overview.event_count if division else count_events(shown),
-        split=division.split if division else "none",
-        files=files,
-        index=name_folder(target) / INDEX if division else None,
-        omits_ranges=division is not None and division.omits_ranges,
+        events=events,
+        **written,
         notes=notes,
         verdict=verdict,
         skipped=run.skipped,

@@ -78,7 +78,7 @@ def open_output(
     port: int | None = None,
     browser: bool = True,
     keep: bool = False,
-    on_ready: Callable[[Opening], object] | None = None,
+    on_ready: Callable[[Opening], object] = lambda opening: None,
 ) -> OpenResult:
     """Open a trace, chart or page in the browser, and serve it until it was read.
 
@@ -111,11 +111,11 @@ def open_output(
         check_choice("queries", query, QUERIES)
     if window_ns is not None and window_ns[1] <= window_ns[0]:
         raise OptionError("window_ns", "the window is empty: its end must be later than its start")
-    is_page = path.suffix.lower() in PAGES
-    ui = None if is_page else find_ui()
-    is_site = not is_page and ui is None
-    is_large = not is_page and path.stat().st_size > LARGE_BYTES
-    native = next(filter(None, map(shutil.which, NATIVE)), None) if is_large else None
+    ui, native, is_site, is_large = None, None, False, False
+    if not (is_page := path.suffix.lower() in PAGES):
+        ui, is_large = find_ui(), path.stat().st_size > LARGE_BYTES
+        is_site = ui is None
+        native = next(filter(None, map(shutil.which, NATIVE)), None) if is_large else None
     if port is None:
         port = SITE_PORT if is_site and not native else 0
     try:
@@ -139,8 +139,7 @@ def open_output(
             native=native,
             is_large=is_large,
         )
-        if on_ready is not None:
-            on_ready(opening)
+        on_ready(opening)
         if native:
             is_sent = subprocess.run([native, "--httpd", str(path)], check=False).returncode == 0
         else:

@@ -75,8 +75,11 @@ def scrub(
     named = parse_inputs(inputs)
     names = list_copies(named, output=Path(output))
     sources = list(names)
-    is_one_file = len(named) == len(sources) == 1 and not _is_folder_of_reports(Path(named[0]))
-    is_file = is_one_file and not Path(output).is_dir()
+    is_file = (
+        len(named) == len(sources) == 1
+        and not _is_folder_of_reports(Path(named[0]))
+        and not Path(output).is_dir()
+    )
     if is_file:
         check_output(Path(output), force=force, inputs=sources)
     for path in sources:
@@ -110,7 +113,7 @@ def scrub(
     return ScrubResult(copies=copies, removed=removed, pseudonyms={**pseudonyms.words})
 
 
-def list_copies(inputs: Sequence[str | Path], *, output: Path | None = None) -> dict[Path, Path]:
+def list_copies(inputs: Sequence[str | Path], *, output: Path) -> dict[Path, Path]:
     """List the files that inputs name, each with the name of its copy in a folder.
 
     A file in a folder keeps its path below that folder, and a match of a pattern the one below the part
@@ -130,7 +133,7 @@ def list_copies(inputs: Sequence[str | Path], *, output: Path | None = None) -> 
     for named in inputs:
         root = _find_root(Path(named))
         found = find_reports([named])
-        if output is not None and root is not None and _is_inside(output, root):
+        if root is not None and _is_inside(output, root):
             found = [path for path in found if not _is_inside(path, output)]
             if not found:
                 raise ReportError(f"`{named}` holds no report, only copies in `{output}`", "name its reports")

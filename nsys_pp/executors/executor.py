@@ -104,13 +104,13 @@ def choose_process_count(
     """Choose the number of processes; warns where memory may be too small for the largest report.
 
     Args:
-        paths: The reports.
+        paths: The reports; at least one.
         processes: Upper limit; None: as many as cores and free memory allow.
         memory_bytes: Memory limit of all processes together.
     """
-    most = max(1, min(len(paths), processes or count_cores()))
+    most = min(len(paths), processes or count_cores())
     memory = memory_bytes if memory_bytes is not None else find_memory() if processes is None else None
-    if memory is None or not paths:
+    if memory is None:
         return most
     peak, largest = max((estimate_peak(path), path) for path in paths)
     if memory_bytes is not None and peak > memory_bytes:
@@ -276,8 +276,6 @@ def choose_executor(
         from nsys_pp.executors.dask import DaskExecutor
 
         return DaskExecutor(scheduler=str(scheduler), memory_bytes=memory_bytes, timeout_s=timeout_s)
-    from nsys_pp.executors.executor import choose_process_count, warn_of_large
-
     is_limited = memory_bytes is not None or timeout_s is not None
     if processes is None and not is_limited:
         warn_of_large(paths)

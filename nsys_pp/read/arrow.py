@@ -232,8 +232,7 @@ def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     rows = table.select(columns)
     if named := source.table.rows_named:
         rows = rows.filter(pl.col("name").is_in([*named]))
-    if present := [ours for ours in source.table.any_of if ours in source.columns]:
-        rows = rows.filter(pl.any_horizontal(pl.col(ours).is_not_null() for ours in present))
-    elif source.table.any_of:
-        rows = rows.clear()
+    if source.table.any_of:
+        present = [pl.col(ours).is_not_null() for ours in source.table.any_of if ours in source.columns]
+        rows = rows.filter(pl.any_horizontal(pl.lit(value=False), *present))
     return shape_rows(source, rows.collect())

@@ -369,17 +369,15 @@ def wait_for_reports(
         ReportError: The time limit is over; with `keep_going`, no file is complete.
     """
     began = time.monotonic()
-    changes: dict[Path, tuple[Stamp, float]] = {}  # state of each file, and time of its last change
+    since: dict[tuple[Path, Stamp], float] = {}  # when a file was first seen in a state
     while True:
         absent: dict[str, ReportError] = {}  # inputs that match no file
         complete, incomplete = [], {}
         now = time.monotonic()
         for path in find_reports(inputs, with_parts=with_parts, absent=absent):
-            stamp = read_stamp(path)
-            if path not in changes or changes[path][0] != stamp:
-                changes[path] = stamp, now
+            unchanged_s = now - since.setdefault((path, read_stamp(path)), now)
             lack = find_lack(path)
-            if lack is None and not has_end(path) and now - changes[path][1] < _SETTLED_S:
+            if lack is None and not has_end(path) and unchanged_s < _SETTLED_S:
                 lack = ReportError(f"`{path}` is still growing", _HINT)
             if lack is None:
                 complete.append(path)
@@ -590,8 +588,8 @@ def settle_part_options(
     """
     own = [part.part.options for part in parts.values()]
     usual = next(iter(parts.values()), None)
-    if batch.keeps_going and usual is not None:  # the first part with the most common options
-        usual = max(parts.values(), key=lambda part: own.count(part.part.options))
+    if batch.keeps_going:  # the first part with the most common options
+        usual = max(parts.values(), key=lambda part: own.count(part.part.options), default=None)
     settled: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if usual is not None:
         for name in OPTION_NAMES:

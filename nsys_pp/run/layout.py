@@ -71,8 +71,8 @@ def build_titles(roster: pl.DataFrame) -> dict[tuple[int, str], tuple[str, tuple
         (gpu["report"], gpu["gpu"]): (
             text,
             (
-                (gpu["stage"] or [0])[0],
-                (gpu["rank"] or [0])[0],
+                min(gpu["stage"], default=0),
+                min(gpu["rank"], default=0),
                 gpu["machine_order"],
                 gpu["gpu_number"],
             ),
@@ -210,7 +210,7 @@ class TraceLayout:
         rows, names = {}, set()
         for gpu in self._gpus_of.get(report, []):
             names.add(gpu["local"])
-            if self._devices is None or gpu["gpu_number"] in self._devices:
+            if self._is_included(gpu):
                 rows[gpu["local"]] = self._build_gpu_row(report, gpu)
         for track in tracks:
             if len(track.path) == 1 and track.name not in names and not track.name.startswith(GPU_AT):
@@ -245,11 +245,14 @@ class TraceLayout:
                 user = users.row(0, named=True)
                 at = user["report"]
                 gpu = next(gpu for gpu in self._gpus_of[at] if gpu["gpu"] == user["gpu"])
-                if self._devices is not None and gpu["gpu_number"] not in self._devices:
+                if not self._is_included(gpu):
                     continue
                 row = self._build_gpu_row(at, gpu)
             rows[track.name] = row
         return rows
+
+    def _is_included(self, gpu: Mapping[str, Any]) -> bool:
+        return self._devices is None or gpu["gpu_number"] in self._devices
 
     def _build_gpu_row(self, report: int, gpu: Mapping[str, Any]) -> Row:
         """Build the row of a GPU of a report, named like `GPU 0 · rank 3 · stage 1`."""
@@ -260,7 +263,8 @@ class TraceLayout:
         title, title_order = self._titles[report, gpu["gpu"]]
         return Row(
             name=" · ".join([gpu["gpu"], *numbers]),
-            order=((stages or [0])[0] * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS + (ranks or [0])[0],
+            order=(min(stages, default=0) * _MOST_GPUS + gpu["gpu_number"]) * _MOST_RANKS
+            + min(ranks, default=0),
             description=", ".join(
                 str(fact)
                 for fact in (*facts, self._run.inputs[report].identity.path.name, *sources)
@@ -285,8 +289,10 @@ class TraceLayout:
         lanes = self._run.training.lanes.select("lane", "report", "process_key", "device_id")
         for lane, report, *key in lanes.rows():
             placed = shown.get(self._run.inputs[report].path)
-            row = placed and placed.placement.rows.get(gpu_of[report].get(tuple(key), ""))
-            if placed and row:
+            if placed is None:
+                continue
+            row = placed.placement.rows.get(gpu_of[report].get(tuple(key), ""))
+            if row is not None:
                 rows[lane] = (placed.placement, row)
         return rows
 
@@ -381,8 +387,6 @@ def place_mpi_messages(
             if FRAME in recorded.part.frames
         }
     messages = _gather(run, messages_of)
-    if messages.is_empty():
-        return []
     pairs = pair_mpi_messages(messages)
     _warn_of_unpaired(pairs)
     drawings = draw_mpi_messages(messages, pairs, start_ns=window.start_ns, end_ns=window.end_ns)
@@ -419,7 +423,7 @@ def _gather(run: Run, messages_of: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
     }
     for report, recorded in enumerate(run.inputs):
         frame = messages_of.get(recorded.path)
-        if frame is None or frame.is_empty():
+        if frame is None:
             continue
         clock, group, bound = bounds.get(report, (report, report, None))
         on_trace = run.clocks.clocks[report]

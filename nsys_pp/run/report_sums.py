@@ -388,8 +388,6 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, *, launches: pl.Dat
         )
     ]
     items = _list_items(report, launches)
-    if items.is_empty():
-        return parts[0]
     names = pl.concat([report.active_threads, report.threads]).unique("thread_key", keep="first")
     titles = names.select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
     items = items.join(titles, on="thread_key", how="left").with_columns(
@@ -664,8 +662,6 @@ def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame)
         check_sortedness=False,
     )
     found = next_ops.drop_nulls("op_id")
-    if found.is_empty():
-        return pl.Series("thread_key", [None] * len(bubbles), pl.Int64)
     call = find_launch_calls(
         found["op_id"], gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches
     )
