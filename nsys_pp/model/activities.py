@@ -6,6 +6,7 @@ ACTIVITIES (tables shown on request), OS_CALLS, THREAD_RUNS.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import polars as pl
 
@@ -43,18 +44,16 @@ def build_activities(
         link="record",
         is_origin=pl.lit(value=True),
     )
-    built = [
-        _build_calls(raw, api_calls, event_calls),
-        records,
-        _build_states(raw),
-        build_gpu_contexts(raw, gpus),
-        _build_samples(raw),
-        _build_call_stacks(raw),
-        build_generic_events(raw),
-    ]
-    parts = [part for part in built if not part.is_empty()]
-    if not parts:
-        return ACTIVITIES.to_frame()
+    builders: dict[str, Callable[[], pl.DataFrame]] = {
+        "activities": lambda: _build_calls(raw, api_calls, event_calls),
+        "cuda_events": lambda: records,
+        "switches": lambda: _build_states(raw),
+        "gpu_contexts": lambda: build_gpu_contexts(raw, gpus),
+        "samples": lambda: _build_samples(raw),
+        "call_stacks": lambda: _build_call_stacks(raw),
+        "generic_events": lambda: build_generic_events(raw),
+    }
+    parts = [build() for table, build in builders.items() if not raw[table].is_empty()]
     order = [pl.col("row").cast(pl.String), "thread_key", "start_ns"]
     # the empty frame adds the columns that no part has
     rows = pl.concat([ACTIVITIES.to_frame(), *parts], how="diagonal").pipe(conform, ACTIVITIES)
@@ -63,8 +62,6 @@ def build_activities(
 
 def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of tables of one row per interval or instant."""
-    if raw["activities"].is_empty():
-        return ACTIVITIES.to_frame()
     rows = raw["activities"]
     rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
     rows = _find_callers(rows, api_calls, event_calls)
@@ -134,8 +131,6 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
     switches onto a processor the end of the first run is unknown: it is left out, and likewise for two
     switches off a processor.
     """
-    if raw["switches"].is_empty():
-        return ACTIVITIES.to_frame()
     state = pl.when("is_in").then(pl.lit(RUNNING)).otherwise(pl.coalesce("state", pl.lit(NOT_RUNNING)))
     states = _pair_switches(raw["switches"]).with_columns(name=state)
     return states.filter(pl.col("name") != ENDED).select(
@@ -163,8 +158,6 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
 
     Instants with the innermost function as name, and the stack of functions.
     """
-    if raw["samples"].is_empty():
-        return ACTIVITIES.to_frame()
     samples = raw["samples"]
     stacks = build_stacks(raw["stacks"].rename({"sample": "stack_id"}), raw)
     joined = samples.join(stacks, left_on="id", right_on="stack_id", how="left", maintain_order="left")
@@ -181,11 +174,7 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
 
 def _build_call_stacks(raw: RawReport) -> pl.DataFrame:
     """Build the CUDA calls with a recorded stack."""
-    calls = raw["call_stacks"]
-    if not calls.is_empty():
-        calls = calls.filter(pl.col("stack_id") != 0)
-    if calls.is_empty():
-        return ACTIVITIES.to_frame()
+    calls = raw["call_stacks"].filter(pl.col("stack_id") != 0)
     calls = calls.with_columns(name=resolve(calls["name_id"], raw["strings"], strip=r"_v\d+$"))
     stacks = build_stacks(raw["cuda_stacks"], raw)
     return calls.join(stacks, on="stack_id", how="inner", maintain_order="left").select(
@@ -253,8 +242,6 @@ def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
         `ACTIVITIES`, named after the process and the context.
     """
     changes = raw["gpu_contexts"]
-    if changes.is_empty():
-        return ACTIVITIES.to_frame()
     changes = changes.filter(pl.col("change") != "other").sort(
         *_CONTEXT, "time", "order", maintain_order=True
     )
@@ -301,7 +288,7 @@ def build_generic_events(raw: RawReport) -> pl.DataFrame:
         `ACTIVITIES`: `detail` is the event's own text, or its values as JSON. Empty where they were not asked
             for.
     """
-    if "show_other" not in raw.groups or raw["generic_events"].is_empty():
+    if "show_other" not in raw.groups:
         return ACTIVITIES.to_frame()
     others = raw["generic_events"].filter(~pl.col("type").is_in([*list_metrics(raw)]))
     types = raw["generic_event_types"].unique("type", keep="last", maintain_order=True)
@@ -361,8 +348,6 @@ def build_os_calls(raw: RawReport) -> pl.DataFrame:
     Returns:
         `OS_CALLS` in the order of the export.
     """
-    if raw["os_calls"].is_empty():
-        return OS_CALLS.to_frame()
     calls = raw["os_calls"]
     return calls.select(
         process_key=process_key(pl.col("thread")),

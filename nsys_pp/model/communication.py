@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from nsys_pp.frames.conform import build_nulls, conform, extend_schema
+from nsys_pp.frames.conform import conform, extend_schema
 from nsys_pp.frames.ids import process_key
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import MPI_CALLS, MPI_MESSAGES, NCCL_CALLS
@@ -130,8 +130,6 @@ def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
     created = (
         created.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
     )
-    if created.is_empty() or calls.is_empty():
-        return build_nulls("member_count", pl.Int64, len(calls))
     first = created.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
     return (
         calls.select(*_KEYS, "start")
@@ -222,8 +220,6 @@ def _start_persistent(inits: pl.DataFrame, starts: pl.DataFrame) -> pl.DataFrame
         "request",
         "process_key",
     ]
-    if inits.is_empty() or starts.is_empty():
-        return inits.clear().select(columns)
     prepared = inits.select(
         *_REQUEST, "communicator", "peer", "tag", "bytes", "start", prepared="name"
     ).drop_nulls("request")

@@ -423,8 +423,6 @@ def build_exported_tables(tables: Iterable[ExportedTable]) -> pl.DataFrame:
         (table.name, _find_use(table), _find_show(table), _find_sums(table), table.row_count)
         for table in sorted(tables, key=lambda table: table.name)
     ]
-    if not rows:
-        return EXPORTED_TABLES.to_frame()
     frame = pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
     return frame.sort("use", "show", maintain_order=True).pipe(conform, EXPORTED_TABLES)
 
@@ -497,11 +495,9 @@ def build_diagnostics(raw: RawReport) -> pl.DataFrame:
     Returns:
         `DIAGNOSTICS`. Empty where nsys recorded none.
     """
-    found = raw["diagnostics"]
-    if found.is_empty():
-        return DIAGNOSTICS.to_frame()
     return (
-        found.with_columns(pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars())
+        raw["diagnostics"]
+        .with_columns(pl.col("text").str.replace_all(r"\s+", " ").str.strip_chars())
         .group_by("severity", "text")
         .agg(count=pl.len())
         .pipe(conform, DIAGNOSTICS)
@@ -518,8 +514,6 @@ def list_losses(diagnostics: pl.DataFrame) -> list[str]:
     Returns:
         Texts of nsys about events of CUDA, NVTX, NCCL, MPI or UCX, or about events of any kind.
     """
-    if diagnostics.is_empty():
-        return []
     return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()
 
 

@@ -96,26 +96,17 @@ def drop_unusable(raw: RawReport) -> None:
     types.
     """
     for table, columns in _REQUIRED.items():
-        if raw[table].is_empty():
-            continue
         for column in columns:
             if raw[table][column].null_count():
                 _drop(raw, table, raw[table][column].is_not_null(), _MEANINGS[column])
     _drop_notes(raw)
-    kept = raw["activities"]["is_kept"]
-    if not kept.all():  # nulls, of tables without kinds, do not count
-        _drop(
-            raw,
-            "activities",
-            kept.fill_null(value=True),
-            "other events: tracing itself, or times of other clocks",
-        )
+    kept = raw["activities"]["is_kept"].fill_null(value=True)  # null: of tables without kinds
+    _drop(raw, "activities", kept, "other events: tracing itself, or times of other clocks")
     for table in _OPS:
         _drop_untimed(raw, table)
     _warn_of_names(raw)
-    if not raw["diagnostics"].is_empty():
-        severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
-        _drop(raw, "diagnostics", severe, "information, not an error or a warning")
+    severe = raw["diagnostics"]["severity"].is_in(_SEVERE).fill_null(value=False)
+    _drop(raw, "diagnostics", severe, "information, not an error or a warning")
 
 
 def _drop_notes(raw: RawReport) -> None:
@@ -123,13 +114,8 @@ def _drop_notes(raw: RawReport) -> None:
 
     Also those without a start.
     """
-    kinds = raw["nvtx"]["kind"]
-    if kinds.is_empty():
-        return
-    is_note = is_among(kinds, (NOTE,))
-    if is_note.any():
-        passes = pl.Series("", ~is_note)
-        raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
+    passes = pl.Series("", ~is_among(raw["nvtx"]["kind"], (NOTE,)))
+    raw.keep("nvtx", passes, "notes: names of threads and devices, ends of domains")
     events = raw["nvtx"]
     if events["start"].null_count():
         passes = events.select(pl.col("start").is_not_null() | pl.col("kind").is_in(_NAMING)).to_series()
@@ -215,8 +201,6 @@ def drop_impossible(raw: RawReport) -> None:
     to_utc_ns = (find_first(raw["session"]["utc_epoch"]) or 0) - read_time_shift(raw)
     least, most = max(-_MOST_NS, -_MOST_NS - to_utc_ns), min(_MOST_NS, _MOST_NS - to_utc_ns)
     for name, noun in {**_TIMED, **_INSTANTS}.items():
-        if raw[name].is_empty():
-            continue
         columns = [column for column in ("start", "end", "time") if column in raw[name].columns]
         if all(_is_within(raw[name][column], least, most) for column in columns):
             continue
@@ -255,9 +239,8 @@ def number_events(raw: RawReport) -> None:
     row = events["row"]
     numbers = row.to_numpy()
     is_ascending = not row.has_nulls() and bool((numbers[1:] > numbers[:-1]).all())
-    if is_ascending or not len(row) or (not row.has_nulls() and row.n_unique() == len(row)):
+    if is_ascending or (wrong := len(row) - row.drop_nulls().n_unique()) == 0:
         return
-    wrong = len(row) - row.drop_nulls().n_unique()
     warnings.warn(
         f"`{raw.path}`: {wrong:,} NVTX events have no number of their own; all are renumbered, without "
         "payloads",

@@ -129,7 +129,7 @@ def build_op_details(raw: RawReport) -> OpDetails:
         else:
             details = pl.DataFrame({"size_bytes": [None]}, schema={"size_bytes": pl.Int64})
         parts.append(conform_part(details, OP_DETAILS))
-        rows.append(number if not count else number + np.uint32(count))
+        rows.append(number + np.uint32(count))
         count += len(first)
     return OpDetails(distinct=pl.concat(parts, rechunk=True), row=np.concatenate(rows))
 
@@ -202,8 +202,6 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     Returns:
         `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
     """
-    if raw["copy_kinds"].is_empty():
-        return PAGEABLE_COPIES.to_frame()
     copies = raw["copy_kinds"].filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
     return (
         copies.select(process_key="process", correlation_id="correlation")
@@ -223,14 +221,10 @@ def build_stream_calls(raw: RawReport) -> pl.DataFrame:
         `STREAM_CALLS`.
     """
     tables = [(raw[table], table == "cuda_events") for table in ("synchronizations", "cuda_events")]
-    parts = [
+    calls = pl.concat(
         table.hstack([pl.Series("is_record", [is_record]).new_from_index(0, table.height)])
         for table, is_record in tables
-        if not table.is_empty()
-    ]
-    if not parts:
-        return STREAM_CALLS.to_frame()
-    calls = pl.concat(parts)
+    )
     stream, event, record = (
         np.where(ids == _NONE, NEVER, ids)
         for ids in (numbers(calls[name]) for name in ("stream", "event", "record"))
@@ -277,7 +271,7 @@ def find_event_calls(stream_calls: pl.DataFrame, api_calls: pl.DataFrame) -> pl.
     Returns:
         `EVENT_CALLS`; calls that were not recorded are left out. Empty in, empty out.
     """
-    with_event = stream_calls if stream_calls.is_empty() else stream_calls.drop_nulls("event_id")
+    with_event = stream_calls.drop_nulls("event_id")
     if with_event.is_empty():
         return EVENT_CALLS.to_frame()
     keys = ["process_key", "correlation_id"]
@@ -350,8 +344,6 @@ def build_memory_events(raw: RawReport) -> pl.DataFrame:
     Returns:
         `MEMORY_EVENTS`.
     """
-    if raw["cuda_memory"].is_empty():
-        return MEMORY_EVENTS.to_frame()
     return (
         raw["cuda_memory"]
         .sort("time", maintain_order=True)
@@ -374,8 +366,6 @@ def build_overheads(raw: RawReport) -> pl.DataFrame:
 
     Empty unless they were read.
     """
-    if raw["overheads"].is_empty() and raw["cuda_overheads"].is_empty():
-        return OVERHEADS.to_frame()
     rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
     is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
     name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())

@@ -101,7 +101,11 @@ def read_launcher(raw: RawReport) -> dict[str, str]:
 
 def read_time_shift(raw: RawReport) -> int:
     """Read the nanoseconds that the exporter added to all times; 0 where they are unknown or damaged."""
-    return _as_int(_first_values(raw["facts"]).get("time_shift_ns")) or 0
+    try:
+        shift = int(_first_values(raw["facts"]).get("time_shift_ns", "0"))
+    except ValueError:
+        return 0
+    return shift if abs(shift) < _MOST_SHIFT_NS else 0
 
 
 def find_first(values: pl.Series) -> int | None:
@@ -131,14 +135,6 @@ def _format_cuda_version(text: str | None) -> str | None:
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 6:
         return text
     return f"{int(text) // 1000}.{int(text) % 1000 // 10}"
-
-
-def _as_int(text: str | None) -> int | None:
-    try:
-        value = None if text is None else int(text)
-        return value if value is None or abs(value) < _MOST_SHIFT_NS else None
-    except ValueError:
-        return None
 
 
 _UINT32 = 1 << 32
@@ -201,7 +197,7 @@ def build_streams(raw: RawReport, processes: pl.DataFrame) -> pl.DataFrame:
         if priority is not None and priority >= _UINT32 // 2:  # a negative one, as 32 unsigned bits
             priority -= _UINT32
         rows.append((*key, name_of.get(key), priority, kind == "default" or key in default))
-    return pl.DataFrame(rows, schema=STREAMS, orient="row") if rows else STREAMS.to_frame()
+    return pl.DataFrame(rows, schema=STREAMS, orient="row")
 
 
 def _name_keys(column: str, events: Iterable[pl.DataFrame], name_of: Mapping[int, str]) -> pl.DataFrame:
@@ -293,16 +289,12 @@ def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFram
 
 
 def _from_mpi(raw: RawReport, world_size: pl.Series) -> pl.DataFrame:
-    if raw["ranks"].is_empty():
-        return RANKS.to_frame()
     ranks = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).unique()
     size = raw["mpi_communicators"]["size"].max() or world_size.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)
 
 
 def _from_nccl(nccl_events: pl.DataFrame, world_size: pl.Series) -> pl.DataFrame:
-    if nccl_events.is_empty():
-        return RANKS.to_frame()
     size = world_size.max()
     world = pick_world(nccl_events, size if isinstance(size, int) else None)
     return _conform(world, "NCCL", world_size=world["rank_count"].max())
@@ -352,8 +344,6 @@ def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `GPUS` along the bus.
     """
-    if listed.is_empty() and raw["cuda_devices"].is_empty():
-        return GPUS.to_frame()
     used = raw["cuda_devices"].select(_clean_uuid()).drop_nulls().unique()
     used = used.filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
     gpus = pl.concat([conform(listed, GPUS), used], how="diagonal").pipe(conform, GPUS)
@@ -383,8 +373,6 @@ def build_devices(
         CUDA contexts.
     """
     rows = [_Device(process_key=key, device=device) for key, device in _list_used(raw, gpu_ops)]
-    if not rows:
-        return DEVICES.to_frame()
     _identify(rows, raw["cuda_devices"], gpus, _ordinals(gpus, list_visible(launcher)))
     _contest(rows, ranks)
     _label(rows)
@@ -435,7 +423,7 @@ def _identify(
 ) -> None:
     """Find the GPU of each device by the best source."""
     keys = zip(mapping["pid"].to_list(), mapping["device"].to_list(), strict=True)
-    uuids = mapping["uuid"] if mapping.is_empty() else mapping.select(_clean_uuid()).to_series()
+    uuids = mapping.select(_clean_uuid()).to_series()
     mapped = dict(zip(keys, zip(mapping["gpu"], uuids, strict=True), strict=True))  # the last of a key
     visible_of = {device: values for device, *values in visible.iter_rows()}
     by_id, by_uuid, by_ordinal = (_first_rows(gpus[name]) for name in ("id", "uuid", "ordinal"))
@@ -500,8 +488,6 @@ def _ordinals(gpus: pl.DataFrame, visible: list[str]) -> pl.DataFrame:
         Columns `device`, `ordinal`, `visible_at` (row of `gpus`) and `visible_uuid`.
     """
     schema = {"device": pl.Int32, "ordinal": pl.Int64, "visible_at": pl.UInt32, "visible_uuid": pl.String}
-    if not visible:
-        return pl.DataFrame(schema=schema)
     on_bus = gpus.filter(pl.col("bus_location").is_not_null())
     rows: list[tuple[int, int | None, int | None, str | None]] = []
     for device, entry in enumerate(visible):

@@ -35,10 +35,7 @@ def build_memory_pools(raw: RawReport) -> pl.DataFrame:
     Returns:
         `COUNTERS` in bytes; operations without sizes (on pools of other processes) have no sample.
     """
-    rows = raw["memory_pools"]
-    if rows.is_empty():
-        return COUNTERS.to_frame()
-    rows = rows.filter(pl.col("address") != 0)
+    rows = raw["memory_pools"].filter(pl.col("address") != 0)
     if rows.is_empty():
         return COUNTERS.to_frame()
     is_end = pl.col("is_end").fill_null(value=False)
@@ -135,8 +132,6 @@ def build_counters(raw: RawReport) -> pl.DataFrame:
         `COUNTERS`, by name and time; empty if no table with counters was recorded.
     """
     frames = [build(raw).pipe(conform, COUNTERS) for build in BUILDERS]
-    if all(frame.is_empty() for frame in frames):
-        return COUNTERS.to_frame()
     return pl.concat(frames).sort("name", "unit", "process_key", "device_id", "time_ns", maintain_order=True)
 
 
@@ -226,8 +221,6 @@ def _build_soc(raw: RawReport) -> list[SampledMetric]:
 def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int, str, pl.DataFrame]]:
     """Yield the GPU, the name and the samples of each wanted metric that has one row per value."""
     rows = raw[f"{of}_metrics"]
-    if rows.is_empty():
-        return
     names = {
         (kind, metric): name
         for kind, metric, name in raw[f"{of}_metric_names"].select("type", "metric", "name").iter_rows()
@@ -288,8 +281,6 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
     with samples.
     """
     samples = raw["network_metrics"]
-    if samples.is_empty():
-        return []
     names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
     found = samples.join(names, on=["list", "index"], how="left", maintain_order="left").join(
         _list_cards(raw), on="device", how="left", maintain_order="left"

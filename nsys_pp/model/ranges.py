@@ -88,8 +88,6 @@ def build_marks(marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `MARKS` in order of `mark_id`.
     """
-    if marks.is_empty():
-        return MARKS.to_frame()
     names = {
         "mark_id": "row",
         "process_key": "process_key",
