@@ -202,6 +202,8 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     Returns:
         `PAGEABLE_COPIES`; empty unless kinds of memory were read and recorded.
     """
+    if raw["copy_kinds"].is_empty():
+        return PAGEABLE_COPIES.to_frame()
     copies = raw["copy_kinds"].filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
     return (
         copies.select(process_key="process", correlation_id="correlation")
@@ -367,6 +369,8 @@ def build_overheads(raw: RawReport) -> pl.DataFrame:
     Empty unless they were read.
     """
     rows = pl.concat([raw["overheads"], raw["cuda_overheads"]])
+    if rows.is_empty():
+        return OVERHEADS.to_frame()
     is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
     name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
     return (

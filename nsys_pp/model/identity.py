@@ -289,6 +289,8 @@ def pick_world(nccl_events: pl.DataFrame, world_size: int | None) -> pl.DataFram
 
 
 def _from_mpi(raw: RawReport, world_size: pl.Series) -> pl.DataFrame:
+    if raw["ranks"].is_empty():
+        return RANKS.to_frame()
     ranks = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).unique()
     size = raw["mpi_communicators"]["size"].max() or world_size.max()
     return _conform(ranks.filter(pl.len().over("process_key") == 1), "MPI", world_size=size)

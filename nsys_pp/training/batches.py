@@ -332,8 +332,6 @@ def class_batches(step_ranges: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFram
         .drop_nulls("host_start_ns")
         .select(*_KEYS, "host_start_ns", "host_end_ns")
     )
-    if ranges.is_empty() or spans.is_empty():
-        return pl.DataFrame()
     owners = ranges.sort("range_start_ns").join_asof(
         spans.select("process_key", "host_start_ns", "host_end_ns").unique().sort("host_start_ns"),
         left_on="range_start_ns",

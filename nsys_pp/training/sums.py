@@ -49,7 +49,7 @@ def measure_families(families: pl.DataFrame, steps: pl.DataFrame, *, lane: int) 
         steps: `step`, `start_ns` and `end_ns` of its steps, one after the other.
         lane: The lane.
     """
-    if steps.is_empty() or families.is_empty():
+    if steps.is_empty():
         return MEASURED_TIMES.to_frame()
     steps = steps.sort("start_ns")
     starts = families["start_ns"].to_numpy()
@@ -193,7 +193,7 @@ def sum_bytes(rates: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         `STEP_BYTES`.
     """
     rates = rates.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-    if rates.is_empty() or steps.is_empty():
+    if rates.is_empty():
         return STEP_BYTES.to_frame()
     first, last = steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()
     start, end, rate, peak = (rates[name].to_numpy() for name in NETWORK_RATES)

@@ -581,8 +581,6 @@ def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: Launched
     Returns:
         `WAITS`. Without overhead of the profiler the same.
     """
-    if overheads.is_empty():
-        return waits
     held = overheads.filter("is_of_profiler")
     late = waits.filter(cause="host")
     if held.is_empty() or late.is_empty():
@@ -590,8 +588,6 @@ def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: Launched
     thread = find_late_threads(late, ops)
     start, end = numbers(late["start_ns"]), numbers(late["end_ns"])
     found = intersect(thread, start, end, unite(*(numbers(held[name]) for name in _INTERVAL)))
-    if not len(found.row):
-        return waits
     rest = subtract(start, end, found)
     parts = [
         waits.filter(pl.col("cause").ne_missing("host")),
