@@ -691,8 +691,6 @@ def _print_findings(result: CheckResult, *, verbose: bool) -> None:
             f"{format_count(minor['report'].n_unique(), 'report')}"
             " (names of threads, ends of domains, messages of nsys); `--verbose` lists them"
         )
-    if not result.reports:
-        return
     failed = result.findings.filter(severity="error")["report"].unique()
     others = result.findings.filter(~pl.col("report").is_in(failed.implode()))
     warned = others.filter(severity="warning")["report"].n_unique()

@@ -14,7 +14,7 @@ import polars as pl
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.raw import ROW_COUNTS
-from nsys_pp.frames.report import FINDINGS, Finding, Severity, build_findings
+from nsys_pp.frames.report import Finding, Severity, build_findings
 from nsys_pp.model import build_report
 from nsys_pp.model.contents import count_unnamed, find_row_findings, list_left_out
 from nsys_pp.output.perfetto.trace import check_blocks
@@ -68,7 +68,7 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
     findings = {describe_path(path): found for path, (found, _) in checked.items()}
     return CheckResult(
         reports=[*checked],
-        findings=build_findings(findings) if checked else FINDINGS.to_frame(),
+        findings=build_findings(findings),
         skipped=batch.skipped,
         row_counts=collect_row_counts({path: counts for path, (_, counts) in checked.items()}),
     )

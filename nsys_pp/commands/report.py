@@ -113,7 +113,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     devices = pl.concat(recorded.identity.devices.select("name") for recorded in run.inputs)
     facts = [
         format_count(len(run.inputs), "report"),
-        *([format_count(machines, "machine")] if machines else []),
+        format_count(machines, "machine"),
         *devices["name"].drop_nulls().unique().sort().to_list()[:3],
         format_count(training.steps["step"].n_unique(), "step"),
         *describe_run(training),

@@ -26,7 +26,6 @@ def read_report(
     *,
     need: frozenset[Group] = ALL_GROUPS,
     nsys: str | Path | None = None,
-    threads: int | None = None,
 ) -> RawReport:
     """Read one report of any kind; neither the report nor its folder is written to.
 
@@ -35,7 +34,6 @@ def read_report(
             or a `.nsys-rep` or `.qdrep`, which is exported into a cache first.
         need: Groups of tables and columns to read in addition to the session.
         nsys: Program that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
-        threads: Number of threads; the number of cores, at most 4, if None.
 
     Raises:
         ReportError: The report is missing, unreadable, incomplete, or of an unsupported form.
@@ -46,7 +44,7 @@ def read_report(
         raise ReportError(
             f"`{path}` is a part, made for `nsys-pp merge`", "name the report that it was extracted from"
         )
-    return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys, threads=threads))
+    return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys))
 
 
 def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:

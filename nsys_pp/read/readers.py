@@ -32,12 +32,10 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     Attributes:
         need: Groups of tables and columns to read in addition to the session.
         nsys: Program that exports; found by `$NSYS_PP_NSYS` or on PATH if None.
-        threads: Number of threads; the number of cores, at most 4, if None.
     """
 
     need: frozenset[Group] = ALL_GROUPS
     nsys: str | Path | None = None
-    threads: int | None = None
 
 
 class Reader(Struct, frozen=True, kw_only=True):
@@ -62,7 +60,7 @@ class Reader(Struct, frozen=True, kw_only=True):
 
 def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
     export = export_report(path, nsys=options.nsys)
-    return replace(_read_sqlite(export, need=options.need, threads=options.threads), path=path)
+    return replace(_read_sqlite(export, need=options.need), path=path)
 
 
 def _check_recording(path: Path) -> None:
@@ -86,7 +84,7 @@ READERS: tuple[Reader, ...] = (
     Reader(
         suffixes=(".sqlite",),
         accepts=lambda path: True,
-        read=lambda path, options: _read_sqlite(path, need=options.need, threads=options.threads),
+        read=lambda path, options: _read_sqlite(path, need=options.need),
         inspect=lambda path, options: _check_sqlite(path),
         check=check_database,
         has_end=True,

@@ -413,20 +413,19 @@ class _Export(Struct, frozen=True):
     last_rows: dict[str, int]  # last row id of tables with row ids; exporters number rows from 1
 
 
-def read_sqlite(path: Path, *, need: frozenset[Group], threads: int | None = None) -> RawReport:
+def read_sqlite(path: Path, *, need: frozenset[Group]) -> RawReport:
     """Read a report that nsys exported as SQLite; it is never written to.
 
     Args:
         path: The export.
         need: Groups of tables and columns to read in addition to the session.
-        threads: Number of threads; the number of cores, at most 4, if None.
 
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
     uri = check_database(path)
     state = find_state(path)
-    with _open_export(path, uri, need, threads) as (database, export):
+    with _open_export(path, uri, need) as (database, export):
         sources = export.sources
         sizes = [export.last_rows.get(source.name, 0) * len(source.columns) for source in sources]
         order = sorted(range(len(sources)), key=sizes.__getitem__, reverse=True)  # threads finish together
@@ -463,18 +462,15 @@ def check_sqlite(path: Path) -> None:
     Raises:
         ReportError: It cannot be opened, or is not an export of nsys.
     """
-    with _open_export(path, check_database(path), frozenset(), 1):
+    with _open_export(path, check_database(path), frozenset()):
         pass
 
 
 @contextmanager
-def _open_export(
-    path: Path, uri: str, need: frozenset[Group], threads: int | None
-) -> Iterator[tuple[Database, _Export]]:
+def _open_export(path: Path, uri: str, need: frozenset[Group]) -> Iterator[tuple[Database, _Export]]:
     """Open a file and describe its tables; errors of SQLite become those of `read_sqlite`."""
     size, _ = find_state(path)
-    if threads is None:
-        threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
+    threads = 1 if size <= _SMALL_FILE_BYTES else min(_MAX_THREADS, pl.thread_pool_size())
     try:
         with ExitStack() as stack:
             database = stack.enter_context(open_database(uri, size, threads=threads))
@@ -566,8 +562,7 @@ def _read_source(path: Path, export: _Export, connection: Connection, source: So
         if not fetched.is_odd:
             break
     frame = pl.DataFrame(dict(zip(columns, fetched.columns, strict=True)))
-    if is_exact:
-        _refuse_text(path, source, frame)
+    _refuse_text(path, source, frame)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
     is_in_order = ids not in frame.columns or frame[ids].is_sorted()
     return _SourceRows(shape_rows(source, frame), is_in_order)

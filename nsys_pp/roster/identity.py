@@ -107,8 +107,6 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     )
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)
-    if coordinates.is_empty():
-        return COORDINATES.to_frame()
     named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
     named = named.join(coordinates, on="name", how="inner").drop("name").unique()
     return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")

@@ -330,14 +330,9 @@ def _add_layout(roster: pl.DataFrame, identities: Sequence[Identity], layout: La
 
 def _add_named_coordinates(roster: pl.DataFrame, identities: Sequence[Identity]) -> pl.DataFrame:
     """Add the coordinates of processes in names of NVTX ranges and marks."""
-    parts = [
-        identity.coordinates.with_columns(report=pl.lit(report, dtype=pl.UInt32), stage_source=pl.lit("NVTX"))
-        for report, identity in enumerate(identities)
-        if len(identity.coordinates)
-    ]
-    if not parts:
-        return roster
-    coordinates = pl.concat(parts)
+    named = [identity.coordinates for identity in identities]
+    report = np.repeat(np.arange(len(named), dtype=np.uint32), [len(of_report) for of_report in named])
+    coordinates = pl.concat(named).with_columns(pl.Series("report", report), stage_source=pl.lit("NVTX"))
     return roster.drop(*COORDINATE_AXES, "stage_source").join(
         coordinates, on=["report", "process_key"], how="left", maintain_order="left"
     )

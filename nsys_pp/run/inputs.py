@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import (
@@ -42,7 +43,6 @@ from nsys_pp.frames.aggregates import AGGREGATE_FRAMES
 from nsys_pp.frames.conform import ShortRepr
 from nsys_pp.frames.ids import describe_path
 from nsys_pp.frames.part import PartOptions
-from nsys_pp.frames.raw import RUN_ROW_COUNTS
 from nsys_pp.frames.roster import Identity
 from nsys_pp.frames.training import REPORT_FRAMES
 from nsys_pp.output.perfetto.trace import check_blocks
@@ -587,30 +587,27 @@ def settle_part_options(
         ReportError: A part was made with other options than asked for, or than another part.
     """
     own = [part.part.options for part in parts.values()]
-    usual = next(iter(parts.values()), None)
-    if batch.keeps_going:  # the first part with the most common options
-        usual = max(parts.values(), key=lambda part: own.count(part.part.options), default=None)
-    settled: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if usual is not None:
-        for name in OPTION_NAMES:
-            settled.setdefault(name, getattr(usual.part.options, name))
-    options = PartOptions(**settled)
+    usual = next(iter(own), PartOptions())
+    if batch.keeps_going:
+        usual = max(own, key=own.count, default=usual)
+    options = replace(usual, **{name: value for name, value in asked.items() if value is not None})
     kept = {}
     for path, part in parts.items():
         actual = part.part.options
         if all(getattr(actual, name) == getattr(options, name) for name in relevant):
             kept[path] = part
             continue
-        if usual is None or actual == usual.part.options:
+        if actual == usual:
             expected = f"`{options.words()}` is asked for"
         else:
-            expected = f"`{usual.path}` with `{usual.part.options.words()}`"
+            first = next(one.path for one in parts.values() if one.part.options == usual)
+            expected = f"`{first}` with `{usual.words()}`"
         error = ReportError(
             f"`{part.path}` was made with `{actual.words()}`, and {expected}",
             "extract it again with the same options, or merge its report",
         )
         batch.skip(path, error)
-    if parts and not kept and len(parts) == len(batch.paths):
+    if not kept and len(parts) == len(batch.paths):
         raise error
     return options, kept
 
@@ -648,9 +645,8 @@ _DRAWN = ("nvtx", "calls", "kernels", "copies", "sets", "graphs", "decompression
 
 
 def collect_row_counts(counts: Mapping[Path, pl.DataFrame]) -> pl.DataFrame:
-    """Concatenate the `ROW_COUNTS` of reports to `RUN_ROW_COUNTS`."""
-    frames = [frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items()]
-    return pl.concat(frames) if frames else RUN_ROW_COUNTS.to_frame()
+    """Concatenate the `ROW_COUNTS` of one or more reports to `RUN_ROW_COUNTS`."""
+    return pl.concat(frame.with_columns(report=pl.lit(describe_path(path))) for path, frame in counts.items())
 
 
 def describe_rows(counts: pl.DataFrame) -> dict[str, str]:

@@ -199,12 +199,13 @@ def parse_offsets(value: Mapping[str, int] | None) -> dict[str, int]:
     Raises:
         OptionError: An offset is not a whole number.
     """
-    for machine, offset in (value or {}).items():
+    offsets = dict(value or {})
+    for machine, offset in offsets.items():
         if not isinstance(offset, int):
             raise OptionError(
                 "offsets", f"invalid offset {offset!r} of `{machine}`; expected whole nanoseconds"
             )
-    return dict(value or {})
+    return offsets
 
 
 def parse_steps(value: StepWindow | str | None) -> StepWindow | None:

@@ -18,6 +18,7 @@ REMOVED = "removed"
 
 _LEAST_LETTERS = 4  # of a host or user name that is replaced inside other texts: shorter ones are words, too
 _PATH = re.compile(r"(?<![\w./\\~])(?:[A-Za-z]:)?(?:[/\\][\w.@+~%=,-]+){2,}")
+_NOTHING = re.compile("(?!)")
 _SEPARATOR = re.compile(r"([/\\]+)")
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,5}$")
 _UUID = re.compile(r"(?i)(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])")
@@ -53,8 +54,8 @@ class Pseudonyms(Struct, kw_only=True):
     words: Mapping[str, str]
     uuids: Mapping[str, str]
     replaces_paths: bool
-    _pattern: re.Pattern[str] | None = None
-    _any_pattern: re.Pattern[str] | None = None  # also of short names
+    _pattern: re.Pattern[str] = _NOTHING
+    _any_pattern: re.Pattern[str] = _NOTHING  # also of short names
     _components: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Pseudonyms(Struct, kw_only=True):
         """
         text = self._replace_uuids(text)
         pattern = self._any_pattern if with_short else self._pattern
-        return text if pattern is None else pattern.sub(lambda match: self.words[match[0].lower()], text)
+        return pattern.sub(lambda match: self.words[match[0].lower()], text)
 
     @property
     def is_idle(self) -> bool:
@@ -86,8 +87,6 @@ class Pseudonyms(Struct, kw_only=True):
         return not (self.secrets or self.words or self.uuids or self.replaces_paths)
 
     def _replace_uuids(self, text: str) -> str:
-        if not self.uuids:
-            return text
         text = _UUID.sub(lambda match: self.uuids.get(match[0].lower(), match[0]), text)
         return _PARTIAL_UUID.sub(self._replace_start, text)
 
@@ -137,10 +136,10 @@ def choose_pseudonyms(names: Identities, *, hosts: bool, users: bool, paths: boo
     return Pseudonyms(secrets=secrets, words=words, uuids=uuids, replaces_paths=paths)
 
 
-def _match_words(words: Iterable[str]) -> re.Pattern[str] | None:
+def _match_words(words: Iterable[str]) -> re.Pattern[str]:
     """Match any of some names, between other characters than letters and digits."""
-    choices = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-    return re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{choices})(?![A-Za-z0-9])") if choices else None
+    choices = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) or _NOTHING.pattern
+    return re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{choices})(?![A-Za-z0-9])")
 
 
 def _number(names: Iterable[str], prefix: str) -> dict[str, str]:

@@ -253,7 +253,7 @@ def scrub_all(source: Path, output: Path) -> None:
     for path in sorted(source.iterdir()):
         copy = output / path.name
         nsys_pp.scrub(path, copy, hosts=True, users=True, paths=True)
-        if read_report(path, threads=1).recorded != read_report(copy, threads=1).recorded:
+        if read_report(path).recorded != read_report(copy).recorded:
             raise AssertionError("the copy has other numbers of rows")
 
 
@@ -276,7 +276,7 @@ def read_both_ways(source: Path, output: Path) -> None:
     finally:
         for one in connections:
             one.close()
-    read_report(path, threads=1)
+    read_report(path)
 
 
 def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
@@ -301,7 +301,7 @@ def _compare(connections: Sequence[Connection], query: str, kinds: str) -> None:
 def read_once(source: Path, output: Path) -> None:
     """Read the report."""
     (path,) = source.iterdir()
-    read_report(path, threads=1)
+    read_report(path)
 
 
 def merge(source: Path, output: Path, *, name: str = "run.pftrace", **options: Any) -> None:

@@ -63,7 +63,7 @@ def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> 
         connection.executemany("DELETE FROM NVTX_EVENTS WHERE rowid = ?", [(row,) for row in missing])
         connection.execute("UPDATE NVTX_EVENTS SET rowid = -5 WHERE rowid = 40")
     connection.close()
-    raw = read_report(path, need=_RANGES, threads=3)
+    raw = read_report(path, need=_RANGES)
     assert raw["nvtx"]["row"].to_list() == [-5, *(i for i in range(1, 101) if i != 40 and i not in missing)]
     assert raw["nvtx"]["start"].to_list()[1:] == [(i - 1) * 10 for i in raw["nvtx"]["row"].to_list()[1:]]
 
