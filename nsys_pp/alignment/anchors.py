@@ -74,8 +74,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     anchors = conform(kernels, ANCHORS)
     if mpi_calls.is_empty():
         return anchors
-    anchors = pl.concat([anchors, _list_mpi_anchors(mpi_calls)])
-    return anchors if anchors["start_ns"].is_sorted() else anchors.sort("start_ns", maintain_order=True)
+    return pl.concat([anchors, _list_mpi_anchors(mpi_calls)]).sort("start_ns", maintain_order=True)
 
 
 def _name_kinds(is_message: Bools, columns: Sequence[pl.Series]) -> list[pl.Series]:

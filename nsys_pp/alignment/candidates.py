@@ -341,8 +341,7 @@ def find_candidates(
         Candidates with evidence, the one with most first, no two at the same offset.
     """
     reference = reference.keep_keys(events.key)
-    is_known = np.isin(events.key, list_distinct(reference.key))
-    events = events if is_known.all() else events.select(is_known)
+    events = events.select(np.isin(events.key, list_distinct(reference.key)))
     if not len(events):
         return []
     comparison = Comparison(events, reference)

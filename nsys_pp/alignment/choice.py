@@ -141,8 +141,6 @@ class Timeline(Struct):
 
         Of each the median, of all the largest but for a few.
         """
-        if not any(distances_ns.values()):
-            return 0.0
         of_domain = np.zeros(max(self.lines) + 1)
         of_domain[list(distances_ns)] = list(distances_ns.values())
         own = of_domain[self.events.domain[rows]]
@@ -206,8 +204,8 @@ class Timeline(Struct):
             return covered
         for channel in list_distinct(channels[is_collective]).tolist():
             known = self.operations.times[self.operations.channels == channel]
-            if len(known):
-                covered |= (channels == channel) & (times >= known.min()) & (times <= known.max())
+            first, last = known.min(initial=np.inf), known.max(initial=-np.inf)
+            covered |= (channels == channel) & (times >= first) & (times <= last)
         return covered & is_collective
 
     def merge_operations(self) -> Events:

@@ -141,12 +141,10 @@ def fit_line(
     """
     if len(times) < 2:
         return start if not len(times) else Line(offset_ns=float(values[0]), center_ns=float(times[0]))
-    relative = None if noise is None else noise / find_median(noise)
-    columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (times, values)]
+    relative = np.ones(len(times)) if noise is None else noise / find_median(noise)
+    columns = [np.ascontiguousarray(column, dtype=np.float64) for column in (times, values, relative)]
     room, line = np.empty(len(times)), (ctypes.c_double * 3)(start.offset_ns, start.rate, start.center_ns)
     addresses = [column.ctypes.data for column in columns]
-    held = None if relative is None else np.ascontiguousarray(relative, dtype=np.float64)
-    addresses.append(0 if held is None else held.ctypes.data)
     if LIBRARY.near_fit_line(len(times), *addresses, floor_ns, DRIFT_SIGMA, _ROUNDS, line, room.ctypes.data):
         raise ValueError("a line through points that are not finite")
     return Line(offset_ns=line[0], rate=line[1], center_ns=line[2])

@@ -17,6 +17,7 @@ from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import LOSS, REPORT
 from nsys_pp.frames.raw import ExportedTable, RawReport
 from nsys_pp.frames.report import DIAGNOSTICS, EXPORTED_TABLES, KERNEL_KINDS, MOST_EARLY_NS, Finding, Report
+from nsys_pp.model.damage import QUIET_SHARE
 from nsys_pp.units import format_count, format_duration
 
 GPUS = build_schema(
@@ -519,7 +520,6 @@ def list_losses(diagnostics: pl.DataFrame) -> list[str]:
     return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()
 
 
-_LEAST_SHARE = 0.01  # of operations or calls, from which on what is off about them is a warning
 _LEAST_HELD = 0.02  # of the time of launching threads
 
 
@@ -550,7 +550,7 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
         return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
     op = launches["op_id"].to_numpy()  # ascends
     launched = len(op) - np.count_nonzero(op[1:] == op[:-1])
-    if (lost := len(ops) - launched) > _LEAST_SHARE * len(ops):
+    if (lost := len(ops) - launched) > QUIET_SHARE * len(ops):
         found.append(
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
             "range is projected"
@@ -627,7 +627,7 @@ def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
             early_count=(pl.col("early_ns") > MOST_EARLY_NS).sum(),
             early_ns=pl.col("early_ns").max(),
         )
-        .filter(pl.col("early_count") > _LEAST_SHARE * pl.col("count"))
+        .filter(pl.col("early_count") > QUIET_SHARE * pl.col("count"))
         .sort("gpu")
     )
     return [
@@ -747,7 +747,7 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     lost = len(ops) - launches["op_id"].n_unique()
     if lost:
         yield Finding(
-            severity="warning" if lost > _LEAST_SHARE * len(ops) else "info",
+            severity="warning" if lost > QUIET_SHARE * len(ops) else "info",
             kind="operations without a call",
             count=lost,
             text=f"{lost:,} of {len(ops):,} GPU operations lack the CUDA call that launched them",
@@ -759,7 +759,7 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     without = len(np.setdiff1d(rows, launches["call_row"].to_numpy()))
     if without and len(ops):
         yield Finding(
-            severity="warning" if without > _LEAST_SHARE * len(rows) else "info",
+            severity="warning" if without > QUIET_SHARE * len(rows) else "info",
             kind="calls without an operation",
             count=without,
             text=f"{without:,} of {len(rows):,} CUDA calls that launch kernels have no kernel",

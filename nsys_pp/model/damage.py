@@ -86,7 +86,8 @@ NOTED = {
     "mpi_collectives": "collective MPI calls",
 }
 """Tables whose incomplete rows are a reason to doubt the results, and the nouns of their rows."""
-_QUIET_SHARE = 0.01  # of the events, below which those of unknown types are only counted
+QUIET_SHARE = 0.01
+"""Of events, operations or calls: up to this, what is off about them is only counted; beyond, a warning."""
 
 
 def drop_unusable(raw: RawReport) -> None:
@@ -148,7 +149,7 @@ def _warn_of_names(raw: RawReport) -> None:
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
-    is_rare = reason == UNKNOWN_EVENT and count <= total * _QUIET_SHARE
+    is_rare = reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE
     if count and table in NOTED and not is_rare:
         warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {NOTED[table]} {reason}", stacklevel=5)
 

@@ -52,12 +52,10 @@ def find_minimum(values: Int64s, first: Int64s, last: Int64s) -> Int64s:
     >>> find_minimum(np.array([5, 3, 8, 1]), np.array([0, 2, 0]), np.array([2, 3, 4]))
     array([3, 8, 1])
     """
-    if not len(first):
-        return np.zeros(0, dtype=np.int64)
     level_of = np.frexp(last - first)[1] - 1  # floor(log2(size)): sizes are far below 2**53
     result = np.empty(len(first), dtype=np.int64)
     minima = values
-    for level in range(int(level_of.max()) + 1):
+    for level in range(int(level_of.max(initial=-1)) + 1):
         chosen = np.flatnonzero(level_of == level)
         result[chosen] = np.minimum(minima[first[chosen]], minima[last[chosen] - (1 << level)])
         step = 1 << level
@@ -278,8 +276,6 @@ def sum_around(low: Int64s, high: Int64s, weight: Int64s, first: Int64s, last: I
     """
     result = np.zeros(len(first), dtype=np.int64)
     low, high, weight, windows = _keep_around(low, high, weight, first, last)
-    if not len(low) or not len(windows):
-        return result
     order = np.argsort(low, kind="stable")
     high, weight = high[order], weight[order]
     prefix = np.searchsorted(low[order], first[windows], side="left")
@@ -310,8 +306,6 @@ def _keep_around(
     keep = later < len(first)
     keep[keep] = high[keep] >= earliest_last[later[keep]]
     low, high, weight = low[keep], high[keep], weight[keep]
-    if not len(low):
-        return low, high, weight, np.zeros(0, dtype=np.int64)
     by_low = np.argsort(low, kind="stable")
     latest_high = np.maximum.accumulate(high[by_low])
     before = np.searchsorted(low[by_low], first, side="left")

@@ -34,6 +34,7 @@ from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS, keep_comparable, number_comparable, relative_bound
 from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, NEED, POSITION
+from nsys_pp.training.messages import MOSTLY
 
 
 def cut_loading(states: pl.DataFrame, loads: pl.DataFrame, *, owner: str) -> pl.DataFrame:
@@ -314,7 +315,6 @@ MAX_BOUND_NS = 250_000
 """Greatest error of two clocks for the search of members: a wider one would join unrelated collectives."""
 
 
-_MOSTLY = 0.8  # least share of a stream's collectives that end together with those of another member
 _CLOSE_NS = 5_000
 _SAMPLE = 40  # collectives of a stream compared to find its members
 _ENOUGH = 10  # of them to measure how closely they end together
@@ -450,7 +450,7 @@ def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -
     )
     is_common = pl.col("end_ns").is_between("first_ns", "last_ns")
     counts = sampled.join(pairs, on="stream").group_by(pair).agg(sampled=is_common.sum().cast(pl.Int64))
-    mostly = pairs.join(counts, on=pair).filter(pl.col("count") >= (_MOSTLY * pl.col("sampled")).floor())
+    mostly = pairs.join(counts, on=pair).filter(pl.col("count") >= (MOSTLY * pl.col("sampled")).floor())
     usual = (pl.col("usual_ns") - pl.col("error_ns")).clip(0)
     return mostly.sort(pair).select(*pair, "spread_ns", "sampled", apart_ns=usual)
 

@@ -176,8 +176,11 @@ def _find_jobs(rows: Int64s, jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
 _NCCL_PEER, _ONLY, _STAGES = "peer and order", "only peer and order", "stages and order"
 _SLICE = ("replica", "tensor")
 _OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
-# share of the pairs of a channel that end together, if it is right: a kernel of several messages does not
-_MOSTLY = 0.8
+MOSTLY = 0.8
+"""Least share of the pairs of a channel, or of two streams, that end together if it is right.
+
+A kernel of several messages does not.
+"""
 _FEW = 5  # pairs below which ends that differ, or agree, may be chance
 _RECOGNISED = (
     0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted
@@ -545,10 +548,10 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(center_ns=pl.col("apart_ns").median().over("channel"))
     has_few = pl.col("apart_ns").count().over("channel") < _FEW
     is_near = (pl.col("apart_ns") - pl.col("center_ns")).abs() <= SKEW_NS
-    is_constant = ~has_few & (is_near.mean().over("channel") >= _MOSTLY)
+    is_constant = ~has_few & (is_near.mean().over("channel") >= MOSTLY)
     agrees = is_constant & (pl.col("center_ns").abs() <= SKEW_NS + bound)
     is_against = ~has_few & ~agrees & pl.col("waits") & (pl.col("peer_source") != _NCCL_PEER)
-    is_against |= pl.col("is_early").mean().over("channel") > 1 - _MOSTLY
+    is_against |= pl.col("is_early").mean().over("channel") > 1 - MOSTLY
     is_against = is_against.fill_null(value=False)
     # lanes that are no neighbours exchange in both directions, and ends tell where sends wait; an error of
     # the clocks delays messages of one direction, and advances those of the other

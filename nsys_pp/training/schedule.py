@@ -199,10 +199,12 @@ def recognise_schedule(
     chunk_counts = {fit.chunks for fit in alike} or {1 + (named or 0)}
     chunks = chunk_counts.pop() if len(chunk_counts) == 1 else 0
     micro_batches = 0
-    if chunks and alike:
-        micro_batches = _most_common(alike[0].groups.filter("is_complete")["micro_batches"])
-    elif chunks:
-        micro_batches = _count_micro_batches(sequences, chunks)
+    if chunks:
+        micro_batches = (
+            _most_common(alike[0].groups.filter("is_complete")["micro_batches"])
+            if alike
+            else _count_micro_batches(sequences, chunks)
+        )
     known = alike[0].name if alike else "unknown"
     return Schedule(
         name=schedule_name or known,
