@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.arrays.columns import (
+    EVER,
     NEVER,
     as_numbers,
     find_distinct,
@@ -52,7 +53,6 @@ from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND, WAITING_
 PROCESS = ("process_key",)
 DEVICE = ("process_key", "device_id")
 _STEP = ("process_key", "device_id", "step")
-EVER = np.int64(1 << 62)
 """Later than any time."""
 
 

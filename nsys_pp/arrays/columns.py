@@ -19,6 +19,8 @@ from nsys_pp.arrays.types import Bools, Int64s
 HALF_OF_INT64 = 1 << 62
 NEVER = np.int64(-HALF_OF_INT64)
 """Null in arrays; no time and no id is as small."""
+EVER = np.int64(HALF_OF_INT64)
+"""No time and no id is as large."""
 _Value = TypeVar("_Value", bound=np.generic)
 
 

@@ -99,7 +99,7 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
     collectives = raw["mpi_collectives"].with_columns(
         is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")
     )
-    calls = pl.concat([messages, collectives], how="diagonal").sort("start")
+    calls = pl.concat([messages, collectives], how="diagonal").sort("start", maintain_order=True)
     calls = calls.with_columns(process_key=process_key(pl.col("thread")))
     return (
         calls.with_columns(member_count=_count_members(calls, raw))
@@ -262,7 +262,7 @@ def _find_ends(messages: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     ended = open_ones.join_asof(
         waits.select(*_REQUEST, "start", waited_ns="start", until_ns="end")
         .drop_nulls("request")
-        .sort("start"),
+        .sort("start", maintain_order=True),
         on="start",
         by=_REQUEST,
         strategy="forward",

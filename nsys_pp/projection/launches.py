@@ -179,7 +179,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
             for name in ("communicator", "rank", "peer", "size_bytes")
         ]
         requests = requests.hstack(nothing)[_COLUMNS]
-        return requests if requests["start_ns"].is_sorted() else requests.sort("start_ns")
+        return requests.sort("start_ns", maintain_order=True)
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")
@@ -189,6 +189,6 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     return (
         requests.join(nccl_calls.drop("rank", "rank_count"), on="range_id", how="left")
         .join(ranks, on=["process_key", "communicator"], how="left")
-        .sort("start_ns")
+        .sort("start_ns", maintain_order=True)
         .select(_COLUMNS)
     )

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, index_rows, numbers
+from nsys_pp.arrays.columns import EVER, NEVER, index_rows, numbers
 from nsys_pp.arrays.search import find_first_rows, order_by_owner
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.ids import is_main_thread
@@ -34,7 +34,6 @@ _MIN_EXPECTED = 2.0  # events among close calls that would be evidence
 _MIN_FILLED = 0.3  # share of the gaps from the first to the last call in each
 _MIN_FILLING = 0.8  # share of a worker's calls in gaps filled to `_MIN_FILLED_GAP`
 _MIN_FILLED_GAP = 0.1
-_NEVER = np.int64(1 << 62)
 _SAMPLED = 5  # every fifth call, for a first comparison of two threads
 
 
@@ -225,11 +224,11 @@ def _find_gaps(events: _Events, time: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Find the last event at or before each time, the end of all until it, and the start of the next one.
 
     Returns:
-        Index, -1 without one, where the end is any; ns; ns, `_NEVER` without a next one.
+        Index, -1 without one, where the end is any; ns; ns, `EVER` without a next one.
     """
     before = np.searchsorted(events.start, time + 1) - 1
     last = len(events.start) - 1
-    following = np.where(before < last, events.start[np.minimum(before + 1, last)], _NEVER)
+    following = np.where(before < last, events.start[np.minimum(before + 1, last)], EVER)
     return before, events.reach[before], following
 
 
@@ -312,7 +311,7 @@ def _measure_filling(gap: Int64s, gap_start: Int64s, gap_end: Int64s, start: Int
     Args:
         gap: Number of the gap of each call, ascending.
         gap_start: Its start.
-        gap_end: Its end; `_NEVER` for the last one, which then ends with its last call.
+        gap_end: Its end; `EVER` for the last one, which then ends with its last call.
         start: Of the calls.
     """
     if not len(gap):
@@ -320,7 +319,7 @@ def _measure_filling(gap: Int64s, gap_start: Int64s, gap_end: Int64s, start: Int
     first = np.flatnonzero(np.append(True, gap[1:] != gap[:-1]))
     last = np.append(first[1:], len(gap)) - 1
     span = start[last] - start[first]
-    length = np.where(gap_end[first] == _NEVER, start[last], gap_end[first]) - gap_start[first]
+    length = np.where(gap_end[first] == EVER, start[last], gap_end[first]) - gap_start[first]
     is_filled = span > _MIN_FILLED_GAP * length
     return float(span.sum() / max(int(length.sum()), 1)), int((last - first + 1)[is_filled].sum())
 

@@ -50,7 +50,7 @@ def read_report(
 def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
     """Read as little as it takes to refuse a path that is not a report.
 
-    Reports are exported first, if needed.
+    Of a report that must be exported, this says only whether it is empty.
 
     Args:
         path: As for `read_report`, and no part.
@@ -58,7 +58,6 @@ def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
 
     Raises:
         ReportError: As for `read_report`.
-        NsysNotFoundError: As for `read_report`.
     """
     reader = find_reader(path)
     (reader.inspect or reader.read)(path, ReadOptions(need=frozenset(), nsys=nsys))

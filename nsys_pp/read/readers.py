@@ -73,7 +73,7 @@ READERS: tuple[Reader, ...] = (
         suffixes=UNEXPORTED_SUFFIXES,
         accepts=is_unexported,
         read=_read_unexported,
-        inspect=lambda path, options: _check_sqlite(export_report(path, nsys=options.nsys)),
+        inspect=lambda path, options: _check_recording(path),  # exported where it is read
         check=_check_recording,
     ),
     Reader(

@@ -234,7 +234,7 @@ def build_roster(
     A rank comes from the report itself (MPI, NCCL, launcher, XLA); else from `rank_from` and the name of the
     file; else from the names of all files without a rank, by one common pattern; else, if no rank is known
     and every report has one GPU process, from the natural order of the files, unless a layout has more ranks;
-    else, with a layout, from the order of GPUs (`gpu_ranks.py`). Ranks of NCCL are used only if no two
+    else, with a layout, from the order of GPUs. Ranks of NCCL are used only if no two
     processes have the same rank in the largest communicator. Except for `report`, the result does not depend
     on the order of reports.
 

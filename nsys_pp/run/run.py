@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
-from nsys_pp.arrays.columns import index_rows, whole_numbers
+from nsys_pp.arrays.columns import EVER, NEVER, index_rows, whole_numbers
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ClockError, NsysPPError
 from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
@@ -256,7 +256,6 @@ def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> Non
 
 
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
-_EVER = 1 << 62  # no time is as large
 _RANGE_IDS = 1 << 40  # more than a report has rows
 _GAP = 2  # between the numbers of counted steps of two captures, so that they are not consecutive
 
@@ -317,12 +316,12 @@ class Captures(Struct, frozen=True, kw_only=True):
             Start and end of each; the first capture also has all time before it, the last one all time after
             it.
         """
-        windows = [(-_EVER, _EVER)] * len(self.first)
+        windows = []
         for report, first in enumerate(self.first):
             own = self.list_reports(first) if self.has_later else [report]
             at = own.index(report)
-            since = starts_ns[report] if at else -_EVER
-            windows[report] = (since, starts_ns[own[at + 1]] if at + 1 < len(own) else _EVER)
+            since = starts_ns[report] if at else int(NEVER)
+            windows.append((since, starts_ns[own[at + 1]] if at + 1 < len(own) else int(EVER)))
         return windows
 
     def restore_ids(self, jobs: pl.DataFrame) -> pl.DataFrame:

@@ -190,7 +190,7 @@ def _select(segments: Segments) -> Int64s:
 
 
 def _find_next_calls(segments: Segments, row: Int64s, ops: LaunchedOps) -> Int64s:
-    """Find the call that launched the first kernel of each segment; -1 where unknown, or cut at a step."""
+    """Find the call that launched the first compute kernel of each segment; -1 if unknown or cut."""
     rows = np.flatnonzero(ops.is_compute)
     at = find_pairs(ops.device[rows], ops.start[rows], segments.group[row], segments.start[row])
     call: Int64s = np.append(ops.call, -1)[np.append(rows, -1)[at]]

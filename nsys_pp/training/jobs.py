@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import (
+    EVER,
     NEVER,
     as_numbers,
     gather,
@@ -44,7 +45,6 @@ _MEASURED = {
     **{name: name for name in ("busy_ns", "total_ns", "op_count")},
 }
 _COMPUTED = {"gpu_start_ns": "compute_start_ns", "gpu_end_ns": "compute_end_ns", "busy_ns": "compute_ns"}
-_LATEST = np.int64(1 << 62)
 
 
 def build_jobs(
@@ -179,7 +179,7 @@ def _end_on_host(of_device: Int64s, began: Int64s, ended: Int64s) -> Int64s:
     until = ended.copy()
     for device in list_distinct(of_device):
         own = of_device == device
-        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=_LATEST)
+        until[own & (ended == NEVER)] = began[own & (began != NEVER)].min(initial=EVER)
     return until
 
 
@@ -211,9 +211,9 @@ def _find_delays(jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     began, ended = numbers(api_calls["start_ns"])[call], numbers(api_calls["end_ns"])[call]
     is_inside = began >= numbers(jobs["host_start_ns"])[row]
     is_inside &= ended <= numbers(jobs["host_end_ns"])[row]
-    delays = np.full(len(jobs), _LATEST)
+    delays = np.full(len(jobs), EVER)
     np.minimum.at(delays, row[is_inside], (start[row] - began)[is_inside])
-    return np.where((delays == _LATEST) | (delays < -MOST_EARLY_NS), NEVER, delays)
+    return np.where((delays == EVER) | (delays < -MOST_EARLY_NS), NEVER, delays)
 
 
 def _pair(rows: Int64s, values: Int64s, others: Int64s, of_others: Int64s) -> tuple[Int64s, Int64s]:

@@ -7,6 +7,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import (
+    EVER,
     NEVER,
     as_numbers,
     gather,
@@ -26,7 +27,6 @@ from nsys_pp.frames.training import COMPUTE_SEGMENTS, JOB_KIND, KERNEL_AGGREGATE
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import LaunchedOps, number_devices, repeat_devices
 
-_LAST = -NEVER
 _DEVICE = ["process_key", "device_id"]
 _KEYS = [*_DEVICE, "row", "kind", "name", "full_name", "is_communication", "job_kind"]
 
@@ -162,7 +162,7 @@ def _cut_at_steps(ops: LaunchedOps, steps: pl.DataFrame) -> tuple[Int64s, Int64s
         last = np.maximum(first, last)
         op = np.repeat(computes, last - first + 1)
         edge = expand_windows(first, last + 1)  # the part ends at this edge, or with its operation
-        bounded = np.concatenate([[NEVER], edges, [-NEVER]])
+        bounded = np.concatenate([[NEVER], edges, [EVER]])
         part_start = np.maximum(bounded[edge], start[op])
         at = np.searchsorted(step_start[own], bounded[edge], side="right") - 1  # the last step started
         is_in = (at >= 0) & (bounded[edge] < np.append(step_end[own], NEVER)[at])

@@ -749,7 +749,7 @@ def doubt_schedule(
     if schedule.source == "recognised":
         schedule = replace(schedule, source="uncertain", reason=reason)
         reason += f", so the schedule {schedule.name} is uncertain"
-    return schedule, [f"{reason}: name the ranges of further jobs with `--job`, or choose `--preset`"]
+    return schedule, [f"{reason}: name the ranges of further jobs with `--job-pattern`, or choose `--preset`"]
 
 
 def measure_unexplained(jobs: pl.DataFrame, compute_segments: pl.DataFrame) -> float | None:

@@ -112,8 +112,8 @@ def _write(path: Path, tables: Mapping[str, _Table]) -> Path:
 
 _REFUSED: dict[str, tuple[dict[str, _Table], str]] = {
     "streams": (
-        {_KERNEL: (("start", "end", "streamId"), [(i, i + 1, i) for i in range(5_000)])},
-        "streams of a GPU; expected at most 4,096",
+        {_KERNEL: (("start", "end", "streamId"), [(i, i + 1, i) for i in range(11_000)])},
+        "streams of a GPU; expected at most 10,000",
     ),
     "GPUs": (
         {_KERNEL: (("start", "end", "deviceId"), [(i, i + 1, i) for i in range(600)])},

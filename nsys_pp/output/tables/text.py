@@ -190,7 +190,7 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
         if sizes[unit] > 1 or not is_whole:
             decimals = _choose_decimals(largest * factor, _least(values) * factor)
         if unit == column.display_unit:
-            decimals = _DECIMALS[unit]
+            decimals = _DECIMALS.get(unit, decimals)
     decimals = decimals if column.decimals is None else column.decimals
     # other numbers are identifiers, as those of steps and stages
     mark = "," if unit or column.is_count or not is_whole else ""
