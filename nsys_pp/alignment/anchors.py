@@ -30,10 +30,9 @@ from nsys_pp.arrays.search import find_rows
 from nsys_pp.arrays.types import Bools
 from nsys_pp.frames.clock import ANCHORS
 from nsys_pp.frames.conform import build_frame, conform
-from nsys_pp.frames.report import OP_KIND
+from nsys_pp.frames.report import OP_KIND, POINT_TO_POINT
 
 _SYNCHRONISING = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier"
-_MESSAGE = r"(?i)send_?recv"
 _OF_OPERATION = ("name", "process_key", "device_id", "context_id", "stream_id", "start_ns", "end_ns")
 _KINDS = pl.Series(ANCHORS["kind"].categories, dtype=ANCHORS["kind"])  # type: ignore[attr-defined]
 _COLLECTIVE, _SEND, _RECEIVE, _SEND_RECEIVE = range(4)  # codes of `_KINDS`
@@ -57,7 +56,7 @@ def find_anchors(*, gpu_ops: pl.DataFrame, requests: pl.DataFrame, mpi_calls: pl
     requested, is_of_message = _combine_requests(requests)
     request = find_rows(numbers(requested["op_id"]), numbers(gpu_ops["op_id"])[row])
     names = list_names(index_column(gpu_ops["name"], row))
-    is_message = names.match(_MESSAGE) | pick(is_of_message, request, absent=False)
+    is_message = names.match(POINT_TO_POINT) | pick(is_of_message, request, absent=False)
     is_anchor = is_message | names.match(_SYNCHRONISING)
     others = np.flatnonzero(~is_anchor)
     if (request[others] >= 0).any():

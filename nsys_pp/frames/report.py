@@ -327,6 +327,12 @@ More is no delay.
 """
 SCOPE = pl.Enum(["thread", "process"])
 
+KERNEL_LAUNCH, GRAPH_LAUNCH = r"^cu(?:da)?Launch(?:Cooperative)?Kernel", r"^cu(?:da)?GraphLaunch"
+"""Names of CUDA calls that launch a kernel, or a graph."""
+
+POINT_TO_POINT = r"(?i)send_?recv"
+"""Names of NCCL's kernels, and those like them, that send and receive messages."""
+
 WAITING_CALL = (
     r"Synchronize"
     r"|^cu(?:da)?Memcpy(?:2D|3D)?(?:Unaligned|HtoD|DtoH|HtoA|AtoH|(?:To|From)(?:Array|Symbol))?"

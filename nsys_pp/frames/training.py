@@ -45,26 +45,35 @@ NEED = pl.Enum(["message", "collective"])
 """Kinds of operations that hold a gap with a cause that depends on other ranks."""
 
 
-MEANINGS = {  # of causes, as tables explain them
-    "compute": "kernels other than communication",
-    "pause": "gaps between two kernels that are too short for a bubble",  # in `LANE_STATES` part of "compute"
-    "message_wait": "waiting for a message whose peer has not begun",
-    "message_transfer": "transfer of a message that is needed",
-    "message": "waiting for a message or its transfer: its peer is not known well enough",
-    "collective_wait": "waiting for a collective that other lanes have not begun",
-    "collective_transfer": "transfer of a collective that is needed",
-    "collective": "waiting for a collective or its transfer: its members are not known well enough",
-    "copy": "duration of a copy that is needed",
-    "data": "the host loads data",
-    "host": "late launch: nothing else was missing",
-    "profiler": "late launch: nsys held the thread that launches",
-    "unknown": "launched, and nothing recorded explains the delay",
-    "idle": "no work left in the step",
+_CAUSES = {  # words in sentences, and meaning in tables
+    "compute": ("compute", "kernels other than communication"),
+    # in `LANE_STATES` part of "compute"
+    "pause": ("pauses", "gaps between two kernels that are too short for a bubble"),
+    "message_wait": ("waiting for messages", "waiting for a message whose peer has not begun"),
+    "message_transfer": ("transfers of messages", "transfer of a message that is needed"),
+    "message": ("messages", "waiting for a message or its transfer: its peer is not known well enough"),
+    "collective_wait": (
+        "waiting for collectives",
+        "waiting for a collective that other lanes have not begun",
+    ),
+    "collective_transfer": ("transfers of collectives", "transfer of a collective that is needed"),
+    "collective": (
+        "collectives",
+        "waiting for a collective or its transfer: its members are not known well enough",
+    ),
+    "copy": ("copies", "duration of a copy that is needed"),
+    "data": ("waiting for data", "the host loads data"),
+    "host": ("late launches", "late launch: nothing else was missing"),
+    "profiler": ("waiting for nsys itself", "late launch: nsys held the thread that launches"),
+    "unknown": ("unknown causes", "launched, and nothing recorded explains the delay"),
+    "idle": ("no work left", "no work left in the step"),
 }
+CAUSE_WORDS = {cause: words for cause, (words, _) in _CAUSES.items()}
+MEANINGS = {cause: meaning for cause, (_, meaning) in _CAUSES.items()}
 """A new cause also needs a color (`nsys_pp.output.colors`) and the rule that finds it.
 
-In `nsys_pp.training.waits`, or in
-`nsys_pp.training.causes` where other ranks decide."""
+The rule is in `nsys_pp.training.waits`, or in `nsys_pp.training.causes` where other ranks decide.
+"""
 
 
 CAUSES = tuple(MEANINGS)

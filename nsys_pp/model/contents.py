@@ -16,7 +16,16 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_schema, conform
 from nsys_pp.frames.part import LOSS, REPORT
 from nsys_pp.frames.raw import ExportedTable, RawReport
-from nsys_pp.frames.report import DIAGNOSTICS, EXPORTED_TABLES, KERNEL_KINDS, MOST_EARLY_NS, Finding, Report
+from nsys_pp.frames.report import (
+    DIAGNOSTICS,
+    EXPORTED_TABLES,
+    GRAPH_LAUNCH,
+    KERNEL_KINDS,
+    KERNEL_LAUNCH,
+    MOST_EARLY_NS,
+    Finding,
+    Report,
+)
 from nsys_pp.model.damage import QUIET_SHARE
 from nsys_pp.units import format_count, format_duration
 
@@ -70,8 +79,6 @@ DOMAINS = build_schema(
     },
     name="DOMAINS",
 )
-
-_GRAPH_LAUNCH = r"^(?:cuda|cu)GraphLaunch"
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -181,7 +188,7 @@ def count_rows(report: Report) -> dict[str, int]:
 def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[int, int]:
     """Count the calls that launch a CUDA graph, and the ones without an operation."""
     names = calls["name"].unique().drop_nulls()
-    names = names.filter(names.cast(pl.String).str.contains(_GRAPH_LAUNCH))
+    names = names.filter(names.cast(pl.String).str.contains(GRAPH_LAUNCH))
     rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
     lost = rows.join(launches, on="call_row", how="anti")
     return len(rows), len(lost)
@@ -639,7 +646,6 @@ def _find_early_devices(report: Report, launches: pl.DataFrame) -> list[str]:
     ]
 
 
-_LAUNCHING_KERNELS = r"^(?:cuda|cu)Launch(?:Kernel|CooperativeKernel)"
 _NAMES_FINDINGS = {  # ids of names in raw frames, and our nouns
     ("nvtx", "text_id"): "NVTX events",
     ("calls", "name_id"): "CUDA calls",
@@ -754,7 +760,7 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             meaning="no range is projected onto them; they count in streams and sums",
         )
     names = calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(_LAUNCHING_KERNELS))
+    launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
     rows = np.flatnonzero(calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy())
     without = len(np.setdiff1d(rows, launches["call_row"].to_numpy()))
     if without and len(ops):

@@ -26,14 +26,13 @@ from nsys_pp.arrays.search import find_first_rows
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import (
     find_machine_folder,
-    find_rank,
     list_process_keys,
-    list_visible,
     pid,
     process_key,
     strip_uuid,
     tid,
 )
+from nsys_pp.frames.launchers import find_rank, list_visible
 from nsys_pp.frames.raw import RawReport
 from nsys_pp.frames.report import DEVICES, GPUS, PROCESSES, RANKS, STREAMS, THREADS, Session
 from nsys_pp.frames.roster import MOST_RANKS

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.names import natural_key
-from nsys_pp.frames.ids import find_local_rank, find_machine_folder, list_visible, strip_uuid
+from nsys_pp.frames.ids import find_machine_folder, strip_uuid
+from nsys_pp.frames.launchers import find_local_rank, list_visible
 from nsys_pp.frames.roster import Identity, ProcessDevice, capture_window
 from nsys_pp.roster.identity import gpu_processes
 

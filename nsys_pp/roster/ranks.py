@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.ids import find_rank
+from nsys_pp.frames.launchers import find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.identity import gpu_processes, list_process_devices, split_runs
 from nsys_pp.roster.machines import DeviceGpu, Machine

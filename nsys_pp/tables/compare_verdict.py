@@ -14,7 +14,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import MEANINGS
+from nsys_pp.frames.training import CAUSE_WORDS
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.options import ASPECTS
 from nsys_pp.tables.compare import (
@@ -603,19 +603,6 @@ def _fold(findings: list[Finding]) -> list[Finding]:
 
 
 _MOST_CAUSES = 2
-_SHORT = {
-    "message_wait": "waiting for messages",
-    "message_transfer": "transfers of messages",
-    "message": "messages",
-    "collective_wait": "waiting for collectives",
-    "collective_transfer": "transfers of collectives",
-    "collective": "collectives",
-    "copy": "copies",
-    "data": "loading data",
-    "host": "late launches",
-    "unknown": "unknown",
-    "idle": "idle at the end",
-}
 
 
 def describe_bubble(comparison: Comparison) -> list[Finding]:
@@ -629,7 +616,7 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
     causes = changed.filter(pl.col("subject") != "bubble")
     row = changes.filter(subject="bubble").row(0, named=True)
     listed = [
-        f"{_SHORT.get(cause, MEANINGS.get(cause, cause))} {difference * 100:+.1f}"
+        f"{CAUSE_WORDS.get(cause, cause)} {difference * 100:+.1f}"
         for cause, difference in causes.head(_MOST_CAUSES).select("subject", "change_fraction").iter_rows()
     ]
     because = f" ({', '.join(listed)} points)" if listed else ""

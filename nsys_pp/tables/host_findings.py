@@ -10,6 +10,7 @@ from msgspec import Struct
 from nsys_pp.frames.clock import describe_groups
 from nsys_pp.frames.training import (
     BUBBLE_CAUSES,
+    CAUSE_WORDS,
     HOST_ACTIVITIES,
     HOST_ACTIVITY_COLUMNS,
     HOST_CAUSES,
@@ -465,20 +466,6 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
 _LEAST_CAUSE = 0.02
 _WHEN = "in late launches"
 _LONG_GAP = 0.25  # of the idle time
-_WORDS = {
-    "host": "late launches",
-    "profiler": "waiting for nsys itself",
-    "data": "loading data",
-    "copy": "copies",
-    "collective": "collectives",
-    "collective_wait": "waiting in collectives",
-    "collective_transfer": "collectives",
-    "message": "messages",
-    "message_wait": "waiting for messages",
-    "message_transfer": "messages",
-    "idle": "no work",
-    "unknown": "unknown causes",
-}
 
 
 def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -556,7 +543,8 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
         return []
     merged: dict[str, float] = {}
     for cause, time_ns in times.items():
-        merged[_WORDS[cause]] = merged.get(_WORDS[cause], 0.0) + time_ns / span
+        words = CAUSE_WORDS[cause.removesuffix("_transfer")]
+        merged[words] = merged.get(words, 0.0) + time_ns / span
     texts = _name_largest([(share, words) for words, share in merged.items()])
     gain_ns = idle / max(evidence.lane_steps.height, 1)
     whole = "a step" if evidence.has_steps else "the capture"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.table import Column, Table, View, build_table_schema
-from nsys_pp.frames.training import MICRO_BATCH_KINDS, NONE, Explanations, Training
+from nsys_pp.frames.training import CAUSE_WORDS, MICRO_BATCH_KINDS, NONE, Explanations, Training
 from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Verdict
 from nsys_pp.tables import host_findings
 from nsys_pp.tables.analysis import LARGE_BOUND, LEAST_STAGE_EXCESS, Evidence
@@ -417,15 +417,8 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
 
 
 _LEAST_STEPS, _MOST_LONG = 4, 0.25  # steps that show what is usual, and share of long ones
-_ROOTS = {
-    "compute": "compute",
-    "host": "late launches",
-    "profiler": "waiting for nsys itself",
-    "data": "waiting for data",
-    "copy": "copies",
-    "message_transfer": "transfers of messages",
-    "collective_transfer": "transfers of collectives",
-}
+# causes of the time that a step takes longer; waits are their effects
+_ROOTS = ("compute", "host", "profiler", "data", "copy", "message_transfer", "collective_transfer")
 _LEAST_CAUSE = 0.3  # of the excess
 
 
@@ -521,7 +514,7 @@ def _name_cause(
     if growth.is_empty() or growth["growth_ns"][0] < max(least_ns, 1):
         return "", None, None
     lane, cause, largest = growth.row(0)
-    words = _ROOTS[cause]
+    words = CAUSE_WORDS[cause]
     shared = growth.filter(pl.col("cause") == cause, pl.col("growth_ns") >= MOST * largest).height
     time = format_time(largest)
     if shared > 1 and shared >= MOST * evidence.training.lanes.height:

@@ -23,11 +23,10 @@ from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.search import expand_windows, find_last, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import GRAPH_LAUNCH
 from nsys_pp.frames.training import BATCH_COUNTS, BATCH_KIND, BATCHES, HOST_ACTIVITIES, HOST_ACTIVITY_COLUMNS
 from nsys_pp.training.launched import LaunchedOps, number_devices
 from nsys_pp.training.names import NAMED_STEPS, load_activities
-
-_GRAPH_LAUNCH = "GraphLaunch"
 
 
 def build_batch_times(spans: pl.DataFrame, ops: LaunchedOps) -> pl.DataFrame:
@@ -86,7 +85,7 @@ def _sum_kernels(row: Int64s, ops: LaunchedOps, count: int) -> list[pl.Series]:
     All calls count, and those of CUDA graphs apart.
     """
     kernels, call, gpu_ops = np.flatnonzero((row >= 0) & ops.is_kernel), ops.call, ops.gpu_ops
-    launched = np.append(ops.calls.contain(_GRAPH_LAUNCH), False)[call[kernels]]
+    launched = np.append(ops.calls.contain(GRAPH_LAUNCH), False)[call[kernels]]
     in_graph: Bools = launched | has_value(gpu_ops["graph_id"])[kernels]
     in_graph |= is_among(gpu_ops["kind"], ("graph",))[kernels]
     duration = (ops.end - ops.start)[kernels]

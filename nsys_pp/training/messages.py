@@ -34,6 +34,7 @@ from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
 from nsys_pp.frames.conform import conform
+from nsys_pp.frames.report import POINT_TO_POINT
 from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import (
     DIRECTION,
@@ -53,7 +54,6 @@ from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
 
-_KERNEL = r"(?i)send_?recv"
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
 _IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
@@ -88,7 +88,7 @@ def find_messages(
         verb=pl.col("call").cast(pl.String).replace_strict(verbs, default=None),
         source=pl.lit("NCCL"),
     )
-    is_message = launched_ops.names.contain(_KERNEL)
+    is_message = launched_ops.names.contain(POINT_TO_POINT)
     is_message[requested["op_id"].to_numpy()] = True
     rows = np.flatnonzero(is_message & launched_ops.is_communication & launched_ops.is_kernel)
     if not len(rows):

@@ -45,7 +45,7 @@ from nsys_pp.arrays.names import is_named
 from nsys_pp.arrays.search import find_first, find_last, find_rows, running_maximum, sort_rows
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, build_schema, conform
-from nsys_pp.frames.report import WAITING_CALL
+from nsys_pp.frames.report import GRAPH_LAUNCH, KERNEL_LAUNCH, WAITING_CALL
 from nsys_pp.frames.training import COMPUTE_KINDS, JOB_KIND, STEP_SOURCE, STEPS
 from nsys_pp.training.jobs import find_step_rows
 from nsys_pp.training.launched import (
@@ -279,9 +279,6 @@ def _is_delayed(first: Int64s, device: Int64s, ops: LaunchedOps) -> Bools:
     return is_late
 
 
-_LAUNCH = r"^(?:cuda|cu)(?:LaunchKernel|GraphLaunch)"  # copies and sets of no bytes have no operation either
-
-
 def _mark_unfinished_steps(steps: _StepBounds, process: Int64s, ops: LaunchedOps) -> Bools:
     """Mark the steps at the end of each device's capture that launched kernels without a record.
 
@@ -289,7 +286,8 @@ def _mark_unfinished_steps(steps: _StepBounds, process: Int64s, ops: LaunchedOps
     unless all later steps are. Of a process with several devices, it is not known where such a kernel would
     have run: it counts for all. `process`: of each step.
     """
-    is_unfinished = ops.calls.contain(_LAUNCH)
+    # copies and sets of no bytes have no operation either
+    is_unfinished = ops.calls.contain(f"{KERNEL_LAUNCH}|{GRAPH_LAUNCH}")
     is_unfinished[ops.launches["call_row"].to_numpy()] = False
     rows = np.flatnonzero(is_unfinished)
     mark = np.zeros(len(process), dtype=np.bool_)

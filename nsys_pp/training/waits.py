@@ -25,13 +25,12 @@ from nsys_pp.arrays.search import expand_windows, find_first, find_last, find_pa
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.report import OVERHEAD_SUMS, WAITING_CALL
+from nsys_pp.frames.report import OVERHEAD_SUMS, POINT_TO_POINT, WAITING_CALL
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
 from nsys_pp.training.kernels import Segments
 from nsys_pp.training.launched import LATE_NS, LaunchedOps, number_devices, repeat_devices
 
 _RECEIVE = MESSAGES["verb"].categories.to_list().index("receive")  # type: ignore[attr-defined]
-_NAME = r"(?i)send_?recv"
 MESSAGE, COLLECTIVE = (NEED.categories.to_list().index(kind) for kind in ("message", "collective"))
 COPY = len(NEED.categories)  # kind of copies and sets
 ASIDE = COPY + 1  # kind of kernels on other than main streams
@@ -48,7 +47,7 @@ class Needs(Struct, frozen=True, kw_only=True):
 def _list_needs(ops: LaunchedOps, messages: pl.DataFrame) -> Needs:
     """List what the operations do; without messages, sends count as receives."""
     op_id, is_send = numbers(messages["op_id"]), numbers(messages["verb"]) != _RECEIVE
-    is_message = ops.names.contain(_NAME)
+    is_message = ops.names.contain(POINT_TO_POINT)
     is_message[op_id] = True
     kind = np.where(is_message, MESSAGE, COLLECTIVE)
     kind[ops.is_copy] = COPY

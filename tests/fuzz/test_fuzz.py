@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import pytest
 
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.ids import list_visible
+from nsys_pp.frames.launchers import list_visible
 from nsys_pp.hardware.model_flops import parse_model
 from nsys_pp.options import (
     parse_duration,
