@@ -21,7 +21,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """One statement about a run.
 
     Attributes:
-        kind: Name of the finder in `nsys_pp.tables.verdict`; "none": nothing exceeds noise.
+        kind: What was found, as "straggler" or "host"; "none": nothing exceeds noise.
         text: The statement in plain words, without its confidence.
         confidence: See `Confidence`.
         subject: Kind of the object.

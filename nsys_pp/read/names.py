@@ -601,7 +601,7 @@ SYSTEM_FACTS = {
 }
 
 # The recorded environment is secret except for these variables: whole numbers, or a list of devices.
-# `nsys_pp.frames.ids` reads ranks from them.
+# `nsys_pp.frames.launchers` reads ranks from them.
 LAUNCHER_NUMBERS = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_JOB_ID"),
