@@ -20,6 +20,7 @@ from nsys_pp.frames.conform import build_frame, build_nulls
 from nsys_pp.frames.report import LAUNCHES, NCCL_CALLS, REQUESTS
 
 _CORRELATION_BITS = 40  # CUPTI's ids have 32; the process index is above them
+_MOST_CALLS = 1_000  # of one correlation id: real ones have a few, and each pair takes memory
 
 
 def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFrame:
@@ -28,7 +29,7 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     Joined on (process, correlation id): CUPTI numbers correlation ids inside each process.
     One call can cause many operations (a CUDA graph), and a correlation id that two calls of
     a process share gives a pair with each, as in NVIDIA's own join; `nsys_pp.arrays.launch_calls`
-    finds the one that launched the operation.
+    finds the one that launched the operation. An id of more than `_MOST_CALLS` calls is damaged, and none.
 
     Args:
         api_calls: `API_CALLS`, any order.
@@ -51,6 +52,7 @@ def match_launches(api_calls: pl.DataFrame, gpu_ops: pl.DataFrame) -> pl.DataFra
     by_key = np.argsort(call_keys, kind="stable")
     call_keys = call_keys[by_key]
     first, last = (np.searchsorted(call_keys, op_keys, side=side) for side in ("left", "right"))
+    first = np.where(last - first > _MOST_CALLS, last, first)
     op_ids = np.repeat(gpu_ops["op_id"].to_numpy(), last - first)
     matched = by_key[expand_windows(first, last)]
     launches = build_frame(

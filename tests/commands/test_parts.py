@@ -89,6 +89,7 @@ def test_parts_merge_to_the_trace_of_their_reports(
     assert merged([parts[0], PAIR[1]], tmp_path / "a" / "run.mixed", devices=devices) == expected
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what real reports lack
 def test_parts_of_real_reports_do_too(shared_report: Path, tmp_path: Path) -> None:
     """Their traces and their summaries are those of the reports."""
     part = tmp_path / "report.nspart"

@@ -88,7 +88,7 @@ def test_the_pieces_hold_what_one_trace_holds(
     )
     nsys_pp.merge(PAIR, one, detail=detail, split="none")
     nsys_pp.merge(PAIR, jobs, detail="jobs", split="none")
-    divided = nsys_pp.merge(PAIR, run, detail=detail, split=split, max_events=5_000)
+    divided = nsys_pp.merge(PAIR, run, detail=detail, split=split, max_events=2_500)
     assert len(divided.files) == {"machine": 2, "rank": 2, "step": 3}[split]
     overview = rows(importer, run)
     assert overview == rows(importer, jobs)

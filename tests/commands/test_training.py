@@ -200,10 +200,16 @@ def test_a_missing_rank_leaves_messages_alone_and_its_stage_is_kept_or_all_are_u
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("schedule", ["dualpipev --micro-batches 8", "interleaved --chunks 2"])
-@pytest.mark.parametrize("layout", [None, "pp=4"])
+@pytest.mark.parametrize(
+    ("schedule", "layout"),
+    [
+        ("dualpipev --micro-batches 8", None),
+        ("dualpipev --micro-batches 8", "pp=4"),
+        ("interleaved --chunks 2", "pp=4"),
+    ],
+)
 def test_a_missing_last_stage_is_a_stage(schedule: str, layout: str | None, tmp_path: Path) -> None:
-    """Its number is known from the layout, or from the names of virtual stages; else stages are unknown."""
+    """Its number is known from the layout, or from the names of both halves of a folded pipeline."""
     whole = run(
         tmp_path / "run", f"{SMALL} --names torch --missing-ranks 3 --schedule {schedule}", layout=layout
     )
