@@ -53,7 +53,6 @@ from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND, WAITING_
 PROCESS = ("process_key",)
 DEVICE = ("process_key", "device_id")
 _STEP = ("process_key", "device_id", "step")
-"""Later than any time."""
 
 
 class StepTimes(Struct, frozen=True):

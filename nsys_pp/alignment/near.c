@@ -366,7 +366,7 @@ static double find_median(double *values, int64_t count) {
 }
 
 /* Fit a line to points by least squares with Cauchy weights (`lines.fit_line`); `line` is offset, rate and center, first of
-   the line to begin with. `relative`: noise of each point, or no address. `room`: for the points. 1 where a number is not
+   the line to begin with. `relative`: noise of each point. `room`: for the points. 1 where a number is not
    finite. */
 API int64_t near_fit_line(
     int64_t count, const double *times, const double *values, const double *relative, double floor, double drift,
@@ -377,17 +377,17 @@ API int64_t near_fit_line(
     center /= (double)count;
     double offset = line[0] + line[1] * (center - line[2]), rate = line[1];
     for (int64_t row = 0; row < count; row++) /* also keeps the selection from numbers that have no order */
-        if (!isfinite(times[row]) || !isfinite(values[row]) || (relative && !(relative[row] > 0))) return 1;
+        if (!isfinite(times[row]) || !isfinite(values[row]) || !(relative[row] > 0)) return 1;
     for (int64_t round = 0; round < rounds && isfinite(offset) && isfinite(rate); round++) {
         for (int64_t row = 0; row < count; row++) {
             double residual = values[row] - (offset + rate * (times[row] - center));
-            room[row] = fabs(relative ? residual / relative[row] : residual);
+            room[row] = fabs(residual / relative[row]);
         }
         double scale = 1.4826 * find_median(room, count), prior;
         double total = 0.0, sx = 0.0, sxx = 0.0, sy = 0.0, sxy = 0.0;
         if (!(scale > floor)) scale = floor;
         for (int64_t row = 0; row < count; row++) {
-            double x = times[row] - center, noise = relative ? relative[row] : 1.0;
+            double x = times[row] - center, noise = relative[row];
             double apart = (values[row] - (offset + rate * x)) / (noise * 2 * scale);
             double weight = 1 / ((1 + apart * apart) * (noise * noise));
             total += weight;

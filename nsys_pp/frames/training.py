@@ -69,10 +69,12 @@ _CAUSES = {  # words in sentences, and meaning in tables
     "idle": ("no work left", "no work left in the step"),
 }
 CAUSE_WORDS = {cause: words for cause, (words, _) in _CAUSES.items()}
+"""Words of causes in sentences."""
 MEANINGS = {cause: meaning for cause, (_, meaning) in _CAUSES.items()}
-"""A new cause also needs a color (`nsys_pp.output.colors`) and the rule that finds it.
+"""Meanings of causes in tables.
 
-The rule is in `nsys_pp.training.waits`, or in `nsys_pp.training.causes` where other ranks decide.
+A new cause also needs a color (`nsys_pp.output.colors`) and the rule that finds it,
+in `nsys_pp.training.waits`, or in `nsys_pp.training.causes` where other ranks decide.
 """
 
 

@@ -47,17 +47,15 @@ def read_report(
     return find_reader(path).read(path, ReadOptions(need=need, nsys=nsys))
 
 
-def inspect_report(path: Path, *, nsys: str | Path | None = None) -> None:
+def inspect_report(path: Path) -> None:
     """Read as little as it takes to refuse a path that is not a report.
 
     Of a report that must be exported, this says only whether it is empty.
 
     Args:
         path: As for `read_report`, and no part.
-        nsys: As for `read_report`.
 
     Raises:
         ReportError: As for `read_report`.
     """
-    reader = find_reader(path)
-    (reader.inspect or reader.read)(path, ReadOptions(need=frozenset(), nsys=nsys))
+    find_reader(path).inspect(path)

@@ -45,7 +45,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         suffixes: Suffixes of its files, by which they are found in folders; () for folders.
         accepts: Returns whether a path is of this kind.
         read: Reads the report; raises a `ReportError` if that fails.
-        inspect: Raises a `ReportError` if the path is not a report; None: `read` does, of the session alone.
+        inspect: Raises a `ReportError` if the path is not a report, as far as a quick look tells.
         check: Raises a `ReportError` if the file shows that it is incomplete.
         has_end: Files that pass the check are complete; others are watched until they stop changing.
     """
@@ -53,7 +53,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     suffixes: tuple[str, ...]
     accepts: Callable[[Path], bool]
     read: Callable[[Path, ReadOptions], RawReport]
-    inspect: Callable[[Path, ReadOptions], object] | None = None
+    inspect: Callable[[Path], object]
     check: Callable[[Path], object] = lambda path: None
     has_end: bool = False
 
@@ -73,19 +73,20 @@ READERS: tuple[Reader, ...] = (
         suffixes=UNEXPORTED_SUFFIXES,
         accepts=is_unexported,
         read=_read_unexported,
-        inspect=lambda path, options: _check_recording(path),  # exported where it is read
+        inspect=_check_recording,  # it is exported where it is read
         check=_check_recording,
     ),
     Reader(
         suffixes=(),
         accepts=is_table_directory,
         read=lambda path, options: read_table_directory(path, need=options.need),
+        inspect=lambda path: read_table_directory(path, need=frozenset()),
     ),
     Reader(
         suffixes=(".sqlite",),
         accepts=lambda path: True,
         read=lambda path, options: _read_sqlite(path, need=options.need),
-        inspect=lambda path, options: _check_sqlite(path),
+        inspect=_check_sqlite,
         check=check_database,
         has_end=True,
     ),

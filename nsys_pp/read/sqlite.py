@@ -562,7 +562,8 @@ def _read_source(path: Path, export: _Export, connection: Connection, source: So
         if not fetched.is_odd:
             break
     frame = pl.DataFrame(dict(zip(columns, fetched.columns, strict=True)))
-    _refuse_text(path, source, frame)
+    if is_exact:
+        _refuse_text(path, source, frame)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
     is_in_order = ids not in frame.columns or frame[ids].is_sorted()
     return _SourceRows(shape_rows(source, frame), is_in_order)
@@ -611,7 +612,7 @@ def _write_condition(source: Source) -> str:
     table, conditions = source.table, []
     if table.any_of:
         present = [_quote(source.columns[ours]) for ours in table.any_of if ours in source.columns]
-        conditions.append(f"coalesce({', '.join([*present, 'NULL', 'NULL'])}) IS NOT NULL")
+        conditions.append(f"coalesce({', '.join(present)}, NULL) IS NOT NULL" if present else "0")
     if table.rows_named:
         names = ", ".join("'" + name.replace("'", "''") + "'" for name in table.rows_named)
         conditions.append(f"{_quote(source.columns['name'])} IN ({names})")

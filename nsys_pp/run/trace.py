@@ -195,7 +195,7 @@ class TraceBuilder:
                 with_density=content.by_steps,
             )
         elif len(batch.paths) > 1:  # broken ones fail before work begins
-            batch.map("reading", reports, partial(inspect_report, nsys=batch.nsys), locally=True)
+            batch.map("reading", reports, inspect_report, locally=True)
         return order_inputs(batch, parts, batch.map("reading" if content.needs else "drawing", reports, work))
 
     def draw(self, run: Run) -> Drawn:

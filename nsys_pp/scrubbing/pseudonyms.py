@@ -87,6 +87,8 @@ class Pseudonyms(Struct, kw_only=True):
         return not (self.secrets or self.words or self.uuids or self.replaces_paths)
 
     def _replace_uuids(self, text: str) -> str:
+        if not self.uuids:
+            return text
         text = _UUID.sub(lambda match: self.uuids.get(match[0].lower(), match[0]), text)
         return _PARTIAL_UUID.sub(self._replace_start, text)
 

@@ -679,34 +679,36 @@ def describe_links(comparison: Comparison) -> list[Finding]:
     for sign, word in ((1, "longer"), (-1, "shorter")):
         rows = changed.filter(pl.col("change_fraction") * sign > 0)
         rows = rows.sort((pl.col("b") - pl.col("a")).abs(), descending=True)
-        for row in rows.head(1).iter_rows(named=True):
-            times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
-            change = describe_change(row["change_fraction"])
-            total = len(changes.drop_nulls("change_fraction"))
-            if len(rows) == 1:
-                text = f"messages {row['subject']} need {change}: {times}"
-            elif len(rows) == total:
-                text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
-            else:
-                text = (
-                    f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}:"
-                    f" {times} ({change})"
-                )
-            findings.append(
-                Finding(
-                    kind="link",
-                    text=text,
-                    confidence=rate(row, comparison),
-                    subject="link",
-                    label=row["subject"],
-                    stage=row["stage"],
-                    value_ns=row["b"],
-                    usual_ns=row["a"],
-                    excess_fraction=row["change_fraction"],
-                    noise_fraction=row["noise_fraction"],
-                    sample_count=row["b_step_count"],
-                )
+        if rows.is_empty():
+            continue
+        row = rows.row(0, named=True)
+        times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
+        change = describe_change(row["change_fraction"])
+        total = len(changes.drop_nulls("change_fraction"))
+        if len(rows) == 1:
+            text = f"messages {row['subject']} need {change}: {times}"
+        elif len(rows) == total:
+            text = f"messages need {word} on all {total} links, most on {row['subject']}: {times}"
+        else:
+            text = (
+                f"messages need {word} on {len(rows)} of {total} links, most on {row['subject']}:"
+                f" {times} ({change})"
             )
+        findings.append(
+            Finding(
+                kind="link",
+                text=text,
+                confidence=rate(row, comparison),
+                subject="link",
+                label=row["subject"],
+                stage=row["stage"],
+                value_ns=row["b"],
+                usual_ns=row["a"],
+                excess_fraction=row["change_fraction"],
+                noise_fraction=row["noise_fraction"],
+                sample_count=row["b_step_count"],
+            )
+        )
     return findings
 
 

@@ -177,7 +177,10 @@ def may_wait_for_requests(evidence: Evidence, lane: int, start_ns: int, end_ns: 
 
 def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Describe the time in which servers may have waited for requests; other runs have none."""
-    batches, gaps = evidence.training.batches.drop_nulls(["start_ns", "end_ns"]), list_gaps(evidence)
+    batches = evidence.training.batches.drop_nulls(["start_ns", "end_ns"])
+    if batches.is_empty():
+        return []
+    gaps = list_gaps(evidence)
     whole = to_float((batches["end_ns"] - batches["start_ns"]).sum()) + to_float(batches["gap_ns"].sum())
     idle = to_float(gaps["idle_ns"].sum())
     if idle / max(whole, 1) < LEAST_PART:
@@ -457,9 +460,10 @@ def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> 
         pl.col("name") != "",
     ).sort("time_ns", descending=True)
     for activity, form in (("os_call", "`{}()`"), ("call", "`{}`"), ("range", "range `{}`")):
-        for name in rows.filter(pl.col("activity") == activity)["name"].cast(pl.String).head(1):
-            words = f", in {form.format(cut_name(name))}"
-            return Activity(name=name, words=words, is_call=activity != "range")
+        names = rows.filter(pl.col("activity") == activity)["name"].cast(pl.String)
+        if len(names):
+            words = f", in {form.format(cut_name(names[0]))}"
+            return Activity(name=names[0], words=words, is_call=activity != "range")
     return Activity()
 
 

@@ -338,7 +338,7 @@ def _find_first_forwards(jobs: pl.DataFrame, steps: pl.DataFrame | None) -> pl.D
 
 
 def _measure_delays(first: pl.DataFrame) -> pl.DataFrame:
-    """Measure the median length of first forwards of each lane, and their delay."""
+    """Measure the first forwards of each lane: median length, and delay after those of a reference lane."""
     times = first.group_by(_KEYS, maintain_order=True).agg(
         "start_ns", forward_ns=pl.col("length_ns").median()
     )
