@@ -438,11 +438,11 @@ def _rank_lines(
     expected_ns = FIRST_SCATTER_NS if scatter_ns is None else scatter_ns
     fitted = [(line, tried) for start, tried in first for line in _fit_start(comparison, start, expected_ns)]
     lines = [line for line, _ in fitted]
-    # collectives of one run scatter alike, so the sharpest channel shows it
-    sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
-    scatters = SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
-    if scatter_ns is not None:
-        scatters = (scatter_ns,)
+    scatters: Sequence[float] = (expected_ns,)
+    if scatter_ns is None:
+        # collectives of one run scatter alike, so the sharpest channel shows it
+        sharpest_ns = min((comparison.weigh(line, SCATTERS_NS[1])[2] for line in lines), default=np.inf)
+        scatters = SCATTERS_NS if np.isinf(sharpest_ns) else (widen_scatter(sharpest_ns),)
     weights = [max(comparison.weigh(line, scatter) for scatter in scatters) for line in lines]
     if scatter_ns is None and lines:
         sharpest_ns = max(weights)[2]

@@ -64,7 +64,7 @@ class Observations(Struct, frozen=True, kw_only=True):
     noise: Floats
 
 
-_AT_A_TIME = 8  # operations whose products of weights are summed as dense matrices
+_CELLS = 1 << 14  # of a matrix of weights whose products are summed: of some operations by all unknowns
 _STEPS = 30  # of conjugate gradients, before a new factor is computed
 _CLOSE_NS = 1e-7  # last change of a solution; the distance from the exact one may be 100,000 times as large
 _LEAST_PART = (
@@ -159,11 +159,11 @@ class Equations(Struct, kw_only=True):
         scaled = weights / np.sqrt(np.bincount(observed.operation, weights))[observed.operation]
         order = np.argsort(observed.operation, kind="stable")
         entries = matrix.reshape(-1)
-        count = int(observed.operation.max()) + 1
-        bounds = np.searchsorted(observed.operation[order], np.arange(0, count + _AT_A_TIME, _AT_A_TIME))
-        for first, rows in zip(range(0, count, _AT_A_TIME), np.split(order, bounds[1:-1]), strict=True):
+        count, size = int(observed.operation.max()) + 1, 8 + _CELLS // len(matrix)
+        bounds = np.searchsorted(observed.operation[order], np.arange(0, count + size, size))
+        for first, rows in zip(range(0, count, size), np.split(order, bounds[1:-1]), strict=True):
             columns = list_distinct(np.append(observed.clock[rows], drift[rows]))
-            means = np.zeros((_AT_A_TIME, len(columns)))
+            means = np.zeros((size, len(columns)))
             number = observed.operation[rows] - first
             np.add.at(means, (number, np.searchsorted(columns, observed.clock[rows])), scaled[rows])
             np.add.at(means, (number, np.searchsorted(columns, drift[rows])), scaled[rows] * x[rows])

@@ -8,6 +8,7 @@ values have 64 bits, so a small file cannot make a large frame.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +17,10 @@ import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import clear_values
+from nsys_pp.arrays.columns import clear_values, gather
 from nsys_pp.arrays.types import Bools, Int64s
+
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
 class _Column(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -47,25 +50,34 @@ def pack_frame(frame: pl.DataFrame, schema: pl.Schema) -> bytes:
     return msgspec.msgpack.encode(_Frame(len(frame), _identify_schema(schema), columns))
 
 
-def unpack_frame(packed: bytes, schema: pl.Schema) -> pl.DataFrame:
-    """Unpack a frame; the inverse of `pack_frame`.
+def unpack_frames(packed: Iterable[bytes], schema: pl.Schema) -> tuple[pl.DataFrame, list[int]]:
+    """Unpack frames of one schema, one after the other; the inverse of `pack_frame`.
+
+    Args:
+        packed: Bytes of each frame; at least one.
+        schema: Of all frames.
+
+    Returns:
+        The rows of all frames in one chunk, and the number of rows of each frame.
 
     Raises:
         ValueError: The bytes are damaged, or of another schema.
-        PolarsError: A text is missing, or is no category.
+        PolarsError: A text is no category.
     """
     try:
-        frame = msgspec.msgpack.decode(packed, type=_Frame)
+        frames = [msgspec.msgpack.decode(data, type=_Frame) for data in packed]
     except msgspec.MsgspecError as error:
         raise ValueError("the description of a frame is damaged") from error
-    if len(frame.columns) != len(schema) or frame.schema_id != _identify_schema(schema):
+    expected = len(schema), _identify_schema(schema)
+    if any((len(frame.columns), frame.schema_id) != expected for frame in frames):
         raise ValueError("a frame has another schema")
-    return pl.DataFrame(
-        [
-            _unpack_column(column, frame.rows, name, dtype)
-            for column, (name, dtype) in zip(frame.columns, schema.items(), strict=True)
-        ]
-    )
+    sizes = [frame.rows for frame in frames]
+    columns = [
+        # of all frames at once: a column of polars takes as long to make as many of its rows
+        _unpack_column([frame.columns[number] for frame in frames], sizes, name, dtype)
+        for number, (name, dtype) in enumerate(schema.items())
+    ]
+    return pl.DataFrame(columns), sizes
 
 
 def _identify_schema(schema: pl.Schema) -> int:
@@ -81,7 +93,7 @@ def _pack_column(column: pl.Series) -> _Column:
     if isinstance(column.dtype, pl.List):
         lengths, inner = values.list.len(), values.explode(empty_as_null=False)
         return _Column(valid, _to_planes(lengths.to_numpy()), inner=_to_planes(inner.to_numpy()))
-    if isinstance(column.dtype, (pl.String, pl.Categorical, pl.Enum)):
+    if column.dtype in _TEXTS:
         words = values.cast(pl.String)
         texts = words.unique().sort()
         return _Column(
@@ -90,45 +102,55 @@ def _pack_column(column: pl.Series) -> _Column:
     return _Column(valid, _to_planes(values.to_numpy()))
 
 
-def _unpack_column(column: _Column, rows: int, name: str, dtype: Any) -> pl.Series:
-    valid = _read_valid(column.valid, rows)
-    words = _from_planes(column.planes)
-    if len(words) != (rows if valid is None else np.count_nonzero(valid)):
-        raise ValueError("a column has another length than its frame")
+def _unpack_column(columns: Sequence[_Column], sizes: Sequence[int], name: str, dtype: Any) -> pl.Series:
+    """Unpack a column of several frames of these sizes, one after the other."""
+    texts: list[str] = []
+    parts: list[tuple[Int64s, Bools, Int64s]] = []
+    for column, rows in zip(columns, sizes, strict=True):
+        own = _from_planes(column.planes)
+        is_valid = _read_valid(column.valid, rows) if column.valid else np.ones(len(own), dtype=np.bool_)
+        if len(is_valid) != rows or np.count_nonzero(is_valid) != len(own):
+            raise ValueError("a column has another length than its frame")
+        inner = _from_planes(column.inner)
+        if isinstance(dtype, pl.List) and ((own < 0).any() or own.sum() != len(inner)):
+            raise ValueError("lists have other lengths than their values")
+        if column.texts is not None:
+            if not ((own >= 0) & (own < len(column.texts))).all():
+                raise ValueError("a text is missing")
+            own = own + len(texts)
+            texts += column.texts
+        parts.append((own, is_valid, inner))
+    words, is_valid, inner = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if isinstance(dtype, pl.List):
-        choices, words = _build_lists(words, pl.Series(name, _from_planes(column.inner)), dtype)
-    elif column.texts is not None:
-        choices = pl.Series(name, [*column.texts, None], dtype=pl.String).cast(dtype)
+        choices, words = _build_lists(words, pl.Series(name, inner), dtype)
+    elif dtype in _TEXTS:
+        choices = pl.Series(name, texts, dtype=pl.String).cast(dtype)
     else:
         choices = None
-    if valid is not None:
-        filled = np.full(rows, 0 if choices is None else len(choices) - 1)
-        filled[valid] = words
+    if len(words) < len(is_valid):
+        filled = np.full(len(is_valid), -1)
+        filled[is_valid] = words
         words = filled
     if choices is not None:
-        return choices[pl.Series(words)]
+        return gather(choices, words)
     numbers = pl.Series(name, words.view(np.float64) if dtype == pl.Float64 else words)
     numbers = numbers.cast(dtype, wrap_numerical=True)
-    return numbers if valid is None else clear_values(numbers, ~valid)
+    return numbers if is_valid.all() else clear_values(numbers, ~is_valid)
 
 
-def _read_valid(bits: bytes, rows: int) -> Bools | None:
-    """Return the mask of the rows that are not null; None: all."""
-    if not bits:
-        return None
+def _read_valid(bits: bytes, rows: int) -> Bools:
+    """Return the mask of the rows that are not null."""
     if len(bits) != -(-rows // 8):
         raise ValueError("a mask has another length than its frame")
     return np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=rows).view(np.bool_)
 
 
 def _build_lists(lengths: Int64s, values: pl.Series, dtype: pl.List) -> tuple[pl.Series, Int64s]:
-    """Build the lists that have values, an empty one and null, and the position of each list among these."""
-    if not 0 <= lengths.min(initial=0) <= lengths.max(initial=0) <= len(values) == lengths.sum():
-        raise ValueError("lists have other lengths than their values")
+    """Build the lists that have values, and an empty one, and the position of each list among these."""
     rows = pl.Series("row", np.repeat(np.arange(len(lengths)), lengths)).set_sorted()
     lists = pl.DataFrame([rows, values]).group_by("row", maintain_order=True).all()
     position = np.where(lengths > 0, np.cumsum(lengths > 0) - 1, len(lists))
-    return pl.concat([lists[values.name], pl.Series(values.name, [[], None], dtype=dtype)]), position
+    return pl.concat([lists[values.name], pl.Series(values.name, [[]], dtype=dtype)]), position
 
 
 def _to_planes(values: npt.NDArray[Any]) -> bytes:

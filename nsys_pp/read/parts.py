@@ -18,7 +18,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 import msgspec
 import polars as pl
 
-from nsys_pp.arrays.packed_frames import unpack_frame
+from nsys_pp.arrays.packed_frames import unpack_frames
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.part import (
     BLOCKS_MEMBER,
@@ -210,7 +210,7 @@ class PackedFrames(Mapping[str, pl.DataFrame]):
         """
         packed = self._packed[name]
         try:
-            return unpack_frame(unpack_bytes(packed, most_bytes=_MOST_FRAME_BYTES), PART_FRAMES[name])
+            return _unpack([packed], name)[0]
         except DAMAGES as error:
             raise damaged_error(self._path) from error
 
@@ -237,8 +237,20 @@ def concat_frames(parts: Sequence[Mapping[str, pl.DataFrame]], name: str) -> tup
         KeyError: A part has no such frame.
         ReportError: A part is damaged.
     """
+    packed = [part.packed[name] for part in parts if isinstance(part, PackedFrames)]
+    if len(packed) == len(parts):
+        try:
+            return _unpack(packed, name)
+        except DAMAGES:
+            pass  # one by one, the part is named
     frames = [part[name] for part in parts]
     return pl.concat(frames), [len(frame) for frame in frames]
+
+
+def _unpack(packed: Sequence[bytes], name: str) -> tuple[pl.DataFrame, list[int]]:
+    """Unpack the frames of this name of several parts."""
+    unpacked = (unpack_bytes(data, most_bytes=_MOST_FRAME_BYTES) for data in packed)
+    return unpack_frames(unpacked, PART_FRAMES[name])
 
 
 @contextmanager

@@ -275,7 +275,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
     parts = [
         f"{words} {format_time(known[words] + unknown[words])}"
         for words in _KINDS
-        if evidence.share(known[words] + unknown[words]) >= LEAST_GAIN
+        if known[words] + unknown[words] > 0  # they add up to the total
     ]
     is_known = sum(unknown.values()) <= _MOST_UNKNOWN_COMMUNICATION * total
     waits = "" if is_known else ", waits for other ranks included"

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from nsys_pp.arrays.packed_frames import pack_frame, unpack_frame
+from nsys_pp.arrays.packed_frames import pack_frame, unpack_frames
 from nsys_pp.frames.conform import build_schema
 from nsys_pp.frames.part import PART_FRAMES
 
@@ -65,7 +65,10 @@ checked = settings(deadline=None, max_examples=150)
 
 
 def there_and_back(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    return unpack_frame(pack_frame(frame, schema), schema)
+    half = len(frame) // 2
+    back, sizes = unpack_frames([pack_frame(part, schema) for part in (frame[:half], frame[half:])], schema)
+    assert sizes == [half, len(frame) - half]
+    return back
 
 
 @checked
@@ -101,7 +104,7 @@ def test_damaged_bytes_are_a_frame_or_an_error(at: int, value: int, cut: int) ->
     packed[at % len(packed)] = value
     for data in (bytes(packed), bytes(packed[: cut % len(packed)])):
         try:
-            frame = unpack_frame(data, SCHEMA)
+            frame, _ = unpack_frames([data], SCHEMA)
         except (ValueError, pl.exceptions.PolarsError):
             continue
         assert frame.schema == SCHEMA
@@ -112,6 +115,6 @@ def test_a_frame_of_another_schema_is_refused() -> None:
     packed = pack_frame(pl.DataFrame({"a": [1]}), build_schema({"a": pl.Int64}))
     for other in (SCHEMA, build_schema({"b": pl.Int64}), build_schema({"a": pl.Float64})):
         with pytest.raises(ValueError, match="another schema"):
-            unpack_frame(packed, other)
+            unpack_frames([packed], other)
     with pytest.raises(ValueError, match="is damaged"):
-        unpack_frame(packed + b"x", build_schema({"a": pl.Int64}))
+        unpack_frames([packed + b"x"], build_schema({"a": pl.Int64}))

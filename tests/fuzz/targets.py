@@ -29,7 +29,7 @@ from click.testing import CliRunner
 
 import nsys_pp
 from nsys_pp import options
-from nsys_pp.arrays.packed_frames import unpack_frame
+from nsys_pp.arrays.packed_frames import unpack_frames
 from nsys_pp.cli import main
 from nsys_pp.commands.pipeline import _count_flops
 from nsys_pp.errors import NsysPPError, UnforeseenError
@@ -665,11 +665,11 @@ def write_changed_frame(choices: Choices, folder: Path) -> None:
     (folder / name).write_bytes(change_bytes(data, choices, block=16, most=6))
 
 
-def unpack_frames(source: Path, output: Path) -> None:
+def unpack_changed_frame(source: Path, output: Path) -> None:
     """Unpack a frame: it has its schema, or is refused."""
     (path,) = source.iterdir()
     try:
-        frame = unpack_frame(path.read_bytes(), PART_FRAMES[path.name])
+        frame, _ = unpack_frames([path.read_bytes()], PART_FRAMES[path.name])
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError, pl.exceptions.PolarsError):
         raise NsysPPError("refused") from None  # as `nsys_pp.read.parts` does
     if frame.schema != PART_FRAMES[path.name]:
@@ -814,7 +814,7 @@ TARGETS = {
     "folders": Target(write_changed_folder, (read_once, info), 40),
     "parts": Target(write_changed_part, OF_PARTS, 20),
     "copies": Target(write_changed_rows, (scrub_all,), 15),
-    "frames": Target(write_changed_frame, (unpack_frames,), 400),
+    "frames": Target(write_changed_frame, (unpack_changed_frame,), 400),
     "blocks": Target(write_changed_blocks, (check_blocks_of_a_track,), 300),
     "kept": Target(write_changed_part_of_two, (merge_kept,), 20),
     "archives": Target(write_changed_part, (read_whole_part,), 60),
