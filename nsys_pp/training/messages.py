@@ -186,6 +186,10 @@ _RECOGNISED = (
     0.3  # share of the sends of a channel whose receive is recognised, from which the rest is counted
 )
 _MOST_LANES = 16  # lanes that may be the peer of one message: more are not tried, for memory
+_OF_PAIR = (  # a message may have many candidates: their other columns would take most of the memory
+    *("row", "lane", "stage", "verb", "direction", "micro_batch", "size_bytes", "link", "is_grouped"),
+    *("step", "has_first", "has_last", "issue_ns", "start_ns", "end_ns", *CLOCK),
+)
 _COMPARED = (
     "send_wait_ns",
     "receive_wait_ns",
@@ -240,7 +244,7 @@ def pair_messages(
     topology = find_topology(lanes, messages, jobs)
     located = _mark_step_edges(_locate(lanes, messages, topology), steps)
     peers = _list_peers(located, lanes, topology)
-    pairs = _check(_match(located.join(peers, on="row", maintain_order="left")))
+    pairs = _check(_match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left")))
     agreeing = pairs.filter(~pl.col("is_refuted"))
     # of several lanes that may be the peer, one may fit
     single = agreeing.filter(pl.len().over(name) == 1 for name in ("row", f"row{_OTHER}"))
@@ -444,6 +448,7 @@ def _pair_names(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
     keys = ["channel", "micro_batch", "step", "link"]
     own, others = (
         side.drop_nulls("micro_batch")
+        .select(*keys, "at", "end_ns")
         .with_columns(
             pl.col("step").fill_null(-1),
             link=pl.when(pl.col("channel").is_in(unlinked)).then(-1).otherwise("link"),
@@ -451,7 +456,7 @@ def _pair_names(sends: pl.DataFrame, receives: pl.DataFrame) -> pl.DataFrame:
         .sort("end_ns")
         for side in (sends, receives)
     )
-    others = others.select(*keys, "end_ns", to="at", other_ns="end_ns")
+    others = others.rename({"at": "to"}).with_columns(other_ns="end_ns")
     near = own.join_asof(others, on="end_ns", by=keys, strategy="nearest", check_sortedness=False)
     apart = (pl.col("end_ns") - pl.col("other_ns")).abs()
     return near.drop_nulls("to").select("channel", "at", "to", apart_ns=apart)
