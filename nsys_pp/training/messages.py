@@ -1,14 +1,15 @@
 """Sends and receives: those of each point-to-point kernel of a report, and their pairs over all lanes.
 
 A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded; else the lane of the
-same slice in the stage that the message comes from or goes to. Messages from one lane to another keep their
-order, so the n-th send belongs to the n-th receive, but for messages that one side lacks: captures begin and
-end at different times, or lose events. Micro-batches in names, positions in steps, or ends tell how many are
-missing.
+same slice in the stage that the message comes from or goes to. Where the model runs along the stages and
+back, the jobs of a step tell in which direction: they send in their order. Messages from one lane to another
+keep their order, so the n-th send belongs to the n-th receive, but for messages that one side lacks:
+captures begin and end at different times, or lose events. Micro-batches in names, positions in steps, or
+ends tell how many are missing.
 
 One test checks the result: the kernels of a send and of its receive end together. Where `--layout` or NCCL
 name the peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or stages
-are inferred, pairs are kept only if their ends agree, and no other lane fits as well. A wrong pair is worse
+are inferred, pairs are kept only if their ends agree, and those of no other lane do. A wrong pair is worse
 than none. Calls of MPI are paired by communicator, ranks, tag and order.
 """
 
@@ -54,6 +55,7 @@ from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import HALVES
 from nsys_pp.units import format_count
 
+_DEVICE = ["process_key", "device_id"]
 _OF_OPERATION = ("process_key", "device_id", "context_id", "stream_id", "op_id", "start_ns", "end_ns")
 _IS_MESSAGE = mark_categories(JOB_KIND, MESSAGE_KINDS)
 _NAMED = ("direction", "micro_batch", "chunk", "virtual_stage")
@@ -137,7 +139,7 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     """Assign each message to the step in which its kernel was launched.
 
     A receive that is posted early begins before the first kernel of its step. Where the launch is unknown, or
-    outside all steps, the start of the kernel counts.
+    before all steps, as in a step whose begin is not recorded, the start of the kernel counts.
 
     Args:
         messages: `MESSAGES`.
@@ -151,7 +153,11 @@ def assign_message_steps(messages: pl.DataFrame, steps: pl.DataFrame) -> pl.Data
     row = find_step_rows(messages.hstack([messages["launch_ns"].alias("host_start_ns")]), steps)
     row[numbers(messages["launch_ns"]) == NEVER] = -1
     if (row < 0).any():
-        row = np.where(row < 0, find_step_rows(messages, steps), row)
+        first = steps.group_by(_DEVICE).agg(first_ns=pl.col("host_start_ns").min())
+        begun = messages.join(first, on=_DEVICE, how="left", nulls_equal=True, maintain_order="left")
+        is_outside = (pl.col("launch_ns") >= pl.col("first_ns")).fill_null(value=False)
+        is_open = (row < 0) & ~begun.select(is_outside).to_series().to_numpy()
+        row = np.where(is_open, find_step_rows(messages, steps), row)
     return set_column(messages, as_numbers("step", pick(numbers(steps["step"]), row, NEVER)))
 
 
@@ -199,7 +205,10 @@ _COMPARED = (
 )  # times of both lanes
 _MPI_CHANNEL = ["communicator", "sender", "receiver", "tag"]
 _MPI_SIDE = [*_MPI_CHANNEL, "is_send"]
-_HINT = "; specify `--layout`, or record NCCL's peers with `nsys profile --trace=cuda,nvtx,nccl`"
+_HINT = (
+    "; specify `--layout`, with `--rank-from` where no rank is recorded, or record NCCL's peers with "
+    "`nsys profile --trace=cuda,nvtx,nccl`"
+)
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -241,29 +250,38 @@ def pair_messages(
     """
     if messages.is_empty():
         return TRANSFERS.to_frame(), []
-    topology = find_topology(lanes, messages, jobs)
-    located = _mark_step_edges(_locate(lanes, messages, topology), steps)
+    topology = find_topology(lanes, messages, jobs, steps)
+    staged = _infer_virtual_stages(messages, steps, jobs, topology)
+    located = _mark_step_edges(_locate(lanes, staged, topology), steps)
     peers = _list_peers(located, lanes, topology)
     pairs = _check(_match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left")))
     agreeing = pairs.filter(~pl.col("is_refuted"))
-    # of several lanes that may be the peer, one may fit
-    single = agreeing.filter(pl.len().over(name) == 1 for name in ("row", f"row{_OTHER}"))
+    # of several lanes that may be the peer, one may fit, for all messages
+    lanes_of = (("lane", f"lane{_OTHER}", f"stage{_OTHER}"), (f"lane{_OTHER}", "lane", "stage"))
+    single = agreeing.filter(
+        pl.col("is_sure") | (pl.col(other).n_unique().over(lane, stage) == 1)
+        for lane, other, stage in lanes_of
+    )
     is_line = not _has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
     transfers = _build_transfers(single, is_line=is_line)
     return transfers, _describe(located, peers, pairs, transfers, lanes)
 
 
-def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> Topology:
+def find_topology(
+    lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame
+) -> Topology:
     """Find the order of the stages: a line, a loop, or a fold.
 
     Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the
     last stage are from its second chunk. In a line, the last stage sends nothing forward, and the first
-    receives nothing.
+    receives nothing. In a loop, the first stage sends more forward in a step than it receives, and the last
+    one less; in a fold, both send as much as they receive.
 
     Args:
         lanes: `LANES`.
         messages: `LANE_MESSAGES`.
         jobs: `RUN_JOBS`.
+        steps: `RUN_STEPS`.
     """
     count = count_located(lanes)
     stages = lanes.select("lane", "stage")
@@ -273,14 +291,18 @@ def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFram
             is_back = pl.col("virtual_stage") == 2 * count - 1 - pl.col("stage")
             share = second.join(stages, on="lane").select(is_back.mean()).item()
             return Topology(stages=count, is_folded=share > 0.5)
-    forward = messages.select("lane", "verb", "direction", "chunk").filter(direction="forward")
+    forward = messages.select("lane", "step", "verb", "direction", "chunk").filter(direction="forward")
     forward = forward.join(stages, on="lane")
     last = forward.filter(verb="send", stage=count - 1)
     if count == 0 or len(last):
         chunks = last["chunk"].drop_nulls()
-        return Topology(
-            stages=count, is_folded=len(chunks) > 0 and bool((chunks == 1).all()), is_sure=len(chunks) > 0
-        )
+        is_folded = len(chunks) > 0 and bool((chunks == 1).all())
+        whole = forward.join(steps.filter(~pl.col("is_partial")), on=["lane", "step"], how="semi")
+        way = pl.when(pl.col("stage") == 0).then(1).when(pl.col("stage") == count - 1).then(-1)
+        excess = way * pl.when(pl.col("verb") == "send").then(1).when(pl.col("verb") == "receive").then(-1)
+        ends = whole.filter(way.is_not_null()).group_by("lane", "step").agg(excess=excess.sum())
+        is_loop = len(ends) > 0 and bool((ends["excess"] > 0).all())
+        return Topology(stages=count, is_folded=is_folded, is_sure=len(chunks) > 0 or is_loop)
     is_sure = len(forward) > 0 or jobs["chunk"].max() == 0
     is_line = (
         is_sure and not _has_chunks(messages, jobs) and forward.filter(verb="receive", stage=0).is_empty()
@@ -291,6 +313,47 @@ def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFram
 def _has_chunks(messages: pl.DataFrame, jobs: pl.DataFrame) -> bool:
     """Return whether a stage holds several parts of the model."""
     return any(bool((frame["chunk"] > 0).any()) for frame in (jobs, messages))
+
+
+def _infer_virtual_stages(
+    messages: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, topology: Topology
+) -> pl.DataFrame:
+    """Fill unknown virtual stages in a fold, where a message has no peer without.
+
+    The n-th forward send of a step is of its n-th forward that sends: not the last one along the model, nor
+    one whose result stays on its stage.
+    """
+    if not topology.is_folded:
+        return messages
+    keys = ["lane", "verb", "direction"]
+    rows = messages.with_row_index("row").with_columns(issue_ns=pl.coalesce("launch_ns", "start_ns"))
+    position = pl.col("virtual_stage") % topology.stages
+    expected = pl.concat(
+        jobs.filter(pl.col("kind").is_in(kinds))
+        .select("lane", "step", issue_ns="start_ns", virtual_stage=virtual)
+        .filter(position != (topology.stages - 1 if is_onward else 0))
+        .with_columns(direction=pl.lit(direction, DIRECTION), verb=pl.lit(verb, MESSAGES["verb"]))
+        for direction, kinds, virtual in (
+            ("forward", ("forward", "forward_backward"), "virtual_stage"),
+            ("backward", ("backward",), "virtual_stage"),
+            ("backward", ("forward_backward",), "backward_virtual_stage"),
+        )
+        for verb, is_onward in (("send", direction == "forward"), ("receive", direction == "backward"))
+    )
+    marked = [_mark_step_edges(side.drop_nulls(keys), steps) for side in (rows, expected)]
+    # else those of a capture and a step that contain as many messages as jobs
+    equal = [
+        side.with_columns(
+            pl.col("step").fill_null(-1), has_first=pl.lit(value=True), has_last=pl.lit(value=True)
+        )
+        for side in marked
+    ]
+    found = pl.concat(_join_positions(sent, made, keys) for sent, made in (marked, equal))
+    found = found.select("row", inferred=f"virtual_stage{_OTHER}").unique("row")
+    joined = rows.join(found, on="row", how="left", maintain_order="left")
+    return joined.with_columns(virtual_stage=pl.coalesce("virtual_stage", "inferred")).select(
+        messages.columns
+    )
 
 
 def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> pl.DataFrame:
@@ -322,8 +385,9 @@ def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> 
     along = pl.when(pl.col("direction") == "forward").then(1).when(pl.col("direction") == "backward").then(-1)
     toward = pl.when(is_send).then(along).otherwise(-along)  # from the message to its peer
     if topology.is_folded:
-        ahead = virtual + toward
-        target = pl.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
+        ahead, distance = virtual + toward, toward.abs()
+        at_end = pl.when(stage == 0).then(distance).when(stage == count - 1).then(stage - distance)
+        target = at_end.when(ahead < count).then(ahead).otherwise(2 * count - 1 - ahead)
     else:
         target = stage + toward
         target = target if topology.is_line else target % max(count, 1)
@@ -418,12 +482,12 @@ def _match(messages: pl.DataFrame) -> pl.DataFrame:
     sides = sides.with_columns(at=pl.int_range(pl.len()).over("channel", "verb"))
     sends, receives = (sides.filter(verb=verb) for verb in ("send", "receive"))
     shifts = sends.select("channel", "at", shift=pl.lit(None, pl.Int64)).clear()
-    for recognise in (_pair_names, _pair_positions, _pair_ends):
+    for recognise, share in ((_pair_names, 0), (_pair_positions, _RECOGNISED), (_pair_ends, _RECOGNISED)):
         rest = sends.join(shifts, on="channel", how="anti")
         agreed = _keep_agreeing(recognise(rest, receives))
         sizes = rest.group_by("channel").agg(size=pl.len())
         counts = agreed.group_by("channel").len("count").join(sizes, on="channel")
-        enough = counts.filter(pl.col("count") >= _RECOGNISED * pl.col("size"))
+        enough = counts.filter(pl.col("count") >= share * pl.col("size"))
         shifts = pl.concat([shifts, agreed.join(enough, on="channel", how="semi")])
     above, below = (
         pl.col("shift").forward_fill().over("channel"),

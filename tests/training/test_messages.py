@@ -190,6 +190,7 @@ RUNS = {
     "captures differ": WINDOWS,
     "captures differ, buffered, no micro-batches": f"{MEGATRON} {WINDOWS} {BUFFERED}",
     "interleaved, free running": f"--schedule interleaved --free-running {MEGATRON}",
+    "interleaved, buffered": f"--schedule interleaved {MEGATRON} {BUFFERED}",
     "interleaved, buffered, windows": f"--schedule interleaved {BUFFERED} {WINDOWS}",
     "folded": "--schedule dualpipev",
     "gpipe, grouped": "--schedule gpipe --grouped-messages",
@@ -269,6 +270,16 @@ def test_wait_is_what_lies_before_the_other_side(
     found, notes = pair(message(0, "send", *send), message(1, "receive", *receive))
     row = found.select("send_wait_ns", "receive_wait_ns", "transfer_ns", "is_buffered", "bound_ns").row(0)
     assert (*row, notes) == (*expected, 700, [])
+
+
+def test_one_message_that_both_sides_name_tells_how_many_are_missing() -> None:
+    """The capture of the receiver is much shorter, and the sends are buffered."""
+    sends = [message(0, "send", 100 * number, 100 * number + 5) for number in range(5)]
+    rows = [*sends, message(1, "receive", 950, 960)]
+    found, _ = pair(
+        *(row | {"micro_batch": number} for row, number in zip(rows, [0, 1, 2, 3, 4, 3], strict=True))
+    )
+    assert found["send_start_ns"].to_list() == [300]
 
 
 def test_wrong_neighbours_are_recognised_by_the_ends_of_their_messages(tmp_path: Path) -> None:

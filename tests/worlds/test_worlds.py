@@ -32,7 +32,7 @@ from tests.worlds.draw import (
 )
 from tests.worlds.tables import list_breaks
 from tests.worlds.verdicts import FAULTS, add_fault, build_verdict_tables, draw_healthy, score_world
-from tests.worlds.world import WorldScore, run_seed
+from tests.worlds.world import LAYOUT, WorldScore, run_seed
 
 COUNT = 20
 
@@ -90,6 +90,17 @@ def test_buffered_messages_alone_align(seed: int) -> None:
     score = run_seed(seed, only=["clocks"])
     assert score.clocks is not None
     assert score.clocks.is_right, score.command
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("seed", [12000215, 12000113, 12000337, 12000228])
+def test_with_a_layout_messages_are_paired(seed: int) -> None:
+    """Names of messages tell no part of the model: folds of two and three stages, and a loop whose sends are buffered;
+    messages between steps whose kernels run in the next one.
+    """
+    pairs = run_seed(seed, only=["pairs"]).pairs[LAYOUT]
+    assert pairs.wrong == 0
+    assert pairs.right >= pairs.messages - 1
 
 
 @pytest.mark.slow
