@@ -257,11 +257,9 @@ def pair_messages(
     pairs = _check(_match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left")))
     agreeing = pairs.filter(~pl.col("is_refuted"))
     # of several lanes that may be the peer, one may fit, for all messages
-    lanes_of = (("lane", f"lane{_OTHER}", f"stage{_OTHER}"), (f"lane{_OTHER}", "lane", "stage"))
-    single = agreeing.filter(
-        pl.col("is_sure") | (pl.col(other).n_unique().over(lane, stage) == 1)
-        for lane, other, stage in lanes_of
-    )
+    is_one = pl.col("is_sure") | (pl.col(f"lane{_OTHER}").n_unique().over("lane", f"stage{_OTHER}") == 1)
+    is_one &= pl.col("is_sure") | (pl.col("lane").n_unique().over(f"lane{_OTHER}", "stage") == 1)
+    single = agreeing.filter(is_one, *(pl.len().over(name) == 1 for name in ("row", f"row{_OTHER}")))
     is_line = not _has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
     transfers = _build_transfers(single, is_line=is_line)
     return transfers, _describe(located, peers, pairs, transfers, lanes)
