@@ -228,9 +228,8 @@ def project_ranges(
     if not ranges["range_id"].is_sorted():
         ranges = ranges.sort("range_id")
 
+    parent_id, depth = _nest(ranges)  # first: it needs as much memory as the projections
     projected = _project_launches(ranges, api_calls, gpu_ops, launches, scope, waited, per_stream=per_stream)
-    parent_id, depth = _nest(ranges)
-
     columns = ranges[
         ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
     ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
