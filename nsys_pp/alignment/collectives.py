@@ -31,7 +31,7 @@ from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
-_AT_A_TIME = 2  # units or machines whose corrections are compared; more only as long as none is clear
+_AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
 
 
 class Matches(Struct, frozen=True, kw_only=True):
