@@ -347,7 +347,8 @@ def _infer_virtual_stages(
         for side in marked
     ]
     found = pl.concat(_join_positions(sent, made, keys) for sent, made in (marked, equal))
-    found = found.select("row", inferred=f"virtual_stage{_OTHER}").unique("row")
+    found = found.select("row", inferred=f"virtual_stage{_OTHER}")
+    found = found.unique("row", keep="first", maintain_order=True)
     joined = rows.join(found, on="row", how="left", maintain_order="left")
     return joined.with_columns(virtual_stage=pl.coalesce("virtual_stage", "inferred")).select(
         messages.columns
