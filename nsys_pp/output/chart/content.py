@@ -1,4 +1,4 @@
-"""Frames of a chart, shared by the page and the pictures: bars, bubbles, steps, labels."""
+"""Frames of a chart, for page and pictures: bars, bubbles, steps, labels, and the most a page holds."""
 
 from __future__ import annotations
 
