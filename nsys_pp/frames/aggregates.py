@@ -333,7 +333,7 @@ class RunFacts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         recordings: Marks of the reports, by which a run is recognised as itself.
         window: Steps that were asked for, as in "10:14"; "": all.
         steps: Complete steps.
-        step_source: Source of the steps: "range", "jobs", "repetition" or "capture".
+        step_source: Source of the steps: "range", "jobs", "inferred" or "capture".
         batches: The steps are batches of inference: "decodes" (others are left out), or "of unknown kinds";
             "": they are not.
         decode_requests: Mean number of requests in a decode; None: unknown.

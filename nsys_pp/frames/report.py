@@ -133,14 +133,19 @@ OVERHEAD_SUMS = build_schema(
     name="OVERHEAD_SUMS",
 )
 
-_OF_OTHERS = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil|command buffer|^dl[a-z]+\("
+UNKNOWN_OVERHEAD = "Unknown"
+"""Name that older versions of nsys give to kinds of overhead that they do not know, as lazy loading."""
+LOADING = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil"
+"""Pattern of the names of overhead in which CUDA loads or compiles code."""
+_OF_OTHERS = rf"{LOADING}|command buffer|^dl[a-z]+\(|^{UNKNOWN_OVERHEAD}$"
 
 
 def mark_of_profiler(name: pl.Expr) -> pl.Expr:
     """Return the mask of names of overhead that the profiler causes.
 
     CUDA loads modules and compiles kernels without a profiler, too; it waits where its buffer of commands is
-    full; and libraries that a program opens (`dlopen`) are loaded anyway.
+    full; and libraries that a program opens (`dlopen`) are loaded anyway. What nsys does not name is of
+    unknown origin.
     """
     return ~name.str.contains(_OF_OTHERS).fill_null(value=False)
 

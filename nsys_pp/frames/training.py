@@ -23,7 +23,8 @@ open | | `collective_wait` | a collective runs, and other members have not begun
 collective runs, and all members in the reports have begun | | `collective` | a collective runs: either of
 these. A member is not known, or begins at a time that the clocks leave open | | `copy` | a copy or set runs |
 | `host` | an operation is not launched, or starts a moment after its launch or after the operation that held
-it | | `profiler` | the cause is `host`, and nsys held the thread that launches | | `data` | the cause is
+it | | `loading` | the cause is `host`, and CUDA loads or compiles code in the thread that launches | |
+`profiler` | the cause is `host`, and nsys held the thread that launches | | `data` | the cause is
 `host` or `idle`, and the host loads data | | `unknown` | an operation is launched, and nothing recorded
 explains why it does not start | | `idle` | all operations of the step have ended |
 """
@@ -64,6 +65,10 @@ _CAUSES = {  # words in sentences, and meaning in tables
     "copy": ("copies", "duration of a copy that is needed"),
     "data": ("waiting for data", "the host loads data"),
     "host": ("late launches", "late launch: nothing else was missing"),
+    "loading": (
+        "loading of kernels (first use)",
+        "late launch: CUDA loaded or compiled code in the thread that launches",
+    ),
     "profiler": ("waiting for nsys itself", "late launch: nsys held the thread that launches"),
     "unknown": ("unknown causes", "launched, and nothing recorded explains the delay"),
     "idle": ("no work left", "no work left in the step"),
@@ -208,8 +213,8 @@ DIRECTION = pl.Enum(["forward", "backward"])
 
 
 POSITION = pl.Enum(["warm-up", "steady", "cool-down"])
-STEP_SOURCE = pl.Enum(["range", "jobs", "repetition", "capture"])
-"""Source of steps: ranges, the order of jobs, repetition of operations, or one step for the whole capture."""
+STEP_SOURCE = pl.Enum(["range", "jobs", "inferred", "capture"])
+"""Source of steps: ranges, the order of jobs, launches that clearly repeat, or one step for the capture."""
 
 
 PAUSE_NS = 2_000
@@ -277,6 +282,8 @@ STEPS = build_schema(
         "host_start_ns": pl.Int64,  # its range on the CPU, else its jobs on the CPU; null without both
         "host_end_ns": pl.Int64,
         "is_partial": pl.Boolean,  # the capture began or ended inside it
+        "first_op_ns": pl.Int64,  # start of the first operation of the device, and end of its last one
+        "last_op_ns": pl.Int64,
     },
     name="STEPS",
 )
@@ -399,6 +406,7 @@ RUN_SPANS = build_schema(
         "start_ns": pl.Int64,  # of the first lane to start
         "end_ns": pl.Int64,  # of the last lane to end
         "is_partial": pl.Boolean,  # on any lane
+        "is_inferred": pl.Boolean,  # likewise
         "lane_count": pl.Int64,  # lanes with the step
     },
     name="RUN_SPANS",
@@ -469,6 +477,23 @@ COVER = build_schema(
     name="COVER",
 )
 
+RUN_PART = pl.Enum(["steps", "between", "before", "after", "absent"])
+"""Parts of a capture: from the first to the last operation of the GPUs of a report.
+
+The steps of a lane; what lies between, before and after them; and what lies before its first and after its
+last operation.
+"""
+
+COVERAGE = build_schema(
+    {  # one row per lane and part that it has; by lane, part
+        "lane": pl.UInt32,
+        "part": RUN_PART,
+        "time_ns": pl.Int64,
+        "compute_ns": pl.Int64,  # union of its kernels that are not communication
+    },
+    name="COVERAGE",
+)
+
 IDEAL = build_schema(
     {  # one row per job of an ideal step, which has the recorded jobs in the recorded order, without
         # communication and launch delays; by lane, start_ns
@@ -525,6 +550,7 @@ class Training(ShortRepr):
     transfers: pl.DataFrame  # TRANSFERS
     lane_states: pl.DataFrame  # LANE_STATES
     cover: pl.DataFrame  # COVER
+    coverage: pl.DataFrame  # COVERAGE; of all steps, also where some of them are selected
     gaps: pl.DataFrame  # LANE_GAPS: GAPS with `lane` instead of process_key and device_id
     ideal: pl.DataFrame  # IDEAL
     kernels: pl.DataFrame  # KERNEL_AGGREGATES with `lane` instead of process_key and device_id
@@ -549,6 +575,7 @@ def span_steps(steps: pl.DataFrame) -> pl.DataFrame:
         start_ns=pl.col("start_ns").min(),
         end_ns=pl.col("end_ns").max(),
         is_partial=pl.col("is_partial").any(),
+        is_inferred=(pl.col("source") == "inferred").any(),
         lane_count=pl.col("lane").n_unique(),
     )
     return conform(spans.sort("step"), RUN_SPANS)

@@ -26,7 +26,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         confidence: See `Confidence`.
         subject: Kind of the object.
         gain_ns: Time of a step that could be gained; 0 if unknown.
-        gain_fraction: The same as a share of the median step.
+        gain_fraction: The same as a share of the mean step, and so of all steps.
         label: Name of the object.
         lane: Lane of a rank, or of the sender of a link.
         stage: Stage, or stage of the rank.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -527,6 +527,8 @@ def list_losses(diagnostics: pl.DataFrame) -> list[str]:
     return diagnostics.filter(pl.col("text").str.contains(_LOSS))["text"].to_list()
 
 
+_NONE_MISSING = "every recorded launch has its kernel, and every kernel its launch"
+_POSSIBLE = r"(?i)\bmight\b|\bmay\b|\bpossibl"  # nsys does not know it
 _LEAST_HELD = 0.02  # of the time of launching threads
 
 
@@ -540,9 +542,32 @@ def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
     Returns:
         Sentences with `REPORT` in place of the name of the report. Empty without a reason.
     """
-    losses = [f"{LOSS}{text}" for text in list_losses(report.diagnostics)]
+    shown = list_losses(report.diagnostics)
+    harmless = _list_harmless(shown, report, launches)
+    losses = [
+        f"nsys says of {REPORT} that events may be missing (`{text}`), but {_NONE_MISSING}"
+        if text in harmless
+        else f"{LOSS}{text}"
+        for text in shown
+    ]
     finders = (_find_unlaunched, _find_early_devices, _find_overhead)
     return [*losses, *(text for find in finders for text in find(report, launches))]
+
+
+def _list_harmless(texts: Sequence[str], report: Report, launches: pl.DataFrame) -> set[str]:
+    """List the messages on losses that are possible, where no event of CUDA is missing."""
+    lost, without, _ = _count_unmatched(report, launches)
+    return set() if lost or without else {text for text in texts if re.search(_POSSIBLE, text)}
+
+
+def _count_unmatched(report: Report, launches: pl.DataFrame) -> tuple[int, int, int]:
+    """Count the operations without a call; the calls that launch kernels without one; and all such calls."""
+    names = report.api_calls["name"].unique().drop_nulls()
+    launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
+    is_launch = report.api_calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy()
+    rows = np.flatnonzero(is_launch)
+    without = np.setdiff1d(rows, launches["call_row"].to_numpy())
+    return len(report.gpu_ops) - launches["op_id"].n_unique(), len(without), len(rows)
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -727,15 +752,17 @@ def list_left_out(row_counts: pl.DataFrame) -> Iterator[Finding]:
 def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     """Find messages about lost events, and count the others, which may quote command lines."""
     is_loss = report.diagnostics["text"].is_in(list_losses(report.diagnostics))
-    for text, count in report.diagnostics.filter(is_loss).select("text", "count").rows():
+    rows = report.diagnostics.filter(is_loss).select("text", "count").rows()
+    harmless = _list_harmless([text for text, _ in rows], report, launches)
+    for text, count in rows:
         yield Finding(
-            severity="warning",
+            severity="info" if text in harmless else "warning",
             kind="lost events",
             count=count,
             text=f"nsys says: {text}",
-            meaning=(
-                "events are missing: sums are too small, ranges may lack kernels, and idle time may be none"
-            ),
+            meaning=_NONE_MISSING
+            if text in harmless
+            else "events are missing: sums are too small, ranges may lack kernels, and idle time may be none",
         )
     others = report.diagnostics.filter(~is_loss).group_by("severity", maintain_order=True)
     for severity, count in others.agg(pl.col("count").sum()).rows():
@@ -749,8 +776,8 @@ def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
 
 
 def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
-    ops, calls = report.gpu_ops, report.api_calls
-    lost = len(ops) - launches["op_id"].n_unique()
+    ops = report.gpu_ops
+    lost, without, launching = _count_unmatched(report, launches)
     if lost:
         yield Finding(
             severity="warning" if lost > QUIET_SHARE * len(ops) else "info",
@@ -759,16 +786,12 @@ def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
             text=f"{lost:,} of {len(ops):,} GPU operations lack the CUDA call that launched them",
             meaning="no range is projected onto them; they count in streams and sums",
         )
-    names = calls["name"].unique().drop_nulls()
-    launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
-    rows = np.flatnonzero(calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy())
-    without = len(np.setdiff1d(rows, launches["call_row"].to_numpy()))
     if without and len(ops):
         yield Finding(
-            severity="warning" if without > QUIET_SHARE * len(rows) else "info",
+            severity="warning" if without > QUIET_SHARE * launching else "info",
             kind="calls without an operation",
             count=without,
-            text=f"{without:,} of {len(rows):,} CUDA calls that launch kernels have no kernel",
+            text=f"{without:,} of {launching:,} CUDA calls that launch kernels have no kernel",
             meaning=(
                 "their kernels are missing, or are part of CUDA graphs: intervals of their ranges may be "
                 "too short"

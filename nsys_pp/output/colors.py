@@ -62,6 +62,7 @@ COLORS = {  # hue and lightness of HSLuv at a saturation of 80 %, as Perfetto's 
     "collective_transfer": Color("collective_transfer 3497", "cq_build_attempt_failed", "#c962e8"),
     "collective": Color("collective 253", "cq_build_attempt_passed", "#ba3ab1"),  # hue 312, lightness 48
     "host": Color("host 563", "bad", "#adaa49"),  # hue 84, lightness 68
+    "loading": Color("loading 53", "heap_dump_object_type", "#49bb5f"),  # hue 132, lightness 68
     "profiler": Color("profiler 480", "vsync_highlight_color", "#286a50"),  # hue 152, lightness 40
     "unknown": Color("unknown 486", "thread_state_unknown", "#657930"),  # hue 102, lightness 48
     "idle": Color("idle 347", "thread_state_sleeping", "#428eb4"),  # hue 232, lightness 56

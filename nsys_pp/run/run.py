@@ -58,7 +58,7 @@ from nsys_pp.run.options import (
     parse_steps,
 )
 from nsys_pp.run.report import Input
-from nsys_pp.training.causes import build_lane_states, measure_cover
+from nsys_pp.training.causes import build_lane_states, measure_cover, measure_coverage
 from nsys_pp.training.ideal import build_ideal
 from nsys_pp.training.lanes import build_lanes
 from nsys_pp.training.messages import pair_messages
@@ -388,7 +388,7 @@ _SPAN = ("start_ns", "end_ns")
 _HOST = ("host_start_ns", "host_end_ns")
 _TIMES = {  # columns on the report's clock; others are durations
     "jobs": (*_SPAN, *_HOST, "compute_start_ns", "compute_end_ns"),
-    "steps": (*_SPAN, *_HOST),
+    "steps": (*_SPAN, *_HOST, "first_op_ns", "last_op_ns"),
     "batches": _SPAN,
     "compute_segments": _SPAN,
     "waits": (*_SPAN, "need_start_ns", "need_end_ns"),
@@ -464,7 +464,7 @@ def number_run(
     placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
     lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
     steps = _assign_lanes("steps", frames["steps"], lanes_found)
-    numbers = number_steps(steps)
+    numbers = number_steps(steps, lanes_found)
     return NumberedSteps(
         lanes=lanes_found,
         steps=join_steps(steps, numbers),
@@ -505,6 +505,7 @@ def find_training(
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     restarts = describe_restart(by_lane["steps"], numbered.numbers)
     by_lane |= {name: renumber_steps(by_lane[name], numbered.numbers) for name in _BY_STEP}
+    coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"])
     if steps is not None:
         is_selected = select_steps(run_steps, steps)
         run_steps = run_steps.filter(is_selected)
@@ -539,6 +540,7 @@ def find_training(
         transfers=transfers,
         lane_states=lane_states,
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
+        coverage=coverage,
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
         losses=tuple(

@@ -128,6 +128,23 @@ def sum_lane_steps(training: Training) -> pl.DataFrame:
     )
 
 
+def sum_coverage(training: Training) -> pl.DataFrame:
+    """Sum `COVERAGE` over all lanes.
+
+    Returns:
+        part, time_ns (mean of the lanes), time_fraction, compute_fraction and busy_fraction (compute of the
+        time of the part); by part. Fractions are null without time or compute.
+    """
+    sums = training.coverage.group_by("part").agg(pl.col("time_ns", "compute_ns").sum()).sort("part")
+    return sums.select(
+        "part",
+        time_ns=pl.col("time_ns") / max(training.lanes.height, 1),
+        time_fraction=(pl.col("time_ns") / pl.col("time_ns").sum()).fill_nan(None),
+        compute_fraction=(pl.col("compute_ns") / pl.col("compute_ns").sum()).fill_nan(None),
+        busy_fraction=(pl.col("compute_ns") / pl.col("time_ns")).fill_nan(None),
+    )
+
+
 def select_outermost(jobs: pl.DataFrame, kinds: Collection[str]) -> pl.DataFrame:
     """Select the jobs of these kinds that compute; only the outer one of nested jobs."""
     chosen = jobs.filter(pl.col("kind").is_in(kinds), pl.col("compute_start_ns").is_not_null())
@@ -149,6 +166,8 @@ class Stragglers(Struct, frozen=True, kw_only=True):
 
 LARGE_BOUND = 0.02
 """Bound of the clocks as a share of the step, above which waits and transfers are uncertain."""
+LEAST_COVERED = 0.8
+"""Share of the compute in steps, below which a verdict is not about them."""
 FEWEST = 3
 """Steps, or lanes, of which the median shows what is usual."""
 _FEW_STEPS = 2
@@ -209,8 +228,8 @@ class Evidence:
 
     @cached_property
     def step_ns(self) -> float:
-        """Median length of the complete steps; 0 without any."""
-        return to_float(self.spans["span_ns"].median())
+        """Mean length of the complete steps, of which a gain is a share; 0 without any."""
+        return to_float(self.spans["span_ns"].mean())
 
     @cached_property
     def has_passes(self) -> bool:
@@ -221,6 +240,26 @@ class Evidence:
     def has_steps(self) -> bool:
         """Whether a step is more than the whole capture."""
         return bool((self.training.steps["source"] != "capture").any())
+
+    @cached_property
+    def is_inferred(self) -> bool:
+        """Whether steps are inferred from repetition."""
+        return bool((self.training.steps["source"] == "inferred").any())
+
+    @cached_property
+    def coverage(self) -> pl.DataFrame:
+        """What steps hold, over all lanes: part, time_fraction, compute_fraction, busy_fraction; by part."""
+        return sum_coverage(self.training)
+
+    @cached_property
+    def covers_compute(self) -> bool:
+        """Whether steps hold most of the compute, if there is any; else the verdict is about the capture."""
+        held = self.coverage.drop_nulls("compute_fraction")
+        return held.is_empty() or self.cover_of("compute_fraction", "steps") >= LEAST_COVERED
+
+    def cover_of(self, column: str, *parts: str) -> float:
+        """Return the sum of a column of `coverage` over some parts."""
+        return to_float(self.coverage.filter(pl.col("part").is_in(parts))[column].sum())
 
     @cached_property
     def labels(self) -> dict[int, str]:
@@ -359,5 +398,5 @@ class Evidence:
         return self.spans.select("step", "span_ns", longer_ns=(span - shorter).clip(lower_bound=0.0))
 
     def share(self, time_ns: float) -> float:
-        """Return a time as a share of the median step."""
+        """Return a time as a share of the mean step."""
         return time_ns / self.step_ns if self.step_ns else 0.0

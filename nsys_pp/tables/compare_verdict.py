@@ -455,7 +455,7 @@ def rate(row: Mapping[str, Any], comparison: Comparison) -> Confidence:
     Certain with twice the noise in three steps, a guess where steps are inferred or may be other work.
     """
     noise = row["noise_fraction"]
-    are_inferred = any(facts.step_source in ("repetition", "capture") for facts in comparison.facts)
+    are_inferred = any(facts.step_source in ("inferred", "capture") for facts in comparison.facts)
     if noise is None or are_inferred or comparison.may_be_other_batches:
         return "guess"
     if not row["is_change"]:

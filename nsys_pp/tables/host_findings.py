@@ -92,7 +92,12 @@ def describe_hosts(
         stack = f", with {format_share(share)} of samples in `{function}`" if function else ""
     if is_call_known:
         return stack
-    words = [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
+    words = [
+        f"{format_share(time_ns / whole)} in range `{cut_name(name)}`"
+        for name, time_ns in _sum_names(rows, "range").select("name", "time_ns").head(1).iter_rows()
+        if time_ns >= MOST * whole
+    ]
+    words += [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
     running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
     if not words and running >= MOST:
         words = [f"{format_share(running)} running on a processor"]
@@ -221,10 +226,6 @@ def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> li
             pl.min_horizontal("value_ns", longer)
         )
         gain_ns = to_float(lost.to_series().sum()) / evidence.step_count
-    is_large = (worst["value_ns"] >= LEAST_SHARE * worst["span_ns"]).any()
-    is_step = is_large and gain_ns >= LEAST_SHARE * evidence.step_ns / 2 / evidence.step_count
-    if evidence.share(gain_ns) < LEAST_GAIN and not is_step:
-        return []
     lane, step, span_ns, most_ns = worst.row(0)
     when, limits = describe_steps(evidence, sorted(worst["step"].to_list()))
     named = (
@@ -347,8 +348,7 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             .sort("lane", "step")
         )
         found += [_Stall(**row) for row in rows.select(_Stall.__struct_fields__).iter_rows(named=True)]
-    least_ns = LEAST_SHARE * evidence.step_ns / 2 / count  # the step did not wait for the rest
-    return sorted((s for s in found if s.gain_ns >= least_ns), key=lambda stall: (-stall.gain_ns, stall.lane))
+    return sorted(found, key=lambda stall: (-stall.gain_ns, stall.lane))
 
 
 def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
@@ -475,35 +475,37 @@ _LONG_GAP = 0.25  # of the idle time
 def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find idle time of GPUs."""
     if evidence.has_passes:
-        return _find_launch_bound(evidence, earlier)
+        return _find_host_bound(evidence)
     if len(evidence.training.batches):
         return _find_gaps_of_batches(evidence)
     return _find_idle(evidence)
 
 
-def _find_launch_bound(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find late launches in all steps; stalls have their own finding."""
-    host = evidence.lane_steps.group_by("lane").agg(pl.col("host_ns", "span_ns").median().cast(pl.Float64))
-    gain_ns = to_float(host["host_ns"].mean())
-    if evidence.share(gain_ns) < LEAST_SHARE:
-        return []
+def _find_host_bound(evidence: Evidence) -> list[Finding]:
+    """Find late launches and waits for data in all steps; stalls have their own finding."""
     lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
-    hosts = describe_hosts(evidence, lanes, ["host"], steps, when=_WHEN)
-    return [
-        Finding(
-            kind="idle",
-            text=f"GPUs wait for launches {format_share(evidence.share(gain_ns))} of a step: the hosts are "
-            "the limit"
-            f" ({format_time(gain_ns)} of "
-            f"{format_time(evidence.step_ns)}){hosts}",
-            confidence="certain",
-            subject="run",
-            gain_ns=gain_ns,
-            gain_fraction=evidence.share(gain_ns),
-            value_ns=gain_ns,
-            sample_count=evidence.lane_steps.height,
+    found = []
+    for cause, words in (("host", "launches"), ("data", "data")):
+        times = evidence.lane_steps.group_by("lane").agg(pl.col(f"{cause}_ns").median().cast(pl.Float64))
+        gain_ns = to_float(times[f"{cause}_ns"].mean())
+        if evidence.share(gain_ns) < LEAST_SHARE:
+            continue
+        limit = ": the hosts are the limit" if cause == "host" else ""
+        hosts = describe_hosts(evidence, lanes, [cause], steps)
+        found.append(
+            Finding(
+                kind="idle",
+                text=f"GPUs wait for {words} {format_share(evidence.share(gain_ns))} of a step{limit}"
+                f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){hosts}",
+                confidence="certain",
+                subject="run",
+                gain_ns=gain_ns,
+                gain_fraction=evidence.share(gain_ns),
+                value_ns=gain_ns,
+                sample_count=evidence.lane_steps.height,
+            )
         )
-    ]
+    return found
 
 
 def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
@@ -553,13 +555,7 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     gain_ns = idle / max(evidence.lane_steps.height, 1)
     whole = "a step" if evidence.has_steps else "the capture"
     name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
-    length = pl.col("end_ns") - pl.col("start_ns")
-    gaps = evidence.training.gaps.filter(pl.col("step").is_not_null(), length >= _LONG_GAP * idle)
-    longest = ""
-    if len(gaps):
-        start, end = gaps.sort(-length, "start_ns", "lane").select("start_ns", "end_ns").row(0)
-        at = format_time(start - evidence.training.zero_ns)
-        longest = f"; the longest gap is {format_time(end - start)}, at {at}"
+    longest = _describe_longest(evidence, idle)
     late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
     lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
     hosts = describe_hosts(evidence, lanes, late, steps, when=_WHEN) if late else ""
@@ -578,6 +574,18 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
             sample_count=evidence.lane_steps.height,
         )
     ]
+
+
+def _describe_longest(evidence: Evidence, idle_ns: float) -> str:
+    """Describe the longest gap, if it is much of the idle time; else ""."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    gaps = evidence.training.gaps.filter(length >= _LONG_GAP * idle_ns)
+    if gaps.is_empty():
+        return ""
+    lane, start, end = gaps.sort(-length, "start_ns", "lane").select("lane", "start_ns", "end_ns").row(0)
+    activity = name_activity(evidence.training, lane, start, end)
+    at = format_time(start - evidence.training.zero_ns)
+    return f"; the longest gap is {format_time(end - start)}, at {at}{activity.words}"
 
 
 def _name_largest(shares: Sequence[tuple[float, str]]) -> str:
@@ -620,6 +628,108 @@ def describe_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
             subject="clocks",
             bound_ns=int(bound_ns),
             sample_count=lanes["clock"].n_unique(),
+        )
+    ]
+
+
+_MOST_OUTSIDE = 0.1  # of the capture, that lies outside the steps
+_PLACES = {
+    "between": "between them",
+    "before": "before the first one",
+    "after": "after the last one",
+}
+
+
+def describe_coverage(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Describe what steps miss of the capture; steps that hold nearly all have no such finding."""
+    parts = {row["part"]: row for row in evidence.coverage.iter_rows(named=True)}
+    if not evidence.has_steps or "steps" not in parts:
+        return []
+    held, time = (to_float(parts["steps"][name]) for name in ("compute_fraction", "time_fraction"))
+    if evidence.covers_compute and 1 - time < _MOST_OUTSIDE:
+        return []
+    rest = [
+        f"{format_share(parts[part]['time_fraction'])} {place}, of it"
+        f" {format_share(to_float(parts[part]['busy_fraction']))} compute"
+        for part, place in _PLACES.items()
+        if part in parts and parts[part]["time_fraction"] >= LEAST_SHARE
+    ]
+    absent = evidence.training.coverage.filter(part="absent").sort(
+        "time_ns", "lane", descending=[True, False]
+    )
+    if len(absent) and to_float(parts["absent"]["time_fraction"]) >= LEAST_SHARE:
+        lane, time_ns = absent.select("lane", "time_ns").row(0)
+        rest.append(
+            f"{evidence.labels[lane]} has no work for {format_time(time_ns)} in which others have some"
+        )
+    more = f" ({'; '.join(rest)})" if rest else ""
+    count = evidence.training.steps["step"].n_unique()
+    steps = format_count(count, "inferred step" if evidence.is_inferred else "step")
+    return [
+        Finding(
+            kind="coverage",
+            text=f"{steps} hold {format_share(held)} of the compute and {format_share(time)} of the"
+            f" capture{more}",
+            confidence="certain",
+            subject="run",
+            value_ns=time * to_float(evidence.coverage["time_ns"].sum()),
+            sample_count=count,
+        )
+    ]
+
+
+def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find the time between steps, in which no step is counted: evaluations, checkpoints."""
+    share = evidence.cover_of("time_fraction", "between")
+    if not evidence.has_steps or share < LEAST_SHARE:
+        return []
+    busy = evidence.cover_of("busy_fraction", "between")
+    time_ns = evidence.cover_of("time_ns", "between")
+    steps = evidence.training.steps.sort("lane", "start_ns")
+    gaps = steps.select(
+        "lane",
+        start_ns=pl.col("end_ns").cum_max().shift().over("lane"),
+        end_ns="start_ns",
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    lane, start_ns, end_ns = gaps.sort(length, "lane", descending=[True, False]).row(0)
+    activity = name_activity(evidence.training, lane, start_ns, end_ns)
+    gain_ns = time_ns / max(evidence.training.steps["step"].n_unique(), 1)
+    return [
+        Finding(
+            kind="between",
+            text=f"{format_share(share)} of the capture lies between steps"
+            f" ({format_time(time_ns)}, of which GPUs compute {format_share(busy)}; the longest is"
+            f" {format_time(end_ns - start_ns)}{activity.words})",
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=share,
+            value_ns=time_ns,
+            sample_count=gaps.height,
+            call=activity.name,
+        )
+    ]
+
+
+def find_idle_capture(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find the idle time of the capture where steps do not tell its causes, with its longest gap."""
+    time_ns = to_float(evidence.coverage["time_ns"].sum())
+    busy = to_float((evidence.coverage["busy_fraction"] * evidence.coverage["time_fraction"]).sum())
+    if 1 - busy < LEAST_PART:
+        return []
+    name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
+    return [
+        Finding(
+            kind="idle",
+            text=f"{name} without compute {format_share(1 - busy)} of the capture"
+            f" ({format_time(time_ns)}){_describe_longest(evidence, (1 - busy) * time_ns)}",
+            confidence="certain",
+            subject="run",
+            gain_ns=(1 - busy) * time_ns,
+            gain_fraction=1 - busy,
+            value_ns=(1 - busy) * time_ns,
+            sample_count=evidence.training.lanes.height,
         )
     ]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _TRAINING = {
     "steps": "nsys_pp.tables.training:STEP_TABLE",
+    "coverage": "nsys_pp.tables.training:COVERAGE_TABLE",
     "stages": "nsys_pp.tables.training:STAGE_TABLE",
     "lanes": "nsys_pp.tables.training:LANE_TABLE",
     "kinds": "nsys_pp.tables.training:KIND_TABLE",

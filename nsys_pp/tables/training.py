@@ -32,6 +32,7 @@ from nsys_pp.frames.training import (
     JOB_KINDS,
     MEANINGS,
     METRIC_GROUPS,
+    RUN_PART,
     Schedule,
     Training,
 )
@@ -42,6 +43,7 @@ from nsys_pp.tables.analysis import (
     Evidence,
     classify_training,
     select_whole_steps,
+    sum_coverage,
     sum_lane_steps,
 )
 from nsys_pp.tables.critical_path import CRITICAL_PATH, find_critical_path
@@ -724,9 +726,9 @@ STEP_TABLE = Table(
         Column(
             "source",
             pl.String,
-            "source of a step without a range: jobs, repetition of launches, or the whole capture; null: a "
-            "range",
-            priority=4,
+            "source of a step without a range: jobs, inferred from the repetition of launches, or the whole "
+            "capture; null: a range",
+            priority=6,
         ),
         Column(
             "is_partial",
@@ -752,6 +754,27 @@ STEP_TABLE = Table(
             ),
         )
     ),
+)
+
+
+COVERAGE_TABLE = Table(
+    name="coverage",
+    title="What the steps hold of the capture",
+    columns=(
+        Column(
+            "part",
+            RUN_PART,
+            "steps; what lies between them, before the first one, after the last one; absent: before the "
+            "first and after the last operation of a GPU, while others of its report have some",
+        ),
+        Column("time_ns", pl.Float64, "time on a lane; mean of the lanes", display_unit="ms"),
+        Column("time_fraction", pl.Float64, "share of the capture", decimals=1),
+        Column("compute_fraction", pl.Float64, "share of all compute; null: none", decimals=1),
+        Column("busy_fraction", pl.Float64, "share of the time in which kernels compute", decimals=1),
+    ),
+    caption="capture: from the first to the last operation of the GPUs of a report",
+    rows=sum_coverage,
+    view=View(columns=("time_ns", "time_fraction", "compute_fraction", "busy_fraction", "part")),
 )
 
 

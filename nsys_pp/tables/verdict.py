@@ -320,7 +320,6 @@ def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Find
         return []
     slow = build_link_table(evidence.training).filter("is_slow").with_columns(noise_ns=link_noise_ns())
     findings = [_describe(evidence, row) for row in slow.iter_rows(named=True)]
-    findings = [finding for finding in findings if finding.gain_fraction >= LEAST_GAIN]
     return sorted(findings, key=lambda finding: -finding.gain_ns)[:2]
 
 
@@ -374,15 +373,12 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
     if not evidence.has_passes or not evidence.step_ns:
         return []
     schedule = evidence.training.schedule
-    share = pl.col("bubble_ns").sum() / pl.col("span_ns").sum()
-    ideal = pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum()
-    steps = evidence.lane_steps.group_by("step").agg(
-        share=share,
-        ideal=pl.when(pl.col("ideal_span_ns").count() > 0).then(ideal),
+    # sums over all steps and lanes, as in the tables
+    bubble, ideal_share, beyond_ns = evidence.lane_steps.select(
+        bubble=pl.col("bubble_ns").sum() / pl.col("span_ns").sum(),
+        ideal=(pl.col("ideal_bubble_ns").sum() / pl.col("ideal_span_ns").sum()).fill_nan(None),
         beyond_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
-    )
-    bubble, beyond_ns = to_float(steps["share"].median()), steps["beyond_ns"].median()
-    ideal_share = steps["ideal"].fill_nan(None).median()
+    ).row(0)
     if ideal_share is None:
         _, ideal_share = ideal_bubble_fraction(schedule)
     schedule_name = ""
@@ -462,12 +458,11 @@ def _describe_long_steps(
     if cause.startswith(" (compute"):
         fall = describe_fall(evidence, growth["lane"][0], step, evidence.spans["step"].to_list())
         cause = f"{cause[:-1]}{fall})"
-    first = ", the first one of the capture," if step == evidence.spans["step"][0] else ""
+    first = ", the first one (warm-up)," if step == evidence.spans["step"][0] else ""
     return Finding(
         kind="step",
         text=f"step {step}{first} is {format_share(excess)} longer than {among}: {format_time(span_ns)} "
-        "instead of"
-        f" {format_time(usual_ns)}{cause}",
+        f"instead of {format_time(usual_ns)}, {format_share(evidence.share(gain_ns))} of the run{cause}",
         confidence="certain",
         subject="step",
         gain_ns=gain_ns,
@@ -602,14 +597,7 @@ def find_slow_members(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
             subject="stage",
         )
         findings.append(replace(found, stage=slow.member, lane=lanes[0] if len(lanes) == 1 else None))
-    steps = evidence.spans["step"]
-    return [
-        finding
-        for finding in findings
-        if finding.gain_fraction
-        >= LEAST_GAIN
-        * (1.0 if finding.since_step is None else to_float((steps >= finding.since_step).mean()))
-    ]
+    return findings
 
 
 def find_stragglers(training: Training) -> pl.DataFrame:
@@ -893,21 +881,34 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_long_steps,
     find_falling_clocks,
     compare_bubble,
+    host_findings.find_time_between,
     host_findings.describe_waits_for_requests,
+    host_findings.describe_coverage,
     host_findings.describe_missing,
     host_findings.describe_losses,
     host_findings.describe_clocks,
 )
 """Functions of the evidence and of the findings of those before, some of which explain later ones."""
-CONTEXT = frozenset({"bubble", "requests", "missing", "losses", "clocks"})
+OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
+    host_findings.describe_coverage,
+    host_findings.find_idle_capture,
+    host_findings.describe_missing,
+    host_findings.describe_losses,
+    host_findings.describe_clocks,
+)
+"""The same, where steps miss much of the compute."""
+LIMITS = ("coverage", "missing", "losses", "clocks")
+"""Kinds that limit what the others say."""
+CONTEXT = frozenset({"bubble", "requests", *LIMITS})
 """Kinds that describe the run and name no object."""
+_OF_ANY_GAIN = CONTEXT | {"communication", "idle"}  # their gain may be unknown
 
 
 _COLUMNS = (
     Column("kind", pl.String, "kind of the finding: an entry of the registry of findings"),
     Column("confidence", pl.String, "certain, likely, or guess"),
     Column("gain_ns", pl.Float64, "time of a step that could be gained; 0: unknown"),
-    Column("gain_fraction", pl.Float64, "the same as a share of the median step"),
+    Column("gain_fraction", pl.Float64, "the same as a share of the mean step"),
     Column("subject", pl.String, "kind of the object: rank, stage, link, machine, step, run, or clocks"),
     Column("label", pl.String, "name of the object"),
     Column("lane", pl.Int64, "lane of a rank, or of the sender of a link"),
@@ -942,29 +943,45 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
     if training.lanes.is_empty():
         return Verdict()
     evidence = Evidence(training, explanations)
+    is_of_steps = evidence.covers_compute
     findings: list[Finding] = []
-    for find in FINDERS:
-        findings += find(evidence, findings)
-    clocks = [finding for finding in findings if finding.kind == "clocks"]
-    missing = [finding for finding in findings if finding.kind in ("missing", "losses")]
-    ranked = [finding for finding in findings if finding.kind not in ("clocks", "missing", "losses")]
+    for find in FINDERS if is_of_steps else OF_CAPTURE:
+        findings += [finding for finding in find(evidence, findings) if _matters(evidence, finding)]
+    if evidence.is_inferred and is_of_steps:
+        findings = [
+            finding if finding.kind in LIMITS else replace(finding, confidence="guess")
+            for finding in findings
+        ]
+    limits = [finding for finding in findings if finding.kind in LIMITS]
+    clocks = [finding for finding in limits if finding.kind == "clocks"]
+    others = [finding for finding in limits if finding.kind != "clocks"]
+    ranked = [finding for finding in findings if finding.kind not in LIMITS]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
-        steps = f" in {format_count(evidence.step_count, 'step')}" if evidence.has_steps else ""
+        steps = format_count(evidence.step_count, "inferred step" if evidence.is_inferred else "step")
         ranked.insert(
             0,
             Finding(
                 kind="none",
-                text=f"no finding beyond noise{steps if evidence.step_count else ''}",
-                confidence="certain",
+                text=f"no finding beyond noise{f' in {steps}' if evidence.has_steps and is_of_steps else ''}",
+                confidence="guess" if evidence.is_inferred and is_of_steps else "certain",
                 subject="run",
                 sample_count=evidence.step_count,
             ),
         )
-    ranked = [*ranked[: MOST_LINES - len(clocks) - len(missing)], *missing]
-    # clocks of several groups have no bound, and exclude statements on several machines
+    ranked = [*ranked[: MOST_LINES - len(limits)], *others]
+    # steps that miss much, and clocks of several groups, which have no bound, exclude statements
+    if not is_of_steps:
+        ranked = [*others, *(finding for finding in ranked if finding not in others)]
     is_first = any(finding.bound_ns is None and finding.sample_count is not None for finding in clocks)
     return Verdict(findings=tuple([*clocks, *ranked] if is_first else [*ranked, *clocks]))
+
+
+def _matters(evidence: Evidence, finding: Finding) -> bool:
+    """Return whether a finding gains a least share of the run; since a step, of the steps since."""
+    steps = evidence.spans["step"]
+    since = 1.0 if finding.since_step is None else to_float((steps >= finding.since_step).mean())
+    return finding.kind in _OF_ANY_GAIN or finding.gain_fraction >= LEAST_GAIN * since
 
 
 def build_verdict_table(verdict: Verdict) -> pl.DataFrame:

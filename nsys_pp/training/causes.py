@@ -33,7 +33,7 @@ from nsys_pp.arrays.search import (
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.clock import SKEW_NS, keep_comparable, number_comparable, relative_bound
 from nsys_pp.frames.conform import build_frame, build_schema, conform
-from nsys_pp.frames.training import CAUSE, COVER, LANE_STATES, NEED, POSITION
+from nsys_pp.frames.training import CAUSE, COVER, COVERAGE, LANE_STATES, NEED, POSITION, RUN_PART
 from nsys_pp.training.messages import MOSTLY
 
 
@@ -157,6 +157,65 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
             pause_ns=(pl.col("length_ns") - pl.col("compute_ns")).fill_null(0),
         )
         .pipe(conform, COVER)
+    )
+
+
+def measure_coverage(
+    lanes: pl.DataFrame, steps: pl.DataFrame, compute_segments: pl.DataFrame
+) -> pl.DataFrame:
+    """Measure what the steps of each lane hold of the capture, and what lies outside them.
+
+    Args:
+        lanes: `LANES`.
+        steps: `LANE_STEPS`.
+        compute_segments: `LANE_COMPUTE_SEGMENTS`, also those outside all steps.
+
+    Returns:
+        `COVERAGE` of the lanes with steps. The times of a lane add up to the capture of its report, its
+        compute to that of all its segments.
+    """
+    first, last = pl.col("first_op_ns").min(), pl.col("last_op_ns").max()
+    ended = pl.col("end_ns").cum_max().over("lane")
+    spans = (
+        steps.sort("lane", "start_ns")
+        .with_columns(ended_ns=ended)
+        .with_columns(until_ns=pl.col("ended_ns").shift().over("lane"))
+        .with_columns(start_ns=pl.max_horizontal("start_ns", "until_ns"))
+    )
+    run = spans.group_by("lane", maintain_order=True).agg(
+        first_ns=pl.min_horizontal(first, pl.col("start_ns").first()),
+        last_ns=pl.max_horizontal(last, pl.col("ended_ns").last()),
+        start_ns=pl.col("start_ns").first(),
+        end_ns=pl.col("ended_ns").last(),
+    )
+    whole = run.join(lanes.select("lane", "report"), on="lane").with_columns(
+        since_ns=pl.col("first_ns").min().over("report"), until_ns=pl.col("last_ns").max().over("report")
+    )
+    parts = pl.concat(
+        frame.select("lane", pl.lit(part, RUN_PART).alias("part"), start_ns=start, end_ns=end)
+        for frame, part, start, end in (
+            (spans, "steps", "start_ns", "ended_ns"),
+            (spans, "between", "until_ns", "start_ns"),
+            (run, "before", "first_ns", "start_ns"),
+            (run, "after", "end_ns", "last_ns"),
+            (whole, "absent", "since_ns", "first_ns"),
+            (whole, "absent", "last_ns", "until_ns"),
+        )
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    computed = (
+        compute_segments.select("lane", "start_ns", "compute_ns")
+        .sort("start_ns")
+        .join_asof(parts.sort("start_ns"), on="start_ns", by="lane", check_sortedness=False)
+        .group_by("lane", "part")
+        .agg(pl.col("compute_ns").sum())
+    )
+    return (
+        parts.group_by("lane", "part")
+        .agg(time_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        .join(computed, on=["lane", "part"], how="left")
+        .with_columns(pl.col("compute_ns").fill_null(0))
+        .sort("lane", "part")
+        .pipe(conform, COVERAGE)
     )
 
 

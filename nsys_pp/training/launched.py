@@ -11,7 +11,7 @@ from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, mark_ca
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
-from nsys_pp.frames.report import KERNEL_KINDS, OP_KIND
+from nsys_pp.frames.report import KERNEL_KINDS, MOST_EARLY_NS, OP_KIND
 
 _DEVICE = ["process_key", "device_id"]
 
@@ -140,6 +140,15 @@ class LaunchedOps:
         self.issue, self.issued = (
             np.where(self.call < 0, self.start, times) for times in (self.launch, self.launched)
         )
+
+    @cached_property
+    def is_off(self) -> Bools:
+        """Mask of devices whose clock is off: most operations start too early before their launch."""
+        known = np.flatnonzero(self.call >= 0)
+        is_early = self.launch[known] - self.start[known] > MOST_EARLY_NS
+        count = np.bincount(self.device[known], minlength=len(self.devices))
+        early: Bools = 2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count
+        return early
 
     @cached_property
     def by_end(self) -> Int64s:

@@ -21,7 +21,7 @@ STEP_NUMBERS = build_schema(
 )
 
 
-def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
+def number_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     """Number the steps of each lane consistently over the run.
 
     Numbers in names are kept; other steps are counted. Captures may begin in different steps, so the
@@ -31,15 +31,19 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     the numbers of a lane do not ascend, a counter restarted, and names do not identify steps: all steps are
     counted.
 
+    Steps of lanes of one report that do not overlap are not the same: its GPUs work in turn.
+
     Args:
         steps: `LANE_STEPS`.
+        lanes: lane and report of each.
 
     Returns:
         `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of
         its lane has it: one with this number in its name, or an earlier one.
     """
-    columns = ("lane", "step", "is_numbered", "start_ns", "end_ns")
-    ordered = steps.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
+    columns = ("lane", "report", "step", "is_numbered", "start_ns", "end_ns")
+    placed = steps.join(lanes.select("lane", "report"), on="lane", how="left")
+    ordered = placed.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
     follows = pl.col("step").diff().over("lane") > 0
     if not ordered.filter("is_numbered").select(follows.fill_null(value=True).all()).item():
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
@@ -53,7 +57,10 @@ def number_steps(steps: pl.DataFrame) -> pl.DataFrame:
     else:
         reference = (
             numbered.group_by("step")
-            .agg(pl.col("start_ns", "end_ns").median().cast(pl.Int64))
+            .agg(
+                pl.col("start_ns", "end_ns").median().cast(pl.Int64),
+                pl.when(pl.col("report").n_unique() == 1).then(pl.col("report").first()),
+            )
             .sort("start_ns")
         )
     mixed = ordered.filter((~pl.col("is_numbered")).any().over("lane"))
@@ -110,6 +117,11 @@ def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     mine, other = np.repeat(np.arange(len(start)), last - first), expand_windows(first, last)
     overlap = np.minimum(end[mine], until[other]) - np.maximum(start[mine], since[other])
     shift = np.searchsorted(since, start[begin])  # for lanes without overlap: by their start
+    # before all others of their report
+    report, own = reference["report"].unique(), whole_numbers(steps["report"])[begin]
+    is_own = own == (-1 if len(report) > 1 or report.null_count() else report[0])
+    count = np.diff(np.append(begin, len(start)))
+    shift -= np.where(is_own & (end[begin + count - 1] <= since[0]), count, 0)
     best = (
         pl.DataFrame({"group": group[mine], "shift": other - position[mine], "overlap": overlap.clip(0)})
         .group_by("group", "shift")
@@ -168,7 +180,7 @@ def describe_sources(steps: pl.DataFrame, lanes: pl.DataFrame) -> list[str]:
     first = steps.drop_nulls("reason").unique("lane", keep="first", maintain_order=True)
     labelled = first.join(lanes.select("lane", "label"), on="lane").sort("lane")
     for (source,), own in labelled.partition_by("source", as_dict=True, maintain_order=True).items():
-        is_repeated = source == "repetition"
+        is_repeated = source == "inferred"
         where = f" {'of' if is_repeated else 'on'} {own['label'][0]}" if len(lanes) > 1 else ""
         where += f" and {len(own) - 1:,} more" if len(own) > 1 else ""
         notes.append(

@@ -201,13 +201,15 @@ def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, B
     follows = np.append(False, device[1:] == device[:-1])[: len(device)]
     following_number = np.append(steps.number[1:], NEVER)[: len(device)]
     is_followed &= (following_number == NEVER) | (following_number == steps.number + 1)
-    begin = np.where(steps.host_start == NEVER, first, steps.host_start)
+    # the host's times are of another clock where that of a device is off
+    is_off = ops.is_off[device]
+    begin = np.where((steps.host_start == NEVER) | is_off, first, steps.host_start)
     start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
     is_cut = ~follows & (start < first) & _is_delayed(first, device, ops)
     start = running_maximum(device, np.where(is_cut, first, start))
 
     is_open = steps.is_partial & (steps.row >= 0)  # the end on the host is that of the capture
-    own_end = np.maximum(own_end, np.where(is_open | steps.is_capture, NEVER, steps.host_end))
+    own_end = np.maximum(own_end, np.where(is_open | steps.is_capture | is_off, NEVER, steps.host_end))
     is_last = np.append(~follows[1:], True)[: len(device)]
     following = np.where(is_last, -NEVER, np.roll(start, -1))
     end = np.where(is_followed & ~is_last, following, np.minimum(own_end, following))
@@ -248,8 +250,7 @@ def _find_last_ends(steps: _StepBounds, ops: LaunchedOps, first: Int64s) -> tupl
         at = np.maximum(np.searchsorted(begin, issue, side="right") - 1, 0)
         is_inside = ~has_end[own][at] | (issue <= steps.host_end[own][at])
         is_followed[own[at[~is_inside]]] = False
-        counts = ~ops.is_aside[mine] & (ops.is_main_kernel[mine] | ~steps.is_capture[own[-1]])
-        counts |= not ops.is_main_kernel.any()
+        counts = ~ops.is_aside[mine] | steps.is_capture[own[-1]]
         # an operation that outlasts the first one of the next step counts before the first step that it does
         # not outlast
         passed = np.searchsorted(first[own], ended) - 1
@@ -372,6 +373,10 @@ def find_steps(
         pl.Series("is_numbered", is_numbered),
         pl.Series("start_ns", start),
         pl.Series("end_ns", end),
+        *(
+            pl.Series(name, limit[steps.device])
+            for name, limit in zip(("first_op_ns", "last_op_ns"), _find_limits(ops), strict=True)
+        ),
     ]
     frame = build_frame(columns)
     is_partial = steps.is_partial | is_cut
@@ -433,7 +438,7 @@ def _build_steps_before_ranges(
     return _build_bounds(
         device,
         _RANGE,
-        _find_first_kernels(device, ops),
+        _find_limits(ops)[0][device],
         number=np.where(number == NEVER, NEVER, number - 1),
         is_partial=np.ones(len(device), dtype=np.bool_),
     )
@@ -471,23 +476,17 @@ def _build_capture_steps(device: Int64s, ops: LaunchedOps) -> _StepBounds:
 
     Devices without compute kernels have none, unless no device has any.
     """
-    device = device[np.isin(device, ops.device[_select_capture_ops(ops)])]
-    return _build_bounds(device, _CAPTURE, _find_first_kernels(device, ops))
+    has_kernels = np.unique(ops.device[ops.is_main_kernel])
+    device = np.intersect1d(device, has_kernels) if len(has_kernels) else device
+    return _build_bounds(device, _CAPTURE, _find_limits(ops)[0][device])
 
 
-def _select_capture_ops(ops: LaunchedOps) -> Bools:
-    """Return the mask of the kernels; of all operations if there are no kernels."""
-    return ops.is_main_kernel if ops.is_main_kernel.any() else np.ones_like(ops.is_main_kernel)
-
-
-def _find_first_kernels(device: Int64s, ops: LaunchedOps) -> Int64s:
-    """Return the start of the first kernel of each device.
-
-    If no device has kernels, it is that of its first operation.
-    """
-    is_first = _select_capture_ops(ops)
-    starts = [ops.start[is_first & (ops.device == number)].min() for number in device]
-    return np.array(starts, dtype=np.int64)
+def _find_limits(ops: LaunchedOps) -> tuple[Int64s, Int64s]:
+    """Return the start of the first operation of each device, and the end of its last one."""
+    first, last = np.full(len(ops.devices), -NEVER), np.full(len(ops.devices), NEVER)
+    np.minimum.at(first, ops.device, ops.start)
+    np.maximum.at(last, ops.device, ops.end)
+    return first, last
 
 
 def _find_first_launched(

@@ -18,14 +18,29 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from nsys_pp.arrays.columns import NEVER, as_numbers, gather, numbers, pack, pick, select_rows
+from nsys_pp.arrays.columns import (
+    NEVER,
+    as_numbers,
+    find_distinct,
+    gather,
+    numbers,
+    pack,
+    pick,
+    select_rows,
+)
 from nsys_pp.arrays.intervals import Intervals, intersect, subtract, unite
 from nsys_pp.arrays.launch_calls import gather_calls
 from nsys_pp.arrays.search import expand_windows, find_first, find_last, find_pairs, running_maximum
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.ids import process_key
-from nsys_pp.frames.report import OVERHEAD_SUMS, POINT_TO_POINT, WAITING_CALL
+from nsys_pp.frames.report import (
+    LOADING,
+    OVERHEAD_SUMS,
+    POINT_TO_POINT,
+    UNKNOWN_OVERHEAD,
+    WAITING_CALL,
+)
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
 from nsys_pp.training.kernels import Segments
 from nsys_pp.training.launched import LATE_NS, LaunchedOps, number_devices, repeat_devices
@@ -568,9 +583,10 @@ _INTERVAL = ("thread_key", "start_ns", "end_ns")
 
 
 def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps) -> pl.DataFrame:
-    """Cut the time in which nsys held the launching thread out of the waits with cause "host".
+    """Cut the time in which code was loaded, or nsys held the thread, out of the waits with cause "host".
 
-    The cause of this time is "profiler".
+    The causes of this time are "loading" and "profiler". Overhead that nsys does not name is loading inside a
+    call that launches a kernel for the first time.
 
     Args:
         waits: `WAITS`.
@@ -578,9 +594,31 @@ def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: Launched
         ops: Operations of the report.
 
     Returns:
-        `WAITS`. Without overhead of the profiler the same.
+        `WAITS`. Without overhead the same.
     """
-    held = overheads.filter("is_of_profiler")
+    if overheads.is_empty():
+        return waits
+    unnamed = overheads.filter(name=UNKNOWN_OVERHEAD)
+    first = _list_first_launches(ops)
+    thread, start, end = (numbers(unnamed[name]) for name in _INTERVAL)
+    inside = intersect(thread, start, end, first)
+    loading = overheads.filter(pl.col("name").str.contains(LOADING)).select(_INTERVAL)
+    unnamed = _replace(unnamed[inside.row], inside.start, inside.end).select(_INTERVAL)
+    waits = _cut(waits, pl.concat([loading, unnamed]), "loading", ops)
+    return _cut(waits, overheads.filter("is_of_profiler"), "profiler", ops)
+
+
+def _list_first_launches(ops: LaunchedOps) -> Intervals:
+    """List the calls that launch a kernel for the first time, by thread."""
+    launched = np.flatnonzero(ops.is_kernel & (ops.call >= 0))
+    launched = launched[np.argsort(ops.launch[launched], kind="stable")]
+    kernel = pack(ops.device[launched], numbers(ops.gpu_ops["name"], null=-1)[launched])
+    first = launched[find_distinct(kernel)[0]]
+    return unite(ops.thread[first], ops.launch[first], ops.launched[first])
+
+
+def _cut(waits: pl.DataFrame, held: pl.DataFrame, cause: str, ops: LaunchedOps) -> pl.DataFrame:
+    """Give the time in which something held the launching thread another cause than "host"."""
     late = waits.filter(cause="host")
     if held.is_empty() or late.is_empty():
         return waits
@@ -592,7 +630,7 @@ def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: Launched
         waits.filter(pl.col("cause").ne_missing("host")),
         late[np.setdiff1d(np.arange(len(late)), found.row)],
         _replace(late[rest.row], rest.start, rest.end),
-        _replace(late[found.row], found.start, found.end).with_columns(cause=pl.lit("profiler", CAUSE)),
+        _replace(late[found.row], found.start, found.end).with_columns(cause=pl.lit(cause, CAUSE)),
     ]
     return pl.concat(parts).sort("process_key", "device_id", "start_ns").pipe(conform, WAITS)
 

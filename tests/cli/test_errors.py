@@ -308,7 +308,7 @@ USAGE = {
         --limit -1 => -1 is not in the range
         --limit many => 'many' is not a valid integer""",
     "pipeline": r"""
-        --table nothing => unknown table 'nothing'; expected verdict, steps, stages
+        --table nothing => unknown table 'nothing'; expected verdict, steps, coverage, stages
         --format csv => choose it with `--table`
         --format parquet => parquet cannot be printed
         -o out => unknown extension of `out`

@@ -100,7 +100,7 @@ def cut_time(report: Report) -> pl.DataFrame:
         **dict.fromkeys(("is_numbered", "is_partial"), pl.lit(False)),
         name=pl.lit(None),
         source=pl.lit("range"),
-        **dict.fromkeys(("confidence", "reason"), pl.lit(None)),
+        **dict.fromkeys(("confidence", "reason", "first_op_ns", "last_op_ns"), pl.lit(None)),
     )
     hosts = steps.with_columns(host_start_ns="start_ns", host_end_ns="end_ns")
     return conform(hosts.sort("process_key", "device_id", "start_ns"), STEPS)

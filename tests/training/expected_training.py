@@ -23,6 +23,7 @@ from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import PROJECTIONS, Report
 from nsys_pp.frames.training import (
     COVER,
+    COVERAGE,
     IDEAL,
     JOBS,
     KERNEL_AGGREGATES,
@@ -84,6 +85,7 @@ def expected_training(folder: Path = PIPELINE, *, schedule: str = "1f1b") -> Tra
         transfers=expected_transfers(truth["messages"], of_rank),
         lane_states=lane_states,
         cover=COVER.to_frame(),
+        coverage=COVERAGE.to_frame(),
         gaps=LANE_GAPS.to_frame(),
         ideal=IDEAL.to_frame(),
         kernels=KERNEL_AGGREGATES.to_frame()
@@ -300,6 +302,7 @@ def build_small_training(rows: Sequence[Row], jobs: Sequence[tuple[int, str, int
         lanes=lanes,
         lane_states=lane_states,
         cover=COVER.to_frame(),
+        coverage=COVERAGE.to_frame(),
         steps=conform(steps.with_columns(is_partial=pl.lit(False), source=pl.lit("range")), RUN_STEPS),
         jobs=run,
         zero_ns=0,
@@ -455,6 +458,8 @@ def _steps(report: Report, name: str, truth: dict[str, pl.DataFrame]) -> pl.Data
             host_start_ns=pl.lit(None),
             host_end_ns=pl.lit(None),
             is_partial=pl.lit(False),
+            first_op_ns=pl.col("start_ns").min().over("process_key", "device_id"),
+            last_op_ns=pl.col("end_ns").max().over("process_key", "device_id"),
         )
         .sort("process_key", "device_id", "start_ns")
         .pipe(conform, STEPS)
@@ -632,6 +637,7 @@ def build_scheduled_run(
         transfers=TRANSFERS.to_frame(),
         lane_states=LANE_STATES.to_frame(),
         cover=COVER.to_frame(),
+        coverage=COVERAGE.to_frame(),
         schedule=Schedule(
             name=schedule,
             source="given",

@@ -463,8 +463,22 @@ def steps(*rows: tuple[int, int, int, int, bool]) -> pl.DataFrame:
     return fill_columns(frame.with_columns(is_partial=False), STEPS_BY_LANE)
 
 
-def numbers(frame: pl.DataFrame) -> list[tuple[int, int, int]]:
-    return number_steps(frame).rows()
+def of_reports(frame: pl.DataFrame, *, is_one: bool = False) -> pl.DataFrame:
+    return frame.select("lane", report=pl.lit(0, pl.UInt32) if is_one else pl.col("lane")).unique()
+
+
+def numbers(frame: pl.DataFrame, *, is_one: bool = False) -> list[tuple[int, int, int]]:
+    return number_steps(frame, of_reports(frame, is_one=is_one)).rows()
+
+
+def test_gpus_of_one_report_that_work_in_turn_share_no_step() -> None:
+    """Three steps on the first GPU, then four on the second one."""
+    found = steps(
+        *((0, at, 100 * at, 100 * at + 100, False) for at in range(3)),
+        *((1, at, 1000 + 100 * at, 1100 + 100 * at, False) for at in range(4)),
+    )
+    assert [number for _, _, number in numbers(found, is_one=True)] == [*range(7)]
+    assert [number for _, _, number in numbers(found)] == [0, 1, 2, 0, 1, 2, 3]  # captures of two programs
 
 
 # (lane, step, start, end, is numbered) and the numbers in this order
@@ -544,7 +558,7 @@ def test_names_of_a_counter_that_restarts_identify_no_steps() -> None:
         *((1, step, 100 * at + 1, 100 * at + 101, True) for at, step in [(2, 12), (3, 10), (4, 11)]),
     )
     assert numbers(found) == [(0, 10, 0), (0, 11, 1), (0, 12, 2), (1, 12, 2), (1, 10, 3), (1, 11, 4)]
-    (note,) = describe_restart(found, number_steps(found))
+    (note,) = describe_restart(found, number_steps(found, of_reports(found)))
     assert "restart during the run" in note
 
 

@@ -124,6 +124,7 @@ def steps_of(spans: list[Span]) -> pl.DataFrame:
         process_key=pl.lit(1), device_id=pl.lit(0), step=pl.int_range(pl.len()), is_numbered=pl.lit(False),
         name=pl.lit(None), source=pl.lit("jobs"), host_start_ns=pl.lit(None), host_end_ns=pl.lit(None),
         is_partial=pl.lit(False), confidence=pl.lit(None), reason=pl.lit(None),
+        first_op_ns=pl.lit(None), last_op_ns=pl.lit(None),
     ).pipe(conform, STEPS)  # fmt: skip
 
 

@@ -153,6 +153,7 @@ def describe_page(
             *("step", (pl.col("start_ns") - training.zero_ns).alias("start")),
             end=pl.col("end_ns") - training.zero_ns,
             isPartial="is_partial",
+            isInferred="is_inferred",
         ).to_dicts(),
         "names": names,
         "labels": labels,

@@ -200,8 +200,8 @@ class _Picture:
         fills = np.array(["#dce4ed", "#e9eef4"])[np.arange(spans.height) % 2]
         self.add_boxes("steps", left, right, _STEP_TOP, _ROW, fills)
         texts = [
-            f"step {step}{' (cut)' * is_cut}"
-            for step, is_cut in spans.select("step", "is_partial").iter_rows()
+            f"{'inferred ' * is_inferred}step {step}{' (cut)' * is_cut}"
+            for step, is_cut, is_inferred in spans.select("step", "is_partial", "is_inferred").iter_rows()
         ]
         self._label(texts, left, right, _STEP_TOP, _ROW, [_TEXT] * spans.height)
         x, top = self._find_x(steps["start_ns"]), self._tops[steps["lane"].to_numpy()]

@@ -88,8 +88,8 @@ function describeLane(chart, row) {
 }
 
 function describeStep(chart, row) {
-  const { step, start, end, isPartial } = chart.runSteps[row];
-  return [`step ${step}`, [['start', formatTime(start, 1000)], ['duration', formatTime(end - start)], ['', isPartial ? 'cut by the capture' : null]]];
+  const { step, start, end, isPartial, isInferred } = chart.runSteps[row];
+  return [`${isInferred ? 'inferred ' : ''}step ${step}`, [['start', formatTime(start, 1000)], ['duration', formatTime(end - start)], ['', isPartial ? 'cut by the capture' : null]]];
 }
 
 function describeJob(chart, row) {

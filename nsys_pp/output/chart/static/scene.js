@@ -77,7 +77,7 @@ function paintSteps(painter, chart) {
     ctx.fillRect(from, frame.top + 2, Math.max(1, to - from), STEP_ROW - 5);
     ctx.fillStyle = theme.strong;
     ctx.fillRect(from, frame.top + 2, 1, STEP_ROW - 5);
-    const text = step.isPartial ? `step ${step.step} (cut)` : `step ${step.step}`;
+    const text = `${step.isInferred ? 'inferred ' : ''}step ${step.step}${step.isPartial ? ' (cut)' : ''}`;
     for (const label of [text, String(step.step)]) {
       const before = painter.labels.length;
       paintLabel(painter, label, from, to, frame.top + 2, STEP_ROW - 5, theme.text, 11);
