@@ -26,6 +26,7 @@ FAMILIES = (
     "optimizer",
     "communication",
     "copy",  # copies and sets; transposes, concatenations, gathers and scatters by kernels
+    "layout",  # conversions between NCHW and NHWC and the like
     "graph",  # CUDA graphs that were traced as a whole
     "other",  # recognised, but none of these: sorts, scans, sampling, pooling, quantisation, FFT
     "unknown",  # no rule matches the name

@@ -29,6 +29,7 @@ from nsys_pp.tables.training import (
     list_decodes,
 )
 from nsys_pp.tables.words import (
+    cut_name,
     describe_steps,
     format_excess,
     format_share,
@@ -408,6 +409,32 @@ def compare_bubble(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
             value_ns=bubble * evidence.step_ns,
             usual_ns=None if ideal_share is None else to_float(ideal_share) * evidence.step_ns,
             sample_count=evidence.step_count,
+        )
+    ]
+
+
+def find_layout_conversions(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
+    """Find conversions between layouts of tensors that are much of the compute."""
+    kernels = evidence.families.join(evidence.lane_steps, on=["lane", "step"], how="semi")
+    total_ns = pl.col("total_ns").sum()
+    by_name = kernels.filter(family="layout").group_by("folded_name").agg(total_ns)
+    time_ns, compute_ns = (to_float(rows["total_ns"].sum()) for rows in (by_name, kernels))
+    if time_ns < LEAST_SHARE * compute_ns or not time_ns:
+        return []
+    most = by_name.sort("total_ns", "folded_name", descending=[True, False])["folded_name"][0]
+    gain_ns = time_ns / evidence.lane_steps.height
+    whole = "a step" if evidence.has_steps else "the capture"
+    return [
+        Finding(
+            kind="layout",
+            text=f"conversions of layout, most in `{cut_name(most)}`, are {format_share(time_ns / compute_ns)}"
+            f" of compute ({format_time(gain_ns)} of {whole} of {format_time(evidence.step_ns)})",
+            confidence="certain",
+            subject="run",
+            gain_ns=gain_ns,
+            gain_fraction=evidence.share(gain_ns),
+            value_ns=gain_ns,
+            sample_count=evidence.lane_steps.height,
         )
     ]
 
@@ -881,6 +908,7 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_long_steps,
     find_falling_clocks,
     compare_bubble,
+    find_layout_conversions,
     host_findings.find_time_between,
     host_findings.describe_waits_for_requests,
     host_findings.describe_coverage,
