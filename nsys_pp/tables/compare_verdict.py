@@ -77,9 +77,23 @@ class Comparison:
         return len(requests) < len(self.facts) or max(requests) > MOST_REQUESTS * min(requests)
 
     @property
+    def is_of_captures(self) -> bool:
+        """Whether a step is the whole capture in both runs."""
+        return all(run.step_source == "capture" for run in self.facts)
+
+    @property
+    def do_steps_differ(self) -> bool:
+        """Whether steps, that are no captures, differ; true where it is unknown."""
+        step = self.changes("steps").filter(subject="step").drop_nulls(["a", "b"])
+        is_same = (pl.col("is_change") == False).fill_null(  # noqa: E712  # null: the noise is unknown
+            pl.col("change_fraction").abs() < LEAST_CHANGE
+        )
+        return not (self.is_of_captures or step.select(is_same.any()).item())
+
+    @property
     def per_text(self) -> str:
         """Words for the amount of work that times refer to."""
-        return "per micro-batch" if self.per else "per step"
+        return "per micro-batch" if self.per else "in the capture" if self.is_of_captures else "per step"
 
     def build_tables(self) -> dict[str, pl.DataFrame]:
         """Build the tables of the comparison: `COMPARISON` by name.
@@ -608,8 +622,9 @@ _MOST_CAUSES = 2
 def describe_bubble(comparison: Comparison) -> list[Finding]:
     """Describe the change of the bubble with the causes that changed most; none within noise."""
     changes = _find_cause_changes(comparison)
+    is_change = pl.col("is_change").fill_null(value=not comparison.do_steps_differ)
     is_large = pl.col("change_fraction").abs() >= LEAST_CHANGE
-    changes = changes.with_columns(pl.col("is_change") & is_large)
+    changes = changes.with_columns(is_change & is_large)
     changed = changes.filter("is_change").sort(pl.col("change_fraction").abs(), descending=True)
     if changed.is_empty():
         return []
@@ -620,12 +635,14 @@ def describe_bubble(comparison: Comparison) -> list[Finding]:
         for cause, difference in causes.head(_MOST_CAUSES).select("subject", "change_fraction").iter_rows()
     ]
     because = f" ({', '.join(listed)} points)" if listed else ""
-    after = format_share(row["b"])
+    has_passes = any(facts.has_passes for facts in comparison.facts)
+    name = "the bubble" if has_passes else "the time without compute"
+    after = f"{format_share(row['b'])} of {'the capture' if comparison.is_of_captures else 'a step'}"
     if row["is_change"]:
         word = "grew" if row["change_fraction"] > 0 else "shrank"
-        text = f"the bubble {word} from {format_share(row['a'])} to {after} of a step{because}"
+        text = f"{name} {word} from {format_share(row['a'])} to {after}{because}"
     else:
-        text = f"the bubble is {after} of a step as before, with other causes{because}"
+        text = f"{name} is {after} as before, with other causes{because}"
         row = causes.row(0, named=True)
     size = abs(row["change_fraction"])
     return [
@@ -712,6 +729,41 @@ def describe_links(comparison: Comparison) -> list[Finding]:
     return findings
 
 
+def describe_work(comparison: Comparison) -> list[Finding]:
+    """Describe the change of the time and number of computing kernels, and the families it is in."""
+    rows = comparison.changes("steps").filter(subject="kernels").drop_nulls(["a", "b"])
+    total, mean = (
+        comparison.changes("kernels").filter(metric=metric).select("subject", "a", "b")
+        for metric in (KERNEL_TOTAL, KERNEL_MEAN)
+    )
+    sums = total.join(mean, on="subject").select((pl.col(run) / pl.col(f"{run}_right")).sum() for run in "ab")
+    counts = dict(zip("ab", sums.row(0), strict=True))
+    if rows.is_empty() or not counts["a"]:
+        return []
+    row = rows.row(0, named=True)
+    is_longer = row["is_change"] is not False and abs(row["change_fraction"]) >= LEAST_CHANGE
+    if not is_longer and abs(counts["b"] / counts["a"] - 1) < LEAST_CHANGE:
+        return []
+    size = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
+    families = (
+        comparison.changes("families")
+        .filter(pl.col("subject") != "communication")
+        .select("subject", size=size)
+    )
+    largest = families.filter(pl.col("size").abs() >= LEAST_SHARE * comparison.step_ns).sort(
+        -pl.col("size").abs(), "subject"
+    )
+    parts = [
+        f"{family} {'+' if change > 0 else '-'}{format_time(abs(change))}"
+        for family, change in largest.head(_MOST_CAUSES).iter_rows()
+    ]
+    numbers = f"{counts['b']:,.0f} kernels instead of {counts['a']:,.0f}"
+    times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
+    change = f"{describe_change(row['change_fraction'])} in sum" if is_longer else "as long"
+    text = f"kernels take {change}: {times} per rank, {comparison.per_text} ({'; '.join([numbers, *parts])})"
+    return [_kernel_finding(comparison, text, abs(row["b"] - row["a"]), rate(row, comparison))]
+
+
 def describe_kernels(comparison: Comparison) -> list[Finding]:
     """Describe the kernel whose total changed most, and kernels of one run only.
 
@@ -759,7 +811,8 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
 
     Returns:
         At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and
-        the last one counts members within noise.
+        the last one counts members within noise. Where steps do not differ, what does differ comes before
+        them, kernels first.
     """
     steps = [_describe_steps(comparison)]
     steps += _describe_longest_step(comparison, steps[0])
@@ -778,9 +831,12 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
             else -finding.gain_ns
         ),
     )
+    are_steps_first = comparison.do_steps_differ
+    if not (are_steps_first or members):
+        findings = [*describe_work(comparison), *findings]
     shown = findings[: MOST_LINES - 1 - len(steps)]
     last = _describe_rest(comparison, findings, are_all_shown=shown == findings)
-    return Verdict(findings=(*steps, *shown, last))
+    return Verdict(findings=(*steps, *shown, last) if are_steps_first else (*shown, *steps, last))
 
 
 def _describe_steps(comparison: Comparison) -> Finding:
@@ -792,8 +848,10 @@ def _describe_steps(comparison: Comparison) -> Finding:
     row = both.row(0, named=True)
     a, b, change = row["a"], row["b"], row["change_fraction"]
     gain_ns = abs(b - a) if row["is_change"] else 0.0
-    same = f" instead of {format_time(b)}"
+    same = " as before"
     lengths = f"{format_time(b)} instead of {format_time(a)}"
+    if format_time(a) == format_time(b):
+        lengths = f"{format_time(b)}{same}"
     if comparison.per:
         raw = [to_float(run["steps"].filter(subject="step")["value"].median()) for run in comparison.raw]
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
@@ -802,6 +860,8 @@ def _describe_steps(comparison: Comparison) -> Finding:
         noise = f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
     if row["is_change"]:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
+    elif comparison.is_of_captures:
+        text = f"the captures take {lengths}; no steps were found, so it is unknown which changes are noise"
     elif row["is_change"] is None:
         text = f"steps take {lengths}; a run has a single step, so it is unknown whether that is noise"
     elif is_any_change_noise(row):

@@ -427,8 +427,9 @@ def find_layout_conversions(evidence: Evidence, earlier: Sequence[Finding]) -> l
     return [
         Finding(
             kind="layout",
-            text=f"conversions of layout, most in `{cut_name(most)}`, are {format_share(time_ns / compute_ns)}"
-            f" of compute ({format_time(gain_ns)} of {whole} of {format_time(evidence.step_ns)})",
+            text=f"conversions of layout, most in `{cut_name(most)}`, are"
+            f" {format_share(time_ns / compute_ns)} of compute"
+            f" ({format_time(gain_ns)} of {whole} of {format_time(evidence.step_ns)})",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,

@@ -261,6 +261,32 @@ def test_of_a_single_step_no_change_is_claimed() -> None:
     assert "single step" in findings[-1].text
 
 
+def test_where_steps_are_the_same_kernels_come_first() -> None:
+    training = simulate_training("--seed 1")
+    gemms = {"ampere_sgemm_128x64_tn": (10, 9_000_000), "softmax_kernel": (4, 1_000_000)}
+    fewer = {**gemms, "ampere_sgemm_128x64_tn": (8, 7_200_000)}
+    facts = describe_training(training)
+    a, b = (sample_training(with_kernels(training, kernels)) for kernels in (gemms, fewer))
+    first, *_, steps, last = build_comparison_verdict(Comparison((facts, facts), (a, b))).findings
+    assert (first.kind, steps.kind, last.kind) == ("kernel", "step", "same")
+    assert "18 % shorter in sum: 8.2 ms instead of 10.0 ms per rank, per step" in first.text
+    assert "(12 kernels instead of 14; GEMM -1.8 ms)" in first.text
+    same = build_comparison_verdict(Comparison((facts, facts), (a, a))).findings
+    assert [finding.kind for finding in same] == ["step", "same"]
+
+
+def test_of_captures_kernels_and_idle_time_come_first(shared_reports: list[Path]) -> None:
+    before, after = (
+        next(path for path in shared_reports if name in path.name)
+        for name in ("mfu_2gpu_before", "mfu_2gpu_after")
+    )
+    first, second, third, *_ = nsys_pp.compare(before, after).verdict.lines
+    assert first.startswith("Guess: kernels take 11 % shorter in sum: 228 ms instead of 255 ms per rank")
+    assert "(1,762 kernels instead of 1,972; attention -15.8 ms" in first
+    assert second.startswith("Guess: the time without compute grew from 14 % to 24 % of the capture")
+    assert third.startswith("Guess: the captures take 299 ms as before")
+
+
 def test_of_two_steps_the_size_of_noise_is_not_stated() -> None:
     findings = compare("--seed 1 --steps 2 --jitter 0.2", "--seed 2 --steps 2 --jitter 0.2")
     assert findings[0].noise_fraction is not None
