@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import shlex
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 
 from nsys_pp.cli import main
 from nsys_pp.commands.project import PROJECT_COLUMNS
+from tests.cli.calls import call
 
 ROOT = Path(__file__).parent.parent
 
@@ -109,7 +111,7 @@ def test_commands_print_what_pages_show(words: str, folder: Path) -> None:
 def options_of(command: click.Command) -> set[str]:
     """Return the options of a command, or of the commands of a group."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    own = {option for param in command.params for option in param.opts}
+    own = {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
     return own.union(*(options_of(below) for below in inner))
 
 
@@ -170,19 +172,104 @@ def test_every_command_is_shown() -> None:
         assert f"nsys-pp {name} {argument}".strip() in TEXT
 
 
-def test_every_option_of_the_readme_is_there() -> None:
-    known = {name for command in main.commands.values() for name in options_of(command)}
-    others = {
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?![\w-]*[:)])")  # no variables of style sheets
+OF_NSYS = {
+    *("--capture-range", "--capture-range-end", "--cpuctxsw", "--cuda-graph-trace", "--cuda-memory-usage"),
+    *(
+        "--cudabacktrace",
+        "--delay",
+        "--duration",
+        "--gpu-metrics-device",
+        "--gpu-metrics-devices",
+        "--gpuctxsw",
+    ),
+    *(
+        "--nic-metrics",
+        "--nvtx-capture",
+        "--osrt-threshold",
+        "--sample",
         "--trace",
-        "--type",
-        "--cuda-graph-trace",
+        "--trace-fork-before-exec",
+    ),
+    "--type",
+}
+OF_OTHERS = {
+    *(
+        "--csv",
+        "--export",
+        "--force-overwrite",
         "--input",
-        "--quiet",
-        "--editable",
-        "--help",
-    }  # of nsys, pip and click
-    text = SIMULATED.sub("", BLOCK.sub(lambda block: block["words"], README.read_text()))
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) <= known | others
+        "--keep-parts",
+        "--mode",
+        "--report",
+        "--to",
+    ),  # recipes
+    *("--array", "--cpu-bind", "--mem", "--nodes", "--ntasks", "--ntasks-per-node", "--time"),  # Slurm
+    *(
+        "--nvtx",
+        "--nvtx-ranges",
+        "--profile",
+        "--profile-ranks",
+        "--profile-step-end",
+        "--profile-step-start",
+    ),
+    *("--profiler-config", "--pytorch", "--record-shapes", "--xla"),  # frameworks
+    *(
+        "--force-reinstall",
+        "--no-build-isolation",
+        "--no-deps",
+        "--httpd",
+        "--scheduler-file",
+    ),  # pip, viewers, Dask
+}
+
+
+def test_messages_and_pages_name_options_that_are_there() -> None:
+    """Also of the command that a text names: "`nsys-pp merge --detail jobs`"."""
+    texts = [
+        node.value.replace("\n", " ")
+        for path in (ROOT / "nsys_pp").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    others = [path for path in PAGES if path.name != "from-other-tools.md"]
+    texts += [span for path in others for span in re.findall(r"`([^`\n]+)`", path.read_text())]
+    known = {name: options_of(command) | {"--help"} for name, command in main.commands.items()}
+    every = {"--version"}.union(*known.values(), OF_NSYS, OF_OTHERS)
+    named = {option for text in texts if "python -m" not in text for option in OPTION.findall(text)}
+    assert len(named) > 80
+    assert named <= every
+    for text in texts:
+        for name, arguments in re.findall(r"\bnsys-pp (?!recipe)([a-z]+)([^`|;]*)", text):
+            assert set(OPTION.findall(arguments)) <= known.get(name, every), text
+
+
+HINTS = {  # commands that say what reports lack, with the options that they need
+    "merge": "-o x.pftrace",
+    "report": "-o x.html",
+    "chart": "-o x.svg",
+    "extract": "-o x.nspart",
+    "project": "-o x.csv",
+    "compare": "{report}",
+    **dict.fromkeys(("pipeline", "summary", "check", "align"), ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HINTS)
+def test_hints_name_options_of_the_command_or_the_command(
+    name: str, shared_reports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known = options_of(main.commands[name]) | OF_NSYS
+    for report in shared_reports:
+        if report.stat().st_size < 1_500_000:
+            options = HINTS[name].format(report=report).split()
+            done = call(name, report, *options, *(["--force"] if "-o" in options else []))
+            text = re.sub(
+                r"`[^`]*\b(?:nsys|nsys-pp) [^`]*`", "", " ".join((done.stdout + done.stderr).split())
+            )
+            assert set(OPTION.findall(text)) <= known, report
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -198,7 +198,7 @@ def _note(show: str | None, sums: str | None) -> str:
     >>> _note("os", "summary --table os"), _note("mpi", None), _note(None, None)
     (' (--show os; summary --table os)', ' (--show mpi)', '')
     """
-    notes = [*([f"--show {show}"] if show else []), *([sums] if sums else [])]
+    notes = [*([f"merge --show {show}"] if show else []), *([sums] if sums else [])]
     return f" ({'; '.join(notes)})" if notes else ""
 
 

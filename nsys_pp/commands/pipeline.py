@@ -279,16 +279,15 @@ def _explain_no_jobs(run: Run, options: RunOptions) -> tuple[str, str]:
     if run.training.jobs.is_empty() and any(len(recorded.part.frames["jobs"]) for recorded in inputs):
         return (
             f"{none} {'' if is_single else 'a '}job that launched GPU work",
-            "names say what is a job, but no call inside launched a kernel; `--scope process` counts what"
-            " other threads"
-            " launched",
+            "names say what is a job, but no call inside launched a kernel; parts that"
+            " `nsys-pp extract --scope process` writes count what other threads launched",
         )
     no_range = f"{none} {'' if is_single else 'an '}NVTX range that is known to be a forward or a backward"
     if options.get("infer_jobs"):
         return no_range, f"{_NAME_THEM}; `--layout` tells stages"
     if all("ranges" not in recorded.part.facts.recorded for recorded in inputs):
         return f"{none} NVTX ranges", _RECORD_THEM
-    hint = f"{_NAME_THEM}; `--explain-jobs` lists all names"
+    hint = f"{_NAME_THEM}; `nsys-pp pipeline --explain-jobs` lists all names"
     if any(recorded.part.frames["jobs"]["range_id"].has_nulls() for recorded in inputs):
         hint += "; or let `--infer-jobs` guess them from messages"
     return no_range, hint

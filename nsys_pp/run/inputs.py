@@ -265,7 +265,8 @@ def unforeseen_error(path: Path, error: Exception, *, details: str = "") -> Nsys
     if isinstance(error, MemoryError):
         foreseen = NsysPPError(
             f"`{path}` cannot be processed: there is not enough memory",
-            "raise the memory limit of the job, use `--processes 1`, or draw less with `--detail`",
+            "raise the memory limit of the job, use `--processes 1`, or draw less with"
+            " `nsys-pp merge --detail jobs`",
         )
     else:
         foreseen = UnforeseenError(
