@@ -39,7 +39,7 @@ def list_processes(
     lanes: pl.DataFrame,
     reports: Sequence[Mapping[str, pl.DataFrame]],
     *,
-    first: Sequence[int] | None = None,
+    join: Callable[[pl.DataFrame], pl.DataFrame] = lambda frame: frame,
 ) -> pl.DataFrame:
     """List the GPU processes in the order of lanes, then the processes that used no GPU.
 
@@ -47,18 +47,17 @@ def list_processes(
         roster: `ROSTER`.
         lanes: `LANES`.
         reports: `AGGREGATE_FRAMES` of each report.
-        first: Report whose processes each report continues, as a later capture of them; None: each has its
-            own.
+        join: Replaces the report and process of rows by those in `lanes`, where they differ.
 
     Returns:
         `SUMMARY_PROCESSES`.
     """
-    first = range(len(reports)) if first is None else first
     processes = pl.concat(
         frames[name].select("process_key").unique().with_columns(report=pl.lit(number, pl.UInt32))
-        for number, frames in zip(first, reports, strict=True)
+        for number, frames in enumerate(reports)
         for name in ("host_times", "op_aggregates")
-    ).unique()
+    )
+    processes = join(processes).unique()
     machines = roster.group_by("report", maintain_order=True).agg(pl.col("machine").first())
     others = (
         processes.join(lanes.select(_PROCESS), on=_PROCESS, how="anti")

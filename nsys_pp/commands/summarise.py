@@ -156,7 +156,7 @@ def join_aggregates(run: Run) -> tuple[Summary, list[str]]:
     """
     numbered = run.numbered_steps
     reports = [{name: recorded.part.frames[name] for name in AGGREGATE_FRAMES} for recorded in run.inputs]
-    processes = list_processes(run.roster, numbered.lanes, reports, first=run.captures.first)
+    processes = list_processes(run.roster, numbered.lanes, reports, join=run.captures.join)
     frames = concatenate_frames(reports, processes, numbered.numbers, join=run.captures.join)
     if run.steps is not None:
         is_selected = select_steps(numbered.steps, run.steps)

@@ -494,6 +494,15 @@ COVERAGE = build_schema(
     name="COVERAGE",
 )
 
+PAUSES = build_schema(
+    {  # times between two captures of a lane, in which nothing was recorded; by lane, start_ns
+        "lane": pl.UInt32,
+        "start_ns": pl.Int64,
+        "end_ns": pl.Int64,
+    },
+    name="PAUSES",
+)
+
 IDEAL = build_schema(
     {  # one row per job of an ideal step, which has the recorded jobs in the recorded order, without
         # communication and launch delays; by lane, start_ns
@@ -558,6 +567,7 @@ class Training(ShortRepr):
     schedule: Schedule
     preset: str  # name of the naming rules; "" without any
     zero_ns: int  # start of the earliest session on the trace's clock
+    pauses: pl.DataFrame = field(default_factory=PAUSES.to_frame)
     losses: tuple[Loss, ...] = ()
     notes: list[str] = field(default_factory=list)  # sentences on inferred, refused and doubtful results
 

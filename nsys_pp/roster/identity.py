@@ -38,7 +38,7 @@ def list_process_devices(identities: Sequence[Identity]) -> list[ProcessDevice]:
     return [
         ProcessDevice(report, *keys)
         for report, identity in enumerate(identities)
-        for keys in identity.devices.select("process_key", "device_id").rows() or [(None, None)]
+        for keys in identity.devices[["process_key", "device_id"]].rows() or [(None, None)]
     ]
 
 
@@ -120,21 +120,22 @@ def _read(text: pl.Expr, axis: str) -> pl.Expr:
     return pl.when(count.is_null() | (coordinate < count)).then(coordinate)
 
 
-MAX_GAP_NS = 60 * NS_PER_S
+MAX_GAP_NS = 3600 * NS_PER_S
+"""Longest time between two captures of one run: a restart takes minutes, also on a busy cluster."""
 
 
-def split_runs(sessions: Sequence[Session]) -> list[list[int]]:
+def split_runs(sessions: Sequence[Session], *, gap_ns: int = MAX_GAP_NS) -> list[list[int]]:
     """Group captures close in time.
 
     Returns:
         Indices of `sessions` by group, the earliest first: every capture of a group overlaps an
-        earlier one of the group, or begins within a minute of its end. Captures without UTC are in no group.
+        earlier one of the group, or begins within `gap_ns` of its end. Captures without UTC are in no group.
     """
     windows = [(capture_window(session), index) for index, session in enumerate(sessions)]
     groups: list[list[int]] = []
     last_end = 0
     for (start, end), index in sorted((window, index) for window, index in windows if window is not None):
-        if not groups or start > last_end + MAX_GAP_NS:
+        if not groups or start > last_end + gap_ns:
             groups.append([])
             last_end = end
         groups[-1].append(index)

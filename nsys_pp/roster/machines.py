@@ -79,10 +79,10 @@ def _list_buses(identities: Sequence[Identity], reports: Iterable[int]) -> dict[
     buses: dict[str, set[str]] = defaultdict(set)
     for report in reports:
         identity = identities[report]
-        for bus, uuid in identity.gpus[["bus_location", "uuid"]].drop_nulls("bus_location").rows():
-            buses[bus.lower()] |= {uuid} - {None}
-        for bus in identity.devices["bus_location"].drop_nulls():
-            buses[bus.lower()] |= set()
+        known = (*identity.gpus[["bus_location", "uuid"]].rows(), *identity.devices[["bus_location"]].rows())
+        for bus, *uuid in known:
+            if bus is not None:
+                buses[bus.lower()] |= {*uuid} - {None}
     return {bus: buses[bus] for bus in sorted(buses)}
 
 
@@ -287,7 +287,7 @@ def _gather_facts(report: int, identity: Identity) -> _Facts:
     session, folder = identity.session, find_machine_folder(identity.path)
     window = capture_window(session)
     parts = {strip_uuid(entry) for entry in list_visible(session.launcher) if entry.startswith("MIG")}
-    gpus = identity.gpus[["bus_location", "uuid"]].drop_nulls().rows()
+    gpus = [slot for slot in identity.gpus[["bus_location", "uuid"]].rows() if None not in slot]
     gpus_at = Counter(bus for bus, _ in gpus)
     uuids = {*identity.gpus["uuid"].to_list(), *identity.devices["uuid"].to_list()} - {None, *parts}
     processes = frozenset(gpu_processes(identity))

@@ -17,6 +17,7 @@ from nsys_pp.frames.launchers import find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.identity import gpu_processes, list_process_devices, split_runs
 from nsys_pp.roster.machines import DeviceGpu, Machine
+from nsys_pp.units import NS_PER_S
 
 # Words for the rank, in the order of the attempts; then a number at the end.
 _WORDS = (
@@ -25,6 +26,7 @@ _WORDS = (
     r"(?:^|[-_.])r(\d{1,6})(?=[-_.]|$)",
 )
 _AT_THE_END = r"[-_.](\d{1,5})$"
+_TOGETHER_NS = 60 * NS_PER_S  # between captures of files that are numbered: others may be unrelated
 
 
 def check_rank_pattern(pattern: str) -> str:
@@ -369,7 +371,7 @@ def _drop_group_ranks(
 
 def _number_files(identities: Sequence[Identity]) -> dict[int, int]:
     """Number reports in natural order; only several reports of one run, with one GPU process each."""
-    is_run = len(split_runs([identity.session for identity in identities])) <= 1
+    is_run = len(split_runs([identity.session for identity in identities], gap_ns=_TOGETHER_NS)) <= 1
     if len(identities) < 2 or not is_run or any(len(gpu_processes(identity)) != 1 for identity in identities):
         return {}
     paths = [str(identity.path) for identity in identities]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.ids import pid
-from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window
+from nsys_pp.frames.report import Session
+from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window, share_origin
 from nsys_pp.roster.identity import (
     COORDINATE_AXES,
+    MAX_GAP_NS,
     find_repeated,
     gpu_processes,
     list_process_devices,
@@ -53,15 +56,16 @@ def find_inconsistencies(
     if len(identities) < 2:
         return unplaced
     sizes = _find_sizes(identities, roster)
-    runs = split_runs([identity.session for identity in identities])
+    strangers = find_strangers(identities, roster)
+    of_run = roster.filter(~pl.col("report").is_in(list(strangers)))
+    more = f" (and {len(strangers) - 1:,} more reports)" if len(strangers) > 1 else ""
     size = count_ranks(layout) if layout else next(iter(sizes)) if len(sizes) == 1 else None
     return [
         *unplaced,
-        *_warn_of_runs(identities, runs),
+        *(f"{error.message}{more}" for error in [*strangers.values()][:1]),
         *_warn_of_sizes(identities, sizes, layout),
-        *_warn_of_shared_ranks(identities, roster, runs),
-        *_warn_of_overlaps(identities, roster),
-        *_warn_of_missing(roster, size if len(runs) < 2 else None),
+        *_describe_shared_ranks(identities, of_run),
+        *_warn_of_missing(roster, None if strangers else size),
         *_describe_shared_hostnames(identities, roster),
     ]
 
@@ -75,26 +79,6 @@ def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[in
     sizes = joined.drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
     sizes = sizes.group_by("world_size").agg(pl.col("report").unique().sort()).sort("world_size")
     return dict(sizes.rows())
-
-
-def _warn_of_runs(identities: Sequence[Identity], runs: Sequence[Sequence[int]]) -> Iterable[str]:
-    if len(runs) < 2:
-        return
-    windows = [capture_window(identity.session) for identity in identities]
-    gaps = [
-        min(window[0] for report in later if (window := windows[report]))
-        - max(window[1] for report in earlier if (window := windows[report]))
-        for earlier, later in pairwise(runs)
-    ]
-    earliest, latest = _name(identities, runs[0]), _name(identities, runs[-1])
-    if len(runs) == 2:
-        sentence = f"{earliest} ended {_format_gap(gaps[0] // NS_PER_S)} before {latest} began"
-    else:
-        sentence = (
-            f"captures are of {len(runs):,} times, up to {_format_gap(max(gaps) // NS_PER_S)} apart,"
-            f" from {earliest} to {latest}"
-        )
-    yield f"{sentence}: are they of one run?"
 
 
 def _warn_of_unplaced(identities: Sequence[Identity], roster: pl.DataFrame, layout: Layout) -> Iterable[str]:
@@ -132,50 +116,126 @@ def _warn_of_sizes(
         )
 
 
-def _warn_of_shared_ranks(
-    identities: Sequence[Identity], roster: pl.DataFrame, runs: Sequence[Sequence[int]]
-) -> Iterable[str]:
-    """Name reports of one run with the same rank; several captures of one process are consistent."""
-    run_of = {report: run for run, reports in enumerate(runs) for report in reports}
+def _describe_shared_ranks(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
+    """Name ranks with several processes that may be of one run; several captures of one are consistent."""
     claims = (
-        roster.with_columns(
-            run=pl.Series([run_of.get(report, 0) for report in roster["report"]], dtype=pl.Int64)
-        )
-        .drop_nulls("rank")
-        .group_by("run", "rank")
+        roster.drop_nulls("rank")
+        .group_by("rank")
         .agg(
             pl.col("report").unique().sort(),
             owners=pl.struct("machine", "process_key", "device_id").n_unique(),
         )
         .filter(pl.col("owners") > 1, pl.col("report").list.len() > 1)
-        .sort("run", "rank")
+        .sort("rank")
     )
-    for rank, reports in claims.select("rank", "report").head(_MAX_RANKS).rows():
-        yield f"{_name(identities, reports)} claim rank {rank}"
-    if len(claims) > _MAX_RANKS:
-        yield f"{len(claims) - _MAX_RANKS:,} more ranks are claimed by several reports"
+    if claims.is_empty():
+        return
+    rank, reports = claims.select("rank", "report").row(0)
+    more = f" (and {len(claims) - 1:,} more)" if len(claims) > 1 else ""
+    if any(capture_window(identities[report].session) is None for report in reports):
+        yield f"{_name(identities, reports)} claim rank {rank}{more}"
+    else:
+        yield f"rank {rank}{more} ran in several processes, one after the other: {_name(identities, reports)}"
 
 
-def _warn_of_overlaps(identities: Sequence[Identity], roster: pl.DataFrame) -> Iterable[str]:
-    """Name reports with overlapping captures of one process.
+def find_strangers(
+    identities: Sequence[Identity], roster: pl.DataFrame, *, offsets_ns: Mapping[str, int] | None = None
+) -> dict[int, ReportError]:
+    """Find the reports that cannot be of one run with the others: the largest group of reports that can be.
 
-    Nsys captures a process once, so they are of two runs.
+    Reports are of different runs if their captures are hours apart in UTC, or if different processes claim
+    one rank at one time. A report that could be of several runs is of the one whose captures begin nearest.
+    Reports without UTC are with the others.
+
+    Args:
+        identities: The reports.
+        roster: `ROSTER` of them.
+        offsets_ns: Offset of UTC by machine, where it is given.
+
+    Returns:
+        By index of the report, why it is not of the run.
     """
-    keys = ["machine", "process_key"]
-    shared = roster.drop_nulls("process_key").group_by(keys).agg(pl.col("report").unique().sort())
-    pairs: dict[tuple[int, ...], None] = {}
-    for reports in shared.sort(keys)["report"].to_list():
-        windows = {
-            report: window for report in reports if (window := capture_window(identities[report].session))
-        }
-        ordered = sorted(windows, key=lambda report: windows[report])
-        for first, second in pairwise(ordered):
-            if windows[second][0] < windows[first][1]:
-                pairs[first, second] = None
-    if pairs:
-        named = _name(identities, list(next(iter(pairs))))
-        more = f" (and {len(pairs) - 1:,} more pairs)" if len(pairs) > 1 else ""
-        yield f"{named} captured one process at one time{more}: are they of one run?"
+    moved_ns = offsets_ns or {}
+    machines = dict(roster.select("report", "machine").iter_rows())
+    sessions = [
+        identity.session
+        if (utc_ns := identity.session.utc_epoch_ns) is None
+        else replace(identity.session, utc_epoch_ns=utc_ns + moved_ns.get(machines[report], 0))
+        for report, identity in enumerate(identities)
+    ]
+    windows = {report: window for report, one in enumerate(sessions) if (window := capture_window(one))}
+    rivals = _find_rivals(sessions, windows, roster)
+    groups: list[list[int]] = []
+    for run in split_runs(sessions):
+        of_time: list[list[int]] = []
+        for report in sorted(run, key=lambda report: (not rivals[report], report)):
+            free = [group for group in of_time if rivals[report].keys().isdisjoint(group)]
+            if free:
+                start_ns = windows[report][0]
+                near = [min(abs(windows[other][0] - start_ns) for other in group) for group in free]
+                free[near.index(min(near))].append(report)
+            else:
+                of_time.append([report])
+        groups += of_time
+    kept = max(groups, key=len, default=[])
+    return {
+        report: ReportError(
+            f"{_explain_stranger(identities, windows, rivals, kept, group, report)}: not of one run",
+            "name the reports of one run; `nsys-pp compare` compares two",
+        )
+        for group in groups
+        if group is not kept
+        for report in sorted(group)
+    }
+
+
+def _find_rivals(
+    sessions: Sequence[Session], windows: Mapping[int, tuple[int, int]], roster: pl.DataFrame
+) -> dict[int, dict[int, str]]:
+    """Find the reports with the same rank or process at the same time, and say what they share, by report.
+
+    Nsys captures a process once: in another session it is another process with its id.
+    """
+    claims: dict[tuple[object, ...], list[tuple[int, list[object]]]] = {}
+    columns = ("report", "rank", "machine", "process_key")
+    for report, rank, *process in roster.select(columns).drop_nulls("process_key").unique().iter_rows():
+        for claim in ((rank,), tuple(process)):
+            if report in windows and claim != (None,):
+                claims.setdefault(claim, []).append((report, process))
+    rivals: dict[int, dict[int, str]] = {report: {} for report in windows}
+    for claim, processes in claims.items():
+        shared = "captured one process" if len(claim) > 1 else f"are both rank {claim[0]}"
+        for (one, process), (other, another) in permutations(processes, 2):
+            (start, end), (since, until) = windows[one], windows[other]
+            is_one_session = process == another and share_origin(sessions[one], sessions[other])
+            if one != other and start < until and since < end and not is_one_session:
+                rivals[one][other] = f"{shared} at one time"
+    return rivals
+
+
+def _explain_stranger(
+    identities: Sequence[Identity],
+    windows: Mapping[int, tuple[int, int]],
+    rivals: Mapping[int, Mapping[int, str]],
+    kept: Sequence[int],
+    group: Sequence[int],
+    report: int,
+) -> str:
+    """Say what keeps a report from a run: a gap of time, its rank, or what was recorded with it."""
+    rival = next((other for other in kept if other in rivals[report]), None)
+    if rival is not None:
+        return f"{_name(identities, [rival, report])} {rivals[report][rival]}"
+    first, last = min(kept, key=lambda at: windows[at]), max(kept, key=lambda at: windows[at][1])
+    gaps = [
+        (windows[report][0] - windows[last][1], last, report),
+        (windows[first][0] - windows[report][1], report, first),
+    ]
+    gap_ns, earlier, later = max(gaps)
+    if gap_ns > MAX_GAP_NS:
+        gap = _format_gap(gap_ns // NS_PER_S)
+        return f"{_name(identities, [earlier])} ended {gap} before {_name(identities, [later])} began"
+    fellow = next(at for at in group if not rivals[at].keys().isdisjoint(kept))
+    return f"{_name(identities, [report])} began with {_name(identities, [fellow])}, not with the others"
 
 
 def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:

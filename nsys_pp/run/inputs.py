@@ -52,7 +52,7 @@ from nsys_pp.read import find_reports, is_part, open_part_blocks, read_part
 from nsys_pp.read.parts import damaged_error
 from nsys_pp.read.readers import Stamp, find_lack, has_end, read_stamp
 from nsys_pp.roster.identity import find_repeated
-from nsys_pp.roster.roster import repeated_error
+from nsys_pp.roster.roster import build_roster, find_strangers, repeated_error
 from nsys_pp.run.options import BatchOptions, Inputs, parse_inputs
 from nsys_pp.run.report import FRAME, IDENTITY_FRAMES, Input, build_input, survey_report
 
@@ -634,6 +634,22 @@ def drop_repeated(inputs: Sequence[Input], batch: Batch) -> list[Input]:
                 "merge them into two traces",
             )
     return kept
+
+
+def drop_strangers(
+    inputs: Sequence[Input], batch: Batch, *, rank_from: str | None, offsets_ns: Mapping[str, int]
+) -> list[Input]:
+    """Return the inputs that can be of one run; others are skipped where `keep_going` allows it.
+
+    Raises:
+        ReportError: An input cannot be of one run with the others.
+    """
+    identities = [recorded.identity for recorded in inputs]
+    roster = build_roster(identities, rank_from=rank_from)
+    strangers = find_strangers(identities, roster, offsets_ns=offsets_ns)
+    for at, error in strangers.items():
+        batch.skip(inputs[at].path, error)
+    return [recorded for at, recorded in enumerate(inputs) if at not in strangers]
 
 
 ATTRIBUTE = "rows."

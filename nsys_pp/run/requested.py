@@ -127,7 +127,9 @@ def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
         for report in run.captures.list_reports(row["report"]):
             since, until = run.capture_windows[report]
             of_report = times.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until))
-            listed.append(LaneTimes(**{**row, "report": report}, measured=of_report))
+            key, device = run.captures.find_process(report, row["process_key"], row["device_id"])
+            own = {**row, "report": report, "process_key": key, "device_id": device}
+            listed.append(LaneTimes(**own, measured=of_report))
     return listed
 
 

@@ -3,7 +3,8 @@
 The clocks of all reports become one clock of the trace (`align_inputs`), and the frames of all reports on
 that clock one `Training` (`find_training`). Captures of one nsys session (`nsys profile
 --capture-range-end=repeat` writes a report per capture) are joined: rows of later captures get the report of
-the first one, so that a process has one lane, one stage, and one list of steps.
+the first one, so that a process has one lane, one stage, and one list of steps. So are the processes that a
+restart put in the place of earlier ones: a rank has one lane.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.clocks import Alignment, align_clocks
@@ -29,11 +30,12 @@ from nsys_pp.frames.clock import CLOCKS, Clock, describe_groups
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.part import REPORT, pick_losses
 from nsys_pp.frames.report import Session
-from nsys_pp.frames.roster import Identity, share_origin, share_session
+from nsys_pp.frames.roster import Identity, capture_window, share_origin, share_session
 from nsys_pp.frames.training import (
     GATHERED_FRAMES,
     LANE_FRAMES,
     LANE_KEYS,
+    PAUSES,
     ROSTER_WITH_BOUNDS,
     SCHEDULED_KINDS,
     Loss,
@@ -46,7 +48,14 @@ from nsys_pp.read.parts import concat_frames
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
-from nsys_pp.run.inputs import Batch, Skipped, collect_row_counts, drop_repeated, leave_out_odd
+from nsys_pp.run.inputs import (
+    Batch,
+    Skipped,
+    collect_row_counts,
+    drop_repeated,
+    drop_strangers,
+    leave_out_odd,
+)
 from nsys_pp.run.options import (
     RunOptions,
     StepWindow,
@@ -255,9 +264,21 @@ def _warn(inputs: Sequence[Input], alignment: Alignment, mode: ClockMode) -> Non
             warnings.warn(sentence, stacklevel=5)
 
 
+_Place: TypeAlias = "tuple[Any, ...]"  # rank, machine and GPU
 _Step: TypeAlias = "tuple[int, int, int]"  # process, device and step
 _RANGE_IDS = 1 << 40  # more than a report has rows
 _GAP = 2  # between the numbers of counted steps of two captures, so that they are not consecutive
+
+
+_PROCESSES = pl.Schema(
+    {
+        "report": pl.UInt32,
+        "process_key": pl.Int64,
+        "device_id": pl.Int32,
+        "first_key": pl.Int64,
+        "first_id": pl.Int32,
+    }
+)
 
 
 class Captures(Struct, frozen=True, kw_only=True):
@@ -267,11 +288,14 @@ class Captures(Struct, frozen=True, kw_only=True):
         first: Report of the first capture of the session of each report; of most reports, the report itself.
         order: Place of each report: captures of a session follow each other, in order of time.
         step_offset: Added to the steps of each report, which counts them from 0 in each capture.
+        processes: Of processes that took the place of earlier ones: report, process_key, device_id, and
+            first_key and first_id of the first of them, in the first report.
     """
 
     first: list[int]
     order: list[int]
     step_offset: list[int]
+    processes: pl.DataFrame = field(default_factory=_PROCESSES.to_frame)
 
     @property
     def has_later(self) -> bool:
@@ -294,6 +318,7 @@ class Captures(Struct, frozen=True, kw_only=True):
         """
         if not self.has_later:
             return frame
+        frame = self.replace_processes(frame)
         report = whole_numbers(frame["report"])
         by_capture = np.argsort(np.array(self.order)[report], kind="stable")
         report, frame = report[by_capture], index_rows(frame, by_capture)
@@ -303,6 +328,25 @@ class Captures(Struct, frozen=True, kw_only=True):
             pl.Series("report", np.array(self.first, dtype=np.uint32)[report]),
             *(frame[name] + pl.Series("", added[name]) for name in added if name in frame.columns),
         )
+
+    def replace_processes(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Replace the processes of a restart by those whose place they took; rows keep their order."""
+        if self.processes.is_empty() or "process_key" not in frame.columns:
+            return frame
+        keys = [key for key in LANE_KEYS if key in frame.columns]
+        places = self.processes if "device_id" in keys else self.processes.unique(keys, keep="first")
+        placed = frame.join(
+            places.select(*keys, "first_key", "first_id"), on=keys, how="left", maintain_order="left"
+        )
+        new = {"process_key": "first_key", "device_id": "first_id"}
+        replaced = [pl.coalesce(new[key], key).alias(key) for key in new if key in keys]
+        return placed.with_columns(replaced).drop("first_key", "first_id")
+
+    def find_process(self, report: int, first_key: int, first_id: int) -> tuple[int, int]:
+        """Find the process and device in a report that took the place of those in the first report."""
+        taken = self.processes.filter(report=report, first_key=first_key, first_id=first_id)
+        found = taken.select("process_key", "device_id").rows()
+        return found[0] if found else (first_key, first_id)
 
     def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:
         """List the time of each report among the captures of its session.
@@ -366,9 +410,77 @@ def find_captures(inputs: Sequence[Input], machines: Sequence[str]) -> Captures:
                     break
             else:
                 steps[report], joined[report] = own, [sessions[report]]
-    placed = sorted(range(len(inputs)), key=lambda report: (first[report], time[report], report))
+    return Captures(first=first, order=_place(first, time), step_offset=offset)
+
+
+def join_restarts(captures: Captures, inputs: Sequence[Input], roster: pl.DataFrame) -> Captures:
+    """Join the reports of processes that took the place of earlier ones: of the same ranks on the same GPUs.
+
+    Their steps get numbers below those of the earlier ones where the numbers do not go on: they began again.
+
+    Args:
+        captures: From `find_captures`.
+        inputs: Parts with steps.
+        roster: `ROSTER` of them.
+    """
+    known = {at: time for at, one in enumerate(inputs) if (time := capture_window(one.identity.session))}
+    columns = ("report", "process_key", "device_id", "rank", "machine", "gpu")
+    running = roster.select(columns).drop_nulls("gpu")
+    # where ranks are known, other processes on their GPUs are none; without ranks, one GPU tells nothing
+    has_rank = pl.col("rank").is_not_null()
+    running = running.filter(has_rank | (~has_rank.any() & (pl.col("gpu").n_unique() > 1)).over("report"))
+    running = running.filter(~pl.struct("rank", "machine", "gpu").is_duplicated().any().over("report"))
+    places: dict[int, dict[_Place, tuple[int, int]]] = {}
+    for report, key, device, *place in running.iter_rows():
+        if report in known and captures.first[report] == report:
+            places.setdefault(report, {})[tuple(place)] = (key, device)
+    lives: dict[int, list[int]] = {}  # reports of the processes that follow each other, by the first of them
+    head_of: dict[_Place, int] = {}
+    for report in sorted(places, key=known.__getitem__):
+        heads = {head_of.get(place, report) for place in places[report]}
+        head = heads.pop() if len(heads) == 1 else report
+        if head != report:
+            reports = [one for life in lives[head] for one in captures.list_reports(life)]
+            is_over = max(known[one][1] for one in reports if one in known) <= known[report][0]
+            is_new = {*places[report].values()}.isdisjoint(places[head].values())
+            head = head if is_over and is_new else report
+        lives.setdefault(head, []).append(report)
+        head_of |= dict.fromkeys(places[report], head)
+    joined = {head: own for head, own in lives.items() if len(own) > 1}
+    if not joined:
+        return captures
+    first, offset = [*captures.first], [*captures.step_offset]
+    taken, numbers, is_again = [], [0], False
+    for head, own in joined.items():
+        last = int(NEVER)
+        for life in own:
+            reports = captures.list_reports(life)
+            frames = [inputs[one].part.frames["steps"]["step"] + offset[one] for one in reports]
+            steps = whole_numbers(pl.concat(frames).drop_nulls())
+            is_again |= steps.min(initial=EVER) <= last
+            last = int(steps.max(initial=NEVER))
+            numbers += steps.tolist()
+            for one in reports if life != head else ():
+                first[one] = head
+                taken += [(one, *process, *places[head][place]) for place, process in places[life].items()]
+    span = max(numbers) - min(numbers) + _GAP if is_again else 0
+    for own in joined.values():
+        for number, life in enumerate(own):
+            for one in captures.list_reports(life):
+                offset[one] -= number * span
+    return Captures(
+        first=first,
+        order=_place(first, [known.get(report, (0, 0))[0] for report in range(len(inputs))]),
+        step_offset=offset,
+        processes=pl.DataFrame(taken, schema=_PROCESSES, orient="row"),
+    )
+
+
+def _place(first: Sequence[int], time: Sequence[int]) -> list[int]:
+    """Return the place of each report: reports with one first report follow each other, in order of time."""
+    placed = sorted(range(len(first)), key=lambda report: (first[report], time[report], report))
     place = {report: at for at, report in enumerate(placed)}
-    return Captures(first=first, order=[place[report] for report in range(len(inputs))], step_offset=offset)
+    return [place[report] for report in range(len(first))]
 
 
 def _list_sessions(sessions: Sequence[Session], machines: Sequence[str]) -> list[list[int]]:
@@ -464,7 +576,10 @@ def number_run(
     placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
     lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
     steps = _assign_lanes("steps", frames["steps"], lanes_found)
-    numbers = number_steps(steps, lanes_found)
+    # where processes began again, numbers in names are of several steps
+    is_again = min(captures.step_offset, default=0) < 0
+    named = steps.with_columns(is_numbered=pl.lit(value=False)) if is_again else steps
+    numbers = number_steps(named, lanes_found)
     return NumberedSteps(
         lanes=lanes_found,
         steps=join_steps(steps, numbers),
@@ -505,7 +620,8 @@ def find_training(
     by_lane = {name: _assign_lanes(name, frame, lanes) for name, frame in frames.items()}
     restarts = describe_restart(by_lane["steps"], numbered.numbers)
     by_lane |= {name: renumber_steps(by_lane[name], numbered.numbers) for name in _BY_STEP}
-    coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"])
+    pauses = _list_pauses(inputs, clocks, captures, lanes)
+    coverage = measure_coverage(lanes, by_lane["steps"], by_lane["compute_segments"], pauses)
     if steps is not None:
         is_selected = select_steps(run_steps, steps)
         run_steps = run_steps.filter(is_selected)
@@ -541,6 +657,7 @@ def find_training(
         lane_states=lane_states,
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         coverage=coverage,
+        pauses=pauses,
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
         losses=tuple(
@@ -569,6 +686,22 @@ def find_training(
             *_note_rules(inputs),
         ],
     )
+
+
+def _list_pauses(
+    inputs: Sequence[Input], clocks: Clocks, captures: Captures, lanes: pl.DataFrame
+) -> pl.DataFrame:
+    """List the times between the captures of each lane (`PAUSES`)."""
+    rows: list[tuple[int, int, int]] = []
+    for lane, first in lanes.select("lane", "report").rows() if captures.has_later else ():
+        sessions = [(at, inputs[at].identity.session) for at in captures.list_reports(first)]
+        windows = [
+            clocks.clocks[at].to_trace(np.array([session.time_shift_ns, session.capture_end_ns]))
+            for at, session in sessions
+            if session.capture_end_ns is not None
+        ]
+        rows += [(lane, int(one[1]), int(after[0])) for one, after in pairwise(windows) if after[0] > one[1]]
+    return pl.DataFrame(rows, schema=PAUSES, orient="row")
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
@@ -712,7 +845,7 @@ class Run:
         With `keep_going`, those that show a defect in a later stage are left out.
 
         Raises:
-            ReportError: An input cannot be read, or two are the same recording.
+            ReportError: An input cannot be read, two are the same recording, or two cannot be of one run.
         """
         read = self._read(self)
         doubtful: dict[str, list[Path]] = {}  # reports by the reason to doubt some of their events
@@ -722,7 +855,12 @@ class Run:
         for text, paths in doubtful.items():
             warnings.warn(text.replace(REPORT, name_paths(paths)), stacklevel=4)
         report_progress(self.batch.progress, "aligning reports", 1)
-        inputs = drop_repeated(read, self.batch)
+        inputs = drop_strangers(
+            drop_repeated(read, self.batch),
+            self.batch,
+            rank_from=self._rank_from,
+            offsets_ns=self._offsets_ns,
+        )
         if not self.batch.keeps_going:
             return inputs
         tried = self
@@ -765,12 +903,13 @@ class Run:
 
     @cached_property
     def captures(self) -> Captures:
-        """Reports that are captures of one nsys session.
+        """Reports that are captures of one nsys session, or of processes that a restart replaced.
 
         Their processes have a lane each, with the first report.
         """
         machines = dict(self.roster.select("report", "machine").iter_rows())
-        return find_captures(self.inputs, [machines.get(report, "") for report in range(len(self.inputs))])
+        found = find_captures(self.inputs, [machines.get(report, "") for report in range(len(self.inputs))])
+        return join_restarts(found, self.inputs, self.roster)
 
     @cached_property
     def numbered_steps(self) -> NumberedSteps:
@@ -810,11 +949,13 @@ class Run:
         keys = ["process_key", "device_id"]
         first = pl.Series("first", self.captures.first, dtype=pl.UInt32)
         stages = self.training.lanes.select(*keys, "stage", "stage_source", first="report")
-        roster = self.roster.with_columns(first=first.gather(self.roster["report"])).join(
+        roster = self.captures.replace_processes(self.roster)
+        roster = roster.with_columns(first=first.gather(roster["report"])).join(
             stages, on=["first", *keys], how="left", maintain_order="left", suffix="_of_lane"
         )
         filled = [pl.coalesce(name, f"{name}_of_lane").alias(name) for name in ("stage", "stage_source")]
-        return roster.with_columns(filled).select(self.roster.columns)
+        own = self.roster.select(keys)
+        return roster.with_columns(*filled, *own).select(self.roster.columns)
 
     @property
     def skipped(self) -> Skipped:

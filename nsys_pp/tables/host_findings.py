@@ -691,6 +691,11 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         start_ns=pl.col("end_ns").cum_max().shift().over("lane"),
         end_ns="start_ns",
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    pauses = evidence.training.pauses.select("lane", pause_ns="start_ns")
+    is_paused = pl.col("pause_ns").is_between("start_ns", "end_ns")
+    gaps = gaps.join(gaps.join(pauses, on="lane").filter(is_paused), on=gaps.columns, how="anti")
+    if gaps.is_empty():
+        return []
     length = pl.col("end_ns") - pl.col("start_ns")
     lane, start_ns, end_ns = gaps.sort(length, "lane", descending=[True, False]).row(0)
     activity = name_activity(evidence.training, lane, start_ns, end_ns)

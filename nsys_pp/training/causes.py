@@ -161,7 +161,7 @@ def measure_cover(*, steps: pl.DataFrame, compute_segments: pl.DataFrame) -> pl.
 
 
 def measure_coverage(
-    lanes: pl.DataFrame, steps: pl.DataFrame, compute_segments: pl.DataFrame
+    lanes: pl.DataFrame, steps: pl.DataFrame, compute_segments: pl.DataFrame, pauses: pl.DataFrame
 ) -> pl.DataFrame:
     """Measure what the steps of each lane hold of the capture, and what lies outside them.
 
@@ -169,6 +169,7 @@ def measure_coverage(
         lanes: `LANES`.
         steps: `LANE_STEPS`.
         compute_segments: `LANE_COMPUTE_SEGMENTS`, also those outside all steps.
+        pauses: `PAUSES`, which are no part of the capture.
 
     Returns:
         `COVERAGE` of the lanes with steps. The times of a lane add up to the capture of its report, its
@@ -209,9 +210,15 @@ def measure_coverage(
         .group_by("lane", "part")
         .agg(pl.col("compute_ns").sum())
     )
+    shared = pl.min_horizontal("end_ns", "end_ns_of_pause") - pl.max_horizontal(
+        "start_ns", "start_ns_of_pause"
+    )
+    paused = parts.join(pauses, on="lane", suffix="_of_pause").select("lane", "part", time_ns=-shared.clip(0))
+    times = parts.select("lane", "part", time_ns=pl.col("end_ns") - pl.col("start_ns"))
     return (
-        parts.group_by("lane", "part")
-        .agg(time_ns=(pl.col("end_ns") - pl.col("start_ns")).sum())
+        pl.concat([times, paused])
+        .group_by("lane", "part")
+        .agg(pl.col("time_ns").sum())
         .join(computed, on=["lane", "part"], how="left")
         .with_columns(pl.col("compute_ns").fill_null(0))
         .sort("lane", "part")

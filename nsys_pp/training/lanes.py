@@ -81,8 +81,15 @@ def build_lanes(
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(MESSAGE_PEERS))
         )
     elif named["stage"].count() == 0:
-        by_time, unknown = _find_stages_of_first_forwards(working, jobs, steps, missing=missing)
+        # of a restart the processes that were first; those in their place have the same stages
+        earliest = jobs.group_by(_KEYS).agg(begin_ns=pl.col("start_ns").min())
+        of_rank = working.join(earliest, on=_KEYS, nulls_equal=True).sort("begin_ns")
+        of_rank = of_rank.filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
+        by_time, unknown = _find_stages_of_first_forwards(of_rank, jobs, steps, missing=missing)
         notes += unknown
+        by_rank = _join(by_time, working.select(*_KEYS, "rank")).drop_nulls("rank").drop(_KEYS)
+        later = working.join(of_rank, on=_KEYS, how="anti").select(*_KEYS, "rank").join(by_rank, on="rank")
+        by_time = pl.concat([by_time, later.select(by_time.columns)])
         named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
             stage_count=pl.coalesce("stage_count", "grid_count"),
             stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),

@@ -31,20 +31,23 @@ def number_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     the numbers of a lane do not ascend, a counter restarted, and names do not identify steps: all steps are
     counted.
 
-    Steps of lanes of one report that do not overlap are not the same: its GPUs work in turn.
+    Steps of lanes of one report that do not overlap are not the same: its GPUs work in turn. Nor are those of
+    two lanes of one rank, of which one took the place of the other.
 
     Args:
         steps: `LANE_STEPS`.
-        lanes: lane and report of each.
+        lanes: lane, report and rank of each.
 
     Returns:
         `STEP_NUMBERS`, in which each number is of one step of a lane. A step has no number if another step of
         its lane has it: one with this number in its name, or an earlier one.
     """
     columns = ("lane", "report", "step", "is_numbered", "start_ns", "end_ns")
-    placed = steps.join(lanes.select("lane", "report"), on="lane", how="left")
-    ordered = placed.select(*columns, is_named="is_numbered").sort("lane", "start_ns")
-    follows = pl.col("step").diff().over("lane") > 0
+    of_rank = pl.coalesce("rank", -1 - pl.col("lane").cast(pl.Int64))
+    placed = steps.join(lanes.select("lane", "report", of_rank=of_rank), on="lane", how="left")
+    ordered = placed.select(*columns, "of_rank", is_named="is_numbered").sort("lane", "start_ns")
+    ordered = ordered.with_columns(is_of_restart=pl.col("lane").n_unique().over("of_rank") > 1)
+    follows = pl.col("step").sort_by("start_ns").diff().over("of_rank") > 0
     if not ordered.filter("is_numbered").select(follows.fill_null(value=True).all()).item():
         ordered = ordered.with_columns(is_numbered=pl.lit(value=False))
     counted = ordered.filter(~pl.col("is_numbered"))
@@ -117,9 +120,10 @@ def _number_by_overlap(steps: pl.DataFrame, reference: pl.DataFrame) -> Int64s:
     mine, other = np.repeat(np.arange(len(start)), last - first), expand_windows(first, last)
     overlap = np.minimum(end[mine], until[other]) - np.maximum(start[mine], since[other])
     shift = np.searchsorted(since, start[begin])  # for lanes without overlap: by their start
-    # before all others of their report
+    # before all others of their report, or of processes that a restart replaced
     report, own = reference["report"].unique(), whole_numbers(steps["report"])[begin]
     is_own = own == (-1 if len(report) > 1 or report.null_count() else report[0])
+    is_own |= steps["is_of_restart"].to_numpy()[begin]
     count = np.diff(np.append(begin, len(start)))
     shift -= np.where(is_own & (end[begin + count - 1] <= since[0]), count, 0)
     best = (

@@ -33,7 +33,7 @@ from nsys_pp.roster.ranks import (
     parse_layout,
     read_ranks,
 )
-from nsys_pp.roster.roster import build_roster, find_inconsistencies
+from nsys_pp.roster.roster import build_roster, find_inconsistencies, find_strangers
 
 NS = 1_000_000_000
 
@@ -629,7 +629,7 @@ def test_a_whole_run_leaves_no_doubt() -> None:
 
 
 @pytest.mark.parametrize(("gap_ns", "expected"), [(0, 1), (MAX_GAP_NS, 1), (MAX_GAP_NS + 1, 2)])
-def test_runs_are_a_minute_apart(gap_ns: int, expected: int) -> None:
+def test_runs_are_an_hour_apart(gap_ns: int, expected: int) -> None:
     sessions = [_rank(0).session, _rank(1, start_ns=NS + gap_ns).session, _rank(2, start_ns=None).session]
     assert len(split_runs(sessions)) == expected
     # a long capture holds together what lies in it
@@ -638,28 +638,54 @@ def test_runs_are_a_minute_apart(gap_ns: int, expected: int) -> None:
     assert split_runs([]) == []
 
 
+def _strangers(*identities: Identity, **options: Any) -> dict[int, str]:
+    found = find_strangers(identities, build_roster(identities), **options)
+    return {report: error.message for report, error in found.items()}
+
+
 def test_reports_of_different_runs() -> None:
     old, new = [_rank(n, start_ns=7200 * NS * (n > 2)) for n in range(3)], _rank(3, start_ns=7300 * NS)
-    [doubt] = _inconsistencies(*old, new)
-    assert doubt == (
-        "`r0-1.sqlite`, `r1-2.sqlite` and `r2-3.sqlite` ended 2 hours before `r3-4.sqlite` began:"
-        " are they of one run?"
-    )
-    [doubt] = _inconsistencies(*old, new, _rank(4, start_ns=400_000 * NS))
-    assert doubt.startswith("captures are of 3 times, up to 4 days apart, from `r0-1.sqlite`, ")
+    doubt = "`r0-1.sqlite` ended 2 hours before `r3-4.sqlite` began: not of one run"
+    assert _strangers(*old, new) == {3: doubt}
+    assert _inconsistencies(*old, new) == [doubt]
+    latest = _rank(4, start_ns=400_000 * NS)
+    assert _strangers(*old, new, latest)[4].startswith("`r0-1.sqlite` ended 4 days before `r4-5.sqlite`")
+    assert _inconsistencies(*old, new, latest) == [f"{doubt} (and 1 more reports)"]
+    # the largest group is the run; UTC may be unknown, or known to be wrong
+    assert [*_strangers(new, *old)] == [0]
+    assert _strangers(*old, _rank(3, start_ns=None)) == {}
+    elsewhere = _rank(3, start_ns=7300 * NS, hostname="late")
+    assert _strangers(*old, elsewhere, offsets_ns={"late": -7300 * NS}) == {}
 
 
 def test_a_rank_that_two_claim() -> None:
     twice = [_rank(3, pid=7), _rank(3, pid=8)]
-    assert _inconsistencies(*twice) == ["`r3-7.sqlite` and `r3-8.sqlite` claim rank 3"]
-    # captures of one process are one rank, and another run has the same ranks
+    assert _strangers(*twice) == {
+        1: "`r3-7.sqlite` and `r3-8.sqlite` are both rank 3 at one time: not of one run"
+    }
+    # captures of one process are one rank; where a run began again, a rank has new processes
     again = [
         identity(f"r.{n}.sqlite", ranks=[(100, None, 3, "RANK", None)], start_ns=n * NS) for n in range(3)
     ]
     assert _inconsistencies(*again) == []
-    assert len(_inconsistencies(_rank(3, pid=7), _rank(3, pid=8, start_ns=500 * NS))) == 1
-    many = [_rank(rank, pid=rank * 2 + copy) for rank in range(11) for copy in (1, 2)]
-    assert _inconsistencies(*many)[-1] == "3 more ranks are claimed by several reports"
+    restarted = [_rank(rank, pid=rank + pid, start_ns=5 * pid * NS) for rank in (3, 4) for pid in (10, 70)]
+    assert _strangers(*restarted) == {}
+    assert _inconsistencies(*restarted) == [
+        "rank 3 (and 1 more) ran in several processes, one after the other: `r3-13.sqlite` and `r3-73.sqlite`"
+    ]
+    unknown = [_rank(3, pid=7), _rank(3, pid=8, start_ns=None)]
+    assert _inconsistencies(*unknown) == ["`r3-7.sqlite` and `r3-8.sqlite` claim rank 3"]
+
+
+def test_two_runs_at_one_time_are_divided() -> None:
+    """The second run began half a second later, and its rank 2 is the only one."""
+    first = [_rank(rank, pid=10 + rank) for rank in (0, 1)]
+    second = [_rank(rank, pid=20 + rank, start_ns=NS // 2) for rank in (0, 1, 2)]
+    assert [*_strangers(*first, *second)] == [0, 1]
+    assert [*_strangers(*second, *first)] == [3, 4]
+    third = _rank(3, pid=13)
+    whole = _strangers(*first, third, _rank(4, pid=14), *second)
+    assert whole[6] == "`r2-22.sqlite` began with `r0-20.sqlite`, not with the others: not of one run"
 
 
 def test_ranks_without_a_report() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import nsys_pp
 from fixtures.recording.export import Session, write_report
 from nsys_pp.cli import main
-from nsys_pp.errors import MissingDataError, OutputError
+from nsys_pp.errors import MissingDataError, OutputError, ReportError
 from nsys_pp.frames.roster import ROSTER
 from nsys_pp.progress import Share, enter_stage, follow_stages, report_stage
 from nsys_pp.run.layout import build_titles
@@ -46,7 +46,6 @@ def rows_of_gpus(importer: Importer, trace: Path) -> set[str]:
     ("ranks", "expected"),
     [
         ([0, 1], {"rank 0", "rank 1"}),
-        ([3, 3], {"rank 3"}),
         ([3], {"rank 3"}),
         ([None], {"GPU 0"}),
         ([None, None], {"rank 0", "rank 1"}),
@@ -59,10 +58,7 @@ def test_reports_of_one_gpu_share_its_row_if_they_are_of_one_rank(
     for number, rank in enumerate(ranks):
         write(tmp_path / f"{'ab'[number]}.sqlite", pid=1000 + number, rank=rank)
     trace = tmp_path / "run.pftrace"
-    claimed = [rank for rank in ranks if rank is not None]
-    doubted = len(set(claimed)) < len(claimed)
-    with pytest.warns(UserWarning, match="claim rank 3") if doubted else nullcontext():
-        assert nsys_pp.merge([tmp_path], trace).gpus == len(expected)
+    assert nsys_pp.merge([tmp_path], trace).gpus == len(expected)
     assert rows_of_gpus(importer, trace) == expected
 
 
@@ -111,16 +107,19 @@ def test_an_output_is_never_one_of_the_inputs(tmp_path: Path) -> None:
     assert report.read_bytes() == before
 
 
-def test_reports_of_different_days_are_doubted(tmp_path: Path) -> None:
-    for day in (1, 4):
-        session = Session(hostname=f"node{day}", utc_epoch_ns=day * 86_400_000_000_000)
-        write_report(tmp_path / f"{day}.sqlite", **KERNELS, session=session)
-    with pytest.warns(UserWarning, match="2 days before|no operation is shared") as caught:
-        nsys_pp.merge([tmp_path], tmp_path / "run.pftrace")
-    doubt, unrelated = (str(one.message) for one in caught)
-    assert "2 days before" in doubt
-    assert "are they of one run" in doubt
-    assert "`node1`, `node4`: no operation is shared" in unrelated
+def test_reports_of_different_days_are_refused_or_divided(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{day}.sqlite" for day in (1, 4, 5)]
+    for day, path in zip((1, 4, 4), paths, strict=True):
+        session = Session(hostname=f"node{path.stem}", utc_epoch_ns=day * 86_400_000_000_000)
+        write_report(path, **KERNELS, session=session)
+    trace = tmp_path / "run.pftrace"
+    sentence = f"`{paths[0]}` ended 2 days before `{paths[1]}` began: not of one run"
+    with pytest.raises(ReportError, match=re.escape(sentence)):
+        nsys_pp.merge([tmp_path], trace)
+    done = CliRunner().invoke(main, ["merge", str(tmp_path), "-o", str(trace), "--keep-going"])
+    assert done.exit_code == 3
+    assert f"skipped {paths[0]}: {sentence}" in done.stderr
+    assert "from 2 reports" in done.stderr
 
 
 def roster(*rows: tuple[int, str, str | None, int | None, int | None]) -> pl.DataFrame:

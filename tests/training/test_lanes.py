@@ -464,7 +464,8 @@ def steps(*rows: tuple[int, int, int, int, bool]) -> pl.DataFrame:
 
 
 def of_reports(frame: pl.DataFrame, *, is_one: bool = False) -> pl.DataFrame:
-    return frame.select("lane", report=pl.lit(0, pl.UInt32) if is_one else pl.col("lane")).unique()
+    report = pl.lit(0, pl.UInt32) if is_one else pl.col("lane")
+    return frame.select("lane", report=report, rank=pl.lit(None, pl.Int64)).unique()
 
 
 def numbers(frame: pl.DataFrame, *, is_one: bool = False) -> list[tuple[int, int, int]]:
