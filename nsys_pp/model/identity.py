@@ -454,7 +454,8 @@ def _identify(
 def number_gpus(raw: RawReport) -> pl.DataFrame:
     """List the GPUs of the machine with their ordinals in nsys, numbered along the PCI bus."""
     gpus, cuda_gpus = raw["gpus"], raw["cuda_gpus"]
-    gpus = gpus.with_columns(_clean_uuid()).unique(maintain_order=True)
+    # of GPUs with one ordinal, the first one counts; ids are in the order of CUDA, and rows in none
+    gpus = gpus.with_columns(_clean_uuid()).unique().sort("id", "bus_location", "uuid", nulls_last=True)
     if gpus["ordinal"].is_null().all():
         # of 2019, with ordinals in another table; or of a tool that writes only ids
         cuda_gpus = cuda_gpus.select("bus_location", of_cuda="ordinal").drop_nulls().unique("bus_location")
