@@ -446,28 +446,23 @@ def join_restarts(captures: Captures, inputs: Sequence[Input], roster: pl.DataFr
             head = head if is_over and is_new else report
         lives.setdefault(head, []).append(report)
         head_of |= dict.fromkeys(places[report], head)
-    joined = {head: own for head, own in lives.items() if len(own) > 1}
-    if not joined:
-        return captures
-    first, offset = [*captures.first], [*captures.step_offset]
-    taken, numbers, is_again = [], [0], False
-    for head, own in joined.items():
-        last = int(NEVER)
-        for life in own:
-            reports = captures.list_reports(life)
-            frames = [inputs[one].part.frames["steps"]["step"] + offset[one] for one in reports]
-            steps = whole_numbers(pl.concat(frames).drop_nulls())
-            is_again |= steps.min(initial=EVER) <= last
-            last = int(steps.max(initial=NEVER))
-            numbers += steps.tolist()
-            for one in reports if life != head else ():
-                first[one] = head
-                taken += [(one, *process, *places[head][place]) for place, process in places[life].items()]
-    span = max(numbers) - min(numbers) + _GAP if is_again else 0
-    for own in joined.values():
-        for number, life in enumerate(own):
+    first, offset, taken = [*captures.first], [*captures.step_offset], []
+    steps = [recorded.part.frames["steps"]["step"] + of for recorded, of in zip(inputs, offset, strict=True)]
+    numbers = {
+        life: whole_numbers(pl.concat(steps[one] for one in captures.list_reports(life)).drop_nulls())
+        for life in places
+    }
+    is_again = any(
+        numbers[life].min(initial=EVER) <= numbers[before].max(initial=NEVER)
+        for own in lives.values()
+        for before, life in pairwise(own)
+    )
+    for head, own in lives.items():
+        for number, life in enumerate(own[1:], start=1):
             for one in captures.list_reports(life):
-                offset[one] -= number * span
+                first[one] = head
+                offset[one] -= number * _RANGE_IDS if is_again else 0
+                taken += [(one, *process, *places[head][place]) for place, process in places[life].items()]
     return Captures(
         first=first,
         order=_place(first, [known.get(report, (0, 0))[0] for report in range(len(inputs))]),
