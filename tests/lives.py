@@ -1,4 +1,4 @@
-"""Reports of a simulated run that began later, in new processes, as after a restart."""
+"""Simulated reports with other processes: those of a restart, and another program on a rank's GPU."""
 
 from __future__ import annotations
 
@@ -30,3 +30,26 @@ def delay(folder: Path, *, later_ns: int, pids: int = 1) -> None:
                     added = pids << _PID_SHIFT if column != "processId" else pids
                     report.execute(f"UPDATE {table} SET {column} = {column} + ?", [added])
         report.close()
+
+
+def add_process(path: Path, *, kernels: int, pids: int = 7) -> None:
+    """Add a process to a report that launches kernels on the GPU of the first one, as a monitor does."""
+    added = pids << _PID_SHIFT
+    with sqlite3.connect(path) as report:
+        (pid,) = report.execute("SELECT min(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        chosen = f"SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 7 LIMIT {kernels}"
+        for table, where in (
+            ("CUPTI_ACTIVITY_KIND_KERNEL", f"correlationId IN ({chosen})"),
+            ("CUPTI_ACTIVITY_KIND_RUNTIME", f"correlationId IN ({chosen})"),
+            ("TARGET_INFO_CUDA_CONTEXT_INFO", "TRUE"),
+            ("PROCESSES", f"globalPid = {pid}"),
+        ):
+            report.execute(f"CREATE TEMP TABLE copied AS SELECT * FROM {table} WHERE {where}")
+            columns = [row[1] for row in report.execute(f"PRAGMA table_info({table})")]
+            for column in {"globalPid", "globalTid"} & {*columns}:
+                report.execute(f"UPDATE copied SET {column} = {column} + {added}")
+            for column in {"pid", "processId"} & {*columns}:
+                report.execute(f"UPDATE copied SET {column} = {column} + {pids}")
+            report.execute(f"INSERT INTO {table} SELECT * FROM copied")
+            report.execute("DROP TABLE copied")
+    report.close()

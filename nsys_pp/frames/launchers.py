@@ -26,6 +26,7 @@ class _Launcher(NamedTuple):
 _MOST_DIGITS = 18  # of a number that fits 64 bits
 _MOST_GPU_DIGITS = 9
 
+SLURM_TASK = "SLURM_PROCID"
 # Most specific first: a framework's own, then MPI's, then those of what starts jobs.
 _LAUNCHERS = (
     _Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -33,7 +34,7 @@ _LAUNCHERS = (
     _Launcher("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
     _Launcher("PMIX_RANK", None, None),
     _Launcher("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK"),
-    _Launcher("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    _Launcher(SLURM_TASK, "SLURM_NTASKS", "SLURM_LOCALID"),
     _Launcher("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM", "PADDLE_RANK_IN_NODE"),
     _Launcher("PALS_RANKID", None, "PALS_LOCAL_RANKID"),
     _Launcher("ALPS_APP_PE", None, None),

@@ -42,6 +42,7 @@ from nsys_pp.model.identity import (
     build_threads,
     compute_fingerprint,
     number_gpus,
+    rank_main_process,
     read_launcher,
 )
 from nsys_pp.model.metrics import build_counters, build_sampled_metrics
@@ -76,14 +77,17 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     raw.release("calls")
     nccl_events = read_nccl_events(raw, structures)
     launcher = read_launcher(raw)
+    gpus = number_gpus(raw)
     ranks = build_ranks(raw, gpu_ops, nccl_events, launcher)
+    devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
+    if ranks.is_empty():
+        ranks = rank_main_process(devices, gpu_ops, launcher)
     session = build_session(raw, launcher, ranks)
     raw.release("nvtx")
     of_ranges, of_marks = split_events(events)
     del events
     ranges, marks = build_ranges(of_ranges, session.capture_end_ns), build_marks(of_marks)
     del of_ranges, of_marks
-    gpus = number_gpus(raw)
     # without group "host": drawings and identities must not depend on reading it
     threads = build_threads(raw, (ranges, marks, api_calls))
     processes = build_processes(raw, (threads, gpu_ops))
@@ -92,7 +96,6 @@ def build_report(raw: RawReport, *, is_last_use: bool = False) -> Report:
     active_processes, active_threads = build_processes(raw, (activities,)), build_threads(raw, (activities,))
     mpi_messages, pageable_copies = build_mpi_messages(raw), list_pageable_copies(raw)
     overheads = build_overheads(raw)
-    devices = build_devices(raw, gpus, gpu_ops, launcher, ranks)
     sampled_metrics = build_sampled_metrics(raw, gpus, devices)
     raw.release("activities", "gpu_metrics", "generic_events", "network_metrics")
     report = Report(

@@ -311,6 +311,28 @@ def _from_launcher(processes: Sequence[int], launcher: Mapping[str, str]) -> pl.
     return pl.DataFrame([row], schema=RANKS, orient="row")
 
 
+def rank_main_process(
+    devices: pl.DataFrame, gpu_ops: pl.DataFrame, launcher: Mapping[str, str]
+) -> pl.DataFrame:
+    """Give the rank of the launcher to one of several processes on one GPU: that with the most operations.
+
+    Others are programs that it started, as an evaluation. Processes on several GPUs are the ranks of a node.
+
+    Args:
+        devices: `DEVICES`.
+        gpu_ops: `GPU_OPS`.
+        launcher: Variables of the launched program.
+
+    Returns:
+        `RANKS`.
+    """
+    is_of_one = devices["is_recorded"].all() or "LOCAL_RANK" in launcher  # else each may see its own GPU
+    if devices["gpu"].n_unique() != 1 or not is_of_one:
+        return RANKS.to_frame()
+    counts = gpu_ops["process_key"].drop_nulls().value_counts(sort=True)
+    return _from_launcher(counts["process_key"].to_list()[:1], launcher)
+
+
 def _from_xla(raw: RawReport) -> pl.DataFrame:
     """Read the names of XLA's threads, one per device: its number among all devices, and in its process."""
     threads = name_threads(raw)

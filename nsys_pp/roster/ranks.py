@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import NsysPPError
-from nsys_pp.frames.launchers import find_rank
+from nsys_pp.frames.launchers import SLURM_TASK, find_rank
 from nsys_pp.frames.roster import FILE_ORDER, GPU_ORDER, MACHINE_ORDER, MOST_RANKS, Identity, ProcessDevice
 from nsys_pp.roster.identity import gpu_processes, list_process_devices, split_runs
 from nsys_pp.roster.machines import DeviceGpu, Machine
@@ -283,6 +283,8 @@ def find_ranks(
     }
     machine_of = {report: number for number, machine in enumerate(machines) for report in machine.reports}
     ranks = _drop_group_ranks(ranks, identities, machine_of)
+    if any(_starts_ranks(identity) for identity in identities):
+        ranks = {device: rank for device, rank in ranks.items() if rank.source != SLURM_TASK}
 
     def list_unranked() -> dict[int, Path]:
         ranked = {device.report for device in ranks}
@@ -333,6 +335,14 @@ def _find_recorded(device: ProcessDevice, identity: Identity) -> Rank | None:
             (row,) = candidate
             return _check_rank(Rank(row["rank"], row["rank_source"], row["world_size"]))
     return None
+
+
+def _starts_ranks(identity: Identity) -> bool:
+    """Whether a task of Slurm starts several ranks, as with torchrun: then its number is none of a rank."""
+    launcher = identity.session.launcher
+    task = launcher.get(SLURM_TASK)
+    several = len(gpu_processes(identity)) > 1 and identity.devices["gpu"].n_unique() > 1
+    return task is not None and (several or launcher.get("RANK", task) != task)
 
 
 def _check_rank(rank: Rank) -> Rank | None:

@@ -62,7 +62,9 @@ def build_lanes(
     """
     located = roster.drop_nulls(["process_key", "device_id"]).unique(_KEYS, keep="first", maintain_order=True)
     jobs = jobs[_JOB_COLUMNS].filter(pl.col("kind").is_in(SCHEDULED_KINDS) & pl.col("start_ns").is_not_null())
+    located, others = _set_aside_others(located, jobs)
     located, notes = _check_guessed_ranks(located, jobs, steps)
+    notes += others
     named = _join(located, _find_stages_of_names(jobs)).with_columns(
         stage=pl.coalesce("stage", "named_stage"),
         stage_count=pl.coalesce("stage_count", "named_count"),
@@ -97,6 +99,25 @@ def build_lanes(
     elif count := working["stage"].null_count():
         notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
     return conform(_label_lanes(_sort_lanes(named)), LANES), notes
+
+
+def _set_aside_others(lanes: pl.DataFrame, jobs: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Remove other programs from the GPUs of the training, as an evaluation, and describe them.
+
+    They have no rank, on the GPU of a process with one, or ran no job where another process did.
+    """
+    ran = jobs.select(*_KEYS, has_jobs=pl.lit(value=True)).unique()
+    marked = lanes.join(ran, on=_KEYS, how="left", maintain_order="left")
+    member = pl.col("rank").is_not_null().cast(pl.Int8) * 2 + pl.col("has_jobs").fill_null(value=False)
+    is_other = (member < member.max().over("machine", "gpu")) & pl.col("rank").is_null()
+    others = marked.filter(is_other & pl.col("gpu").is_not_null())
+    if others.is_empty():
+        return lanes, []
+    pid, machine, gpu = others.select("pid", "machine", "gpu").row(0)
+    more = f", and {len(others) - 1:,} more," if len(others) > 1 else ""
+    return lanes.join(others, on=_KEYS, how="anti", maintain_order="left"), [
+        f"process {pid}{more} on a GPU of the training ({machine} {gpu}) is no rank of it: it is not compared"
+    ]
 
 
 def count_stages(lanes: pl.DataFrame) -> int:
