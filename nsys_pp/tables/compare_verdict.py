@@ -733,34 +733,33 @@ def describe_work(comparison: Comparison) -> list[Finding]:
     """Describe the change of the time and number of computing kernels, and the families it is in."""
     rows = comparison.changes("steps").filter(subject="kernels").drop_nulls(["a", "b"])
     total, mean = (
-        comparison.changes("kernels").filter(metric=metric).select("subject", "a", "b")
-        for metric in (KERNEL_TOTAL, KERNEL_MEAN)
+        comparison.changes("kernels").filter(metric=metric) for metric in (KERNEL_TOTAL, KERNEL_MEAN)
     )
-    sums = total.join(mean, on="subject").select((pl.col(run) / pl.col(f"{run}_right")).sum() for run in "ab")
-    counts = dict(zip("ab", sums.row(0), strict=True))
-    if rows.is_empty() or not counts["a"]:
+    counts = total.join(mean, on="subject").select(pl.col(run) / pl.col(f"{run}_right") for run in "ab")
+    a, b = map(to_float, counts.sum().row(0))
+    if rows.is_empty() or not a:
         return []
     row = rows.row(0, named=True)
     is_longer = row["is_change"] is not False and abs(row["change_fraction"]) >= LEAST_CHANGE
-    if not is_longer and abs(counts["b"] / counts["a"] - 1) < LEAST_CHANGE:
+    if not is_longer and abs(b / a - 1) < LEAST_CHANGE:
         return []
     size = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     families = (
         comparison.changes("families")
-        .filter(pl.col("subject") != "communication")
-        .select("subject", size=size)
+        .filter(pl.col("subject") != "communication", size.abs() >= LEAST_SHARE * comparison.step_ns)
+        .sort(-size.abs(), "subject")
+        .head(_MOST_CAUSES)
     )
-    largest = families.filter(pl.col("size").abs() >= LEAST_SHARE * comparison.step_ns).sort(
-        -pl.col("size").abs(), "subject"
-    )
-    parts = [
+    parts = [f"{b:,.0f} kernels instead of {a:,.0f}"] + [
         f"{family} {'+' if change > 0 else '-'}{format_time(abs(change))}"
-        for family, change in largest.head(_MOST_CAUSES).iter_rows()
+        for family, change in families.select("subject", size).iter_rows()
     ]
-    numbers = f"{counts['b']:,.0f} kernels instead of {counts['a']:,.0f}"
-    times = f"{format_time(row['b'])} instead of {format_time(row['a'])}"
     change = f"{describe_change(row['change_fraction'])} in sum" if is_longer else "as long"
-    text = f"kernels take {change}: {times} per rank, {comparison.per_text} ({'; '.join([numbers, *parts])})"
+    text = (
+        f"kernels take {change}:"
+        f" {format_time(row['b'])} instead of {format_time(row['a'])} per rank, {comparison.per_text}"
+        f" ({'; '.join(parts)})"
+    )
     return [_kernel_finding(comparison, text, abs(row["b"] - row["a"]), rate(row, comparison))]
 
 
@@ -811,7 +810,7 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
 
     Returns:
         At most `MOST_LINES` findings. The first one is on steps, the second one on an outstanding step, and
-        the last one counts members within noise. Where steps do not differ, what does differ comes before
+        the last one counts members within noise. Where no step differs, what does differ comes before
         them, kernels first.
     """
     steps = [_describe_steps(comparison)]
@@ -831,7 +830,7 @@ def build_comparison_verdict(comparison: Comparison) -> Verdict:
             else -finding.gain_ns
         ),
     )
-    are_steps_first = comparison.do_steps_differ
+    are_steps_first = comparison.do_steps_differ or len(steps) > 1
     if not (are_steps_first or members):
         findings = [*describe_work(comparison), *findings]
     shown = findings[: MOST_LINES - 1 - len(steps)]
