@@ -17,8 +17,6 @@ from nsys_pp.frames.report import Session
 from nsys_pp.frames.roster import FILE_ORDER, ROSTER, Identity, ProcessDevice, capture_window, share_origin
 from nsys_pp.roster.identity import (
     COORDINATE_AXES,
-    MAX_GAP_NS,
-    find_repeated,
     gpu_processes,
     list_process_devices,
     name_paths,
@@ -132,10 +130,7 @@ def _describe_shared_ranks(identities: Sequence[Identity], roster: pl.DataFrame)
         return
     rank, reports = claims.select("rank", "report").row(0)
     more = f" (and {len(claims) - 1:,} more)" if len(claims) > 1 else ""
-    if any(capture_window(identities[report].session) is None for report in reports):
-        yield f"{_name(identities, reports)} claim rank {rank}{more}"
-    else:
-        yield f"rank {rank}{more} ran in several processes, one after the other: {_name(identities, reports)}"
+    yield f"rank {rank}{more} ran in several processes: {_name(identities, reports)}"
 
 
 def find_strangers(
@@ -181,7 +176,7 @@ def find_strangers(
     return {
         report: ReportError(
             f"{_explain_stranger(identities, windows, rivals, kept, group, report)}: not of one run",
-            "name the reports of one run; `nsys-pp compare` compares two",
+            "name the reports of one run; `nsys-pp compare` compares two, and `--offset` corrects a clock",
         )
         for group in groups
         if group is not kept
@@ -221,21 +216,14 @@ def _explain_stranger(
     group: Sequence[int],
     report: int,
 ) -> str:
-    """Say what keeps a report from a run: a gap of time, its rank, or what was recorded with it."""
-    rival = next((other for other in kept if other in rivals[report]), None)
-    if rival is not None:
-        return f"{_name(identities, [rival, report])} {rivals[report][rival]}"
-    first, last = min(kept, key=lambda at: windows[at]), max(kept, key=lambda at: windows[at][1])
-    gaps = [
-        (windows[report][0] - windows[last][1], last, report),
-        (windows[first][0] - windows[report][1], report, first),
-    ]
-    gap_ns, earlier, later = max(gaps)
-    if gap_ns > MAX_GAP_NS:
-        gap = _format_gap(gap_ns // NS_PER_S)
-        return f"{_name(identities, [earlier])} ended {gap} before {_name(identities, [later])} began"
-    fellow = next(at for at in group if not rivals[at].keys().isdisjoint(kept))
-    return f"{_name(identities, [report])} began with {_name(identities, [fellow])}, not with the others"
+    """Say what keeps a report from a run: its rank or that of a report of its group, or the time between."""
+    pairs = ((one, other) for one in (report, *group) for other in kept if other in rivals[one])
+    for one, other in pairs:
+        more = "" if one == report else f", and {_name(identities, [report])} began with the second"
+        return f"{_name(identities, [other, one])} {rivals[one][other]}{more}"
+    earlier, later = sorted([kept[0], report], key=lambda at: windows[at])
+    gap = _format_gap((windows[later][0] - windows[earlier][1]) // NS_PER_S)
+    return f"{_name(identities, [earlier])} ended {gap} before {_name(identities, [later])} began"
 
 
 def _warn_of_missing(roster: pl.DataFrame, size: int | None) -> Iterable[str]:
@@ -307,12 +295,9 @@ def build_roster(
         `ROSTER`.
 
     Raises:
-        ReportError: A recording occurs twice.
         NsysPPError: A rank is beyond the layout; or `rank_from` finds no ranks.
         ValueError: `rank_from` is not a regular expression with a group.
     """
-    for repeated, first in find_repeated(identities):
-        raise repeated_error(identities[first].path, identities[repeated].path)
     machines = find_machines(identities)
     ranks = find_ranks(identities, machines, rank_from=rank_from)
     is_file_order = any(rank.source == FILE_ORDER for rank in ranks.values())

@@ -424,16 +424,16 @@ def join_restarts(captures: Captures, inputs: Sequence[Input], roster: pl.DataFr
         roster: `ROSTER` of them.
     """
     known = {at: time for at, one in enumerate(inputs) if (time := capture_window(one.identity.session))}
-    columns = ("report", "process_key", "device_id", "rank", "machine", "gpu")
-    running = roster.select(columns).drop_nulls("gpu")
     # where ranks are known, other processes on their GPUs are none; without ranks, one GPU tells nothing
     has_rank = pl.col("rank").is_not_null()
-    running = running.filter(has_rank | (~has_rank.any() & (pl.col("gpu").n_unique() > 1)).over("report"))
-    running = running.filter(~pl.struct("rank", "machine", "gpu").is_duplicated().any().over("report"))
+    is_place = has_rank | (~has_rank.any() & (pl.col("gpu").n_unique() > 1)).over("report")
+    place = ("rank", "machine", "gpu")
+    is_own = ~pl.struct(place).is_duplicated().any().over("report")
+    running = roster.drop_nulls("gpu").filter(is_place).filter(is_own)
     places: dict[int, dict[_Place, tuple[int, int]]] = {}
-    for report, key, device, *place in running.iter_rows():
+    for report, key, device, *where in running.select(*LANE_KEYS, *place).iter_rows():
         if report in known and captures.first[report] == report:
-            places.setdefault(report, {})[tuple(place)] = (key, device)
+            places.setdefault(report, {})[tuple(where)] = (key, device)
     lives: dict[int, list[int]] = {}  # reports of the processes that follow each other, by the first of them
     head_of: dict[_Place, int] = {}
     for report in sorted(places, key=known.__getitem__):

@@ -85,16 +85,22 @@ def build_lanes(
     elif named["stage"].count() == 0:
         # of a restart the processes that were first; those in their place have the same stages
         earliest = jobs.group_by(_KEYS).agg(begin_ns=pl.col("start_ns").min())
-        of_rank = working.join(earliest, on=_KEYS, nulls_equal=True).sort("begin_ns")
-        of_rank = of_rank.filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
-        by_time, unknown = _find_stages_of_first_forwards(of_rank, jobs, steps, missing=missing)
+        first = working.join(earliest, on=_KEYS, nulls_equal=True).sort("begin_ns")
+        first = first.filter(pl.col("rank").is_first_distinct() | pl.col("rank").is_null())
+        by_time, unknown = _find_stages_of_first_forwards(first, jobs, steps, missing=missing)
         notes += unknown
-        by_rank = _join(by_time, working.select(*_KEYS, "rank")).drop_nulls("rank").drop(_KEYS)
-        later = working.join(of_rank, on=_KEYS, how="anti").select(*_KEYS, "rank").join(by_rank, on="rank")
-        by_time = pl.concat([by_time, later.select(by_time.columns)])
-        named = _join(named.drop("stage"), by_time.rename({"stage_count": "grid_count"})).with_columns(
-            stage_count=pl.coalesce("stage_count", "grid_count"),
-            stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
+        of_rank = [
+            pl.coalesce(name, pl.when(pl.col("rank").is_not_null()).then(pl.col(name).max().over("rank")))
+            for name in ("stage", "grid_count")
+        ]
+        by_time = by_time.rename({"stage_count": "grid_count"})
+        named = (
+            _join(named.drop("stage"), by_time)
+            .with_columns(of_rank)
+            .with_columns(
+                stage_count=pl.coalesce("stage_count", "grid_count"),
+                stage_source=pl.when(pl.col("stage").is_not_null()).then(pl.lit(FIRST_FORWARDS)),
+            )
         )
     elif count := working["stage"].null_count():
         notes += [f"the stages of {count:,} GPU processes that ran jobs are unknown; specify `--layout`"]
