@@ -242,6 +242,8 @@ JOBS = build_schema(
         "backward_micro_batch": pl.Int64,  # of the backward of a "forward_backward"
         "backward_chunk": pl.Int64,
         "backward_virtual_stage": pl.Int64,
+        "own_rank": pl.Int64,  # of a message, in its communicator
+        "peer": pl.Int64,  # of a message: the rank of its peer in its communicator
         "role": pl.String,  # name of the model, where there are several: "actor", "critic"
         "step": pl.Int64,  # of `STEPS`; null outside all of them
         "host_start_ns": pl.Int64,  # the range on the CPU
@@ -706,7 +708,7 @@ TRANSFERS = build_schema(
         "transfer_ns": pl.Int64,  # the rest of the receiver's kernel
         "is_buffered": pl.Boolean,  # the send ended before the receive began
         "bound_ns": pl.Int64,  # error bound of waits and transfer: sum of both lanes' bounds; null: unknown
-        # of the peer: "peer and order", "only peer and order", "stages and order"
+        # of the peer: "peer and order", "named peer and order", "only peer and order", "stages and order"
         "source": pl.String,
         "doubtful": DOUBTFUL,  # null: certain
     },

@@ -1,16 +1,16 @@
 """Sends and receives: those of each point-to-point kernel of a report, and their pairs over all lanes.
 
-A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded; else the lane of the
-same slice in the stage that the message comes from or goes to. Where the model runs along the stages and
-back, the jobs of a step tell in which direction: they send in their order. Messages from one lane to another
-keep their order, so the n-th send belongs to the n-th receive, but for messages that one side lacks:
-captures begin and end at different times, or lose events. Micro-batches in names, positions in steps, or
-ends tell how many are missing.
+A pair needs a peer and an order. The peer of a message is the rank that NCCL recorded, or that its name
+holds; else the lane of the same slice in the stage that the message comes from or goes to. Of two lanes
+alone, each is the other's peer. Directions, parts of the model and micro-batches that names do not tell are
+those of jobs, which send and receive in their order. Messages from one lane to another keep their order, so
+the n-th send belongs to the n-th receive, but for messages that one side lacks: captures begin and end at
+different times, or lose events. Micro-batches, positions in steps, or ends tell how many are missing.
 
-One test checks the result: the kernels of a send and of its receive end together. Where `--layout` or NCCL
-name the peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or stages
-are inferred, pairs are kept only if their ends agree, and those of no other lane do. A wrong pair is worse
-than none. Calls of MPI are paired by communicator, ranks, tag and order.
+One test checks the result: the kernels of a send and of its receive end together. Where `--layout`, names or
+NCCL tell the peer, pairs are dropped if their ends contradict it. Where several lanes may be the peer, or
+stages are inferred, pairs are kept only if their ends agree, and those of no other lane do. A wrong pair is
+worse than none. Calls of MPI are paired by communicator, ranks, tag and order.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from nsys_pp.arrays.columns import (
     NEVER,
     as_numbers,
     gather_rows,
+    is_among,
     mark_categories,
     numbers,
     pick,
@@ -34,7 +35,7 @@ from nsys_pp.arrays.intervals import find_unmarked
 from nsys_pp.arrays.search import find_last, find_rows
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.clock import CLOCK, SKEW_NS, is_comparable, is_same_clock, relative_bound
-from nsys_pp.frames.conform import conform
+from nsys_pp.frames.conform import build_frame, conform
 from nsys_pp.frames.report import POINT_TO_POINT
 from nsys_pp.frames.roster import list_missing_ranks
 from nsys_pp.frames.training import (
@@ -99,12 +100,12 @@ def find_messages(
     job = _find_jobs(rows, jobs, launched_ops)
     kind = pl.col("kind").cast(pl.String)
     is_both = (kind == "send_receive").fill_null(value=False)
-    kernels = gather_rows(launched_ops.gpu_ops, _OF_OPERATION, rows).hstack(
-        [
-            as_numbers("launch_ns", launched_ops.launch[rows]),
-            *gather_rows(jobs, ("kind", "name", *_NAMED), job),
-        ]
-    )
+    columns = [
+        *gather_rows(launched_ops.gpu_ops, _OF_OPERATION, rows),
+        as_numbers("launch_ns", launched_ops.launch[rows]),
+        *gather_rows(jobs, ("kind", "name", *_NAMED, "own_rank", "peer"), job),
+    ]
+    kernels = build_frame(columns).rename({"own_rank": "named_rank", "peer": "named_peer"})
     kernels = kernels.with_row_index("kernel").with_columns(
         pl.col("name").cast(pl.String), *(pl.when(~is_both).then(name).alias(name) for name in _NAMED)
     )
@@ -130,6 +131,10 @@ def find_messages(
         of_halves, on=["name", "half"], how="left", maintain_order="left", suffix="_of_half"
     ).with_columns(
         *(pl.coalesce(name, f"{name}_of_half").alias(name) for name in _NAMED),
+        *(
+            pl.when(pl.col("communicator").is_null()).then(f"named_{name}").otherwise(name).alias(name)
+            for name in ("rank", "peer")
+        ),
         step=pl.lit(None, pl.Int64),
     )
     return conform(found, MESSAGES)
@@ -179,7 +184,8 @@ def _find_jobs(rows: Int64s, jobs: pl.DataFrame, ops: LaunchedOps) -> Int64s:
     return np.append(ranges, -1)[row]
 
 
-_NCCL_PEER, _ONLY, _STAGES = "peer and order", "only peer and order", "stages and order"
+_NCCL_PEER, _NAMED_PEER = "peer and order", "named peer and order"
+_ONLY, _STAGES = "only peer and order", "stages and order"
 _SLICE = ("replica", "tensor")
 _OTHER = "_of_receive"  # suffix of the columns of the receive of a pair
 MOSTLY = 0.8
@@ -250,36 +256,37 @@ def pair_messages(
     """
     if messages.is_empty():
         return TRANSFERS.to_frame(), []
-    topology = find_topology(lanes, messages, jobs, steps)
-    staged = _infer_virtual_stages(messages, steps, jobs, topology)
-    located = _mark_step_edges(_locate(lanes, staged, topology), steps)
+    topology = find_topology(lanes, messages, jobs)
+    is_named = messages["direction"].count() > 0
+    expected = _expect_messages(jobs, lanes, topology, is_named=is_named)
+    named = _name_by_jobs(messages, steps, expected, ["lane", "verb", *["direction"] * is_named])
+    located = _mark_step_edges(_locate(lanes, named, topology), steps)
+    # in a fold, and where jobs overlap, messages of both directions to a lane overtake each other
+    is_ordered = not topology.is_folded and not is_among(jobs["kind"], ("forward_backward",)).any()
     peers = _list_peers(located, lanes, topology)
-    pairs = _check(_match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left")))
+    matched = _match(located.select(_OF_PAIR).join(peers, on="row", maintain_order="left"))
+    is_sure = pl.col("is_sure") & (pl.col("direction").is_not_null() | is_ordered)
+    pairs = _check(matched.with_columns(is_sure))
     agreeing = pairs.filter(~pl.col("is_refuted"))
     # of several lanes that may be the peer, one may fit, for all messages
     is_one = pl.col("is_sure") | (pl.col(f"lane{_OTHER}").n_unique().over("lane", f"stage{_OTHER}") == 1)
     is_one &= pl.col("is_sure") | (pl.col("lane").n_unique().over(f"lane{_OTHER}", "stage") == 1)
     single = agreeing.filter(is_one, *(pl.len().over(name) == 1 for name in ("row", f"row{_OTHER}")))
-    is_line = not _has_chunks(messages, jobs) and (topology.stages > 2 or len(jobs) > 0)
-    transfers = _build_transfers(single, is_line=is_line)
+    transfers = _build_transfers(single)
     return transfers, _describe(located, peers, pairs, transfers, lanes)
 
 
-def find_topology(
-    lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame
-) -> Topology:
+def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> Topology:
     """Find the order of the stages: a line, a loop, or a fold.
 
     Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the
     last stage are from its second chunk. In a line, the last stage sends nothing forward, and the first
-    receives nothing. In a loop, the first stage sends more forward in a step than it receives, and the last
-    one less; in a fold, both send as much as they receive.
+    receives nothing.
 
     Args:
         lanes: `LANES`.
         messages: `LANE_MESSAGES`.
         jobs: `RUN_JOBS`.
-        steps: `RUN_STEPS`.
     """
     count = count_located(lanes)
     stages = lanes.select("lane", "stage")
@@ -289,55 +296,34 @@ def find_topology(
             is_back = pl.col("virtual_stage") == 2 * count - 1 - pl.col("stage")
             share = second.join(stages, on="lane").select(is_back.mean()).item()
             return Topology(stages=count, is_folded=share > 0.5)
-    forward = messages.select("lane", "step", "verb", "direction", "chunk").filter(direction="forward")
+    forward = messages.select("lane", "verb", "direction", "chunk").filter(direction="forward")
     forward = forward.join(stages, on="lane")
     last = forward.filter(verb="send", stage=count - 1)
     if count == 0 or len(last):
         chunks = last["chunk"].drop_nulls()
         is_folded = len(chunks) > 0 and bool((chunks == 1).all())
-        whole = forward.join(steps.filter(~pl.col("is_partial")), on=["lane", "step"], how="semi")
-        way = pl.when(pl.col("stage") == 0).then(1).when(pl.col("stage") == count - 1).then(-1)
-        excess = way * pl.when(pl.col("verb") == "send").then(1).when(pl.col("verb") == "receive").then(-1)
-        ends = whole.filter(way.is_not_null()).group_by("lane", "step").agg(excess=excess.sum())
-        is_loop = len(ends) > 0 and bool((ends["excess"] > 0).all())
-        return Topology(stages=count, is_folded=is_folded, is_sure=len(chunks) > 0 or is_loop)
-    is_sure = len(forward) > 0 or jobs["chunk"].max() == 0
-    is_line = (
-        is_sure and not _has_chunks(messages, jobs) and forward.filter(verb="receive", stage=0).is_empty()
-    )
+        return Topology(stages=count, is_folded=is_folded, is_sure=len(chunks) > 0)
+    has_chunks = any(bool((frame["chunk"] > 0).any()) for frame in (jobs, messages))
+    is_known = len(forward) > 0 or jobs["chunk"].max() == 0
+    is_line = is_known and not has_chunks and forward.filter(verb="receive", stage=0).is_empty()
     return Topology(stages=count, is_line=is_line)
 
 
-def _has_chunks(messages: pl.DataFrame, jobs: pl.DataFrame) -> bool:
-    """Return whether a stage holds several parts of the model."""
-    return any(bool((frame["chunk"] > 0).any()) for frame in (jobs, messages))
-
-
-def _infer_virtual_stages(
-    messages: pl.DataFrame, steps: pl.DataFrame, jobs: pl.DataFrame, topology: Topology
+def _name_by_jobs(
+    messages: pl.DataFrame, steps: pl.DataFrame, expected: pl.DataFrame, keys: list[str]
 ) -> pl.DataFrame:
-    """Fill unknown virtual stages in a fold, where a message has no peer without.
+    """Fill what names do not tell: direction, virtual stage and micro-batch.
 
-    The n-th forward send of a step is of its n-th forward that sends: not the last one along the model, nor
-    one whose result stays on its stage.
+    The n-th send of a step is of its n-th job that sends, and the n-th receive of its n-th job that receives.
+    No message of a step is, where one is sent before its job begins, or received after it ends.
+
+    Args:
+        messages: `LANE_MESSAGES`.
+        steps: `RUN_STEPS`.
+        expected: From `_expect_messages`.
+        keys: Columns whose messages are counted together.
     """
-    if not topology.is_folded:
-        return messages
-    keys = ["lane", "verb", "direction"]
     rows = messages.with_row_index("row").with_columns(issue_ns=pl.coalesce("launch_ns", "start_ns"))
-    position = pl.col("virtual_stage") % topology.stages
-    expected = pl.concat(
-        jobs.filter(pl.col("kind").is_in(kinds))
-        .select("lane", "step", issue_ns="start_ns", virtual_stage=virtual)
-        .filter(position != (topology.stages - 1 if is_onward else 0))
-        .with_columns(direction=pl.lit(direction, DIRECTION), verb=pl.lit(verb, MESSAGES["verb"]))
-        for direction, kinds, virtual in (
-            ("forward", ("forward", "forward_backward"), "virtual_stage"),
-            ("backward", ("backward",), "virtual_stage"),
-            ("backward", ("forward_backward",), "backward_virtual_stage"),
-        )
-        for verb, is_onward in (("send", direction == "forward"), ("receive", direction == "backward"))
-    )
     marked = [_mark_step_edges(side.drop_nulls(keys), steps) for side in (rows, expected)]
     # else those of a capture and a step that contain as many messages as jobs
     equal = [
@@ -347,11 +333,57 @@ def _infer_virtual_stages(
         for side in marked
     ]
     found = pl.concat(_join_positions(sent, made, keys) for sent, made in (marked, equal))
-    found = found.select("row", inferred=f"virtual_stage{_OTHER}")
     found = found.unique("row", keep="first", maintain_order=True)
+    is_late = pl.col("start_ns") >= pl.col(f"start_ns{_OTHER}")
+    is_early = pl.col("end_ns") <= pl.col(f"end_ns{_OTHER}")
+    is_possible = pl.when(verb="send").then(is_late).otherwise(is_early)
+    found = found.filter(is_possible.all().over(*keys, "step"))
+    names = ("direction", "virtual_stage", "micro_batch")
+    found = found.select("row", *(f"{name}{_OTHER}" for name in names))
     joined = rows.join(found, on="row", how="left", maintain_order="left")
-    return joined.with_columns(virtual_stage=pl.coalesce("virtual_stage", "inferred")).select(
+    return joined.with_columns(pl.coalesce(name, f"{name}{_OTHER}").alias(name) for name in names).select(
         messages.columns
+    )
+
+
+def _expect_messages(
+    jobs: pl.DataFrame, lanes: pl.DataFrame, topology: Topology, *, is_named: bool
+) -> pl.DataFrame:
+    """List the messages that jobs send and receive: columns as in messages, with the times of the job.
+
+    The first forwards along the model receive nothing, and the last ones send nothing; in a fold, nor do
+    those whose results stay on their stage. A job that is a forward and a backward sends in an unknown order:
+    without directions in names, the messages of its step are unknown.
+    """
+    parts = pl.concat(
+        jobs.filter(pl.col("kind").is_in(kinds)).select(
+            *("lane", "step", "kind", "start_ns", "end_ns"),
+            *(pl.col(f"{of_part}{name}").alias(name) for name in ("virtual_stage", "micro_batch")),
+            issue_ns="start_ns",
+            direction=pl.lit(direction, DIRECTION),
+        )
+        for direction, kinds, of_part in (
+            ("forward", ("forward", "forward_backward"), ""),
+            ("backward", ("backward",), ""),
+            ("backward", ("forward_backward",), "backward_"),
+        )
+    ).join(lanes.select("lane", "stage"), on="lane", maintain_order="left")
+    count, virtual = topology.stages, pl.col("virtual_stage")
+    if topology.is_folded:
+        position, last = virtual % count, pl.lit(count - 1)
+    else:
+        position = pl.coalesce(virtual, pl.when(topology.is_line).then("stage"))
+        last = virtual.max().fill_null(0) // count * count + count - 1
+    parts = parts.with_columns(position=position, last=last)
+    if not is_named:
+        is_known = (pl.col("kind") != "forward_backward") & pl.col("position").is_not_null()
+        parts = parts.filter(is_known.all().over("lane", "step"))
+    is_forward = pl.col("direction") == "forward"
+    return pl.concat(
+        parts.filter(
+            pl.col("position") != pl.when(is_forward == (verb == "send")).then("last").otherwise(0)
+        ).with_columns(verb=pl.lit(verb, MESSAGES["verb"]))
+        for verb in ("send", "receive")
     )
 
 
@@ -369,15 +401,6 @@ def _locate(lanes: pl.DataFrame, messages: pl.DataFrame, topology: Topology) -> 
     located = located.with_columns(
         issue_ns=pl.coalesce("launch_ns", "start_ns"), is_grouped=pl.len().over("lane", "op_id") > 1
     )
-    if topology.is_line and count > 1:
-        # at both ends of a line the verb implies the direction; where names have directions, messages without
-        # one are not along the pipeline
-        is_end = (stage == 0) | (stage == count - 1)
-        word = pl.when((stage == 0) == is_send).then(pl.lit("forward")).otherwise(pl.lit("backward"))
-        inferred = pl.when(is_end, pl.col("direction").is_null().all().over("verb")).then(
-            word.cast(DIRECTION)
-        )
-        located = located.with_columns(direction=pl.coalesce("direction", inferred))
     chunk = pl.col("chunk")
     back = pl.when(chunk == 0).then(stage).when(chunk > 0).then(2 * count - 1 - stage)
     virtual = pl.coalesce("virtual_stage", back if topology.is_folded else chunk * count + stage)
@@ -423,41 +446,58 @@ def _list_peers(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology)
         row, peer_lane, peer_source and is_sure; several rows of a message with several lanes. peer_lane is
         null where NCCL's peer has no lane.
     """
+    ranks, known = lanes["rank"].drop_nulls(), messages.drop_nulls("verb")
+    is_whole = len(ranks) == 0 or bool(ranks.max() == len(lanes) - 1)
     by_nccl = find_nccl_peers(messages, lanes).with_columns(
         peer_source=pl.lit(_NCCL_PEER), is_sure=pl.lit(value=True)
     )
-    rest = messages.drop_nulls("verb").join(by_nccl, on="row", how="anti", maintain_order="left")
-    if topology.stages > 1:
-        return pl.concat([by_nccl, _list_neighbours(rest.drop_nulls("target"), lanes, topology)])
-    if sorted(lanes["rank"].fill_null(-1)) == [0, 1]:
-        others = lanes.select("lane", peer_lane=pl.col("lane").reverse())
-        found = rest.select("row", "lane").join(others, on="lane").drop("lane")
-        by_nccl = pl.concat(
-            [by_nccl, found.with_columns(peer_source=pl.lit(_ONLY), is_sure=pl.lit(value=True))]
-        )
-    return by_nccl
+    told = known.filter(pl.col("communicator").is_null()).drop_nulls(["rank", "peer"])
+    places = told.select("lane", *_SLICE, place=pl.concat_str("rank", "peer", separator=" ")).unique()
+    told = told.with_columns(target=pl.concat_str("peer", "rank", separator=" "))
+    by_name = _list_neighbours(told, places, is_sure=True, is_whole=is_whole)
+    rest = known.join(pl.concat([by_nccl, told.select("row")], how="diagonal"), on="row", how="anti")
+    # neither stages nor their order are inferred from times
+    is_sure = topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
+    places = lanes.select("lane", *_SLICE, place="stage")
+    by_stage = _list_neighbours(rest.drop_nulls("target"), places, is_sure=is_sure, is_whole=is_whole)
+    parts = [
+        by_nccl,
+        by_name.with_columns(peer_source=pl.lit(_NAMED_PEER)),
+        by_stage.with_columns(peer_source=pl.lit(_STAGES)),
+    ]
+    both = messages["lane"].unique().sort()
+    if len(both) == 2 and is_whole:
+        is_sure = sorted(lanes["rank"].fill_null(-1)) == [0, 1]
+        others = pl.DataFrame({"lane": both, "peer_lane": both.reverse()})
+        found = rest.filter(pl.col("target").is_null()).join(others, on="lane")
+        parts += [found.select("row", "peer_lane", peer_source=pl.lit(_ONLY), is_sure=pl.lit(is_sure))]
+    return pl.concat(part.select("row", "peer_lane", "peer_source", "is_sure") for part in parts)
 
 
-def _list_neighbours(messages: pl.DataFrame, lanes: pl.DataFrame, topology: Topology) -> pl.DataFrame:
-    """List the lanes of the target stage that may be of the slice of each message.
+def _list_neighbours(
+    messages: pl.DataFrame, places: pl.DataFrame, *, is_sure: bool, is_whole: bool
+) -> pl.DataFrame:
+    """List the lanes at the target of each message that may be of its slice: row, peer_lane and is_sure.
 
-    Columns as `_list_peers`.
+    Args:
+        messages: From `_locate`, with `target`.
+        places: lane, slice and place, which targets are.
+        is_sure: Places and targets are known.
+        is_whole: No rank of the run is missing: a place of one lane needs no slice.
     """
-    ranks = lanes["rank"].drop_nulls()
-    is_single = (len(ranks) == 0 or ranks.max() == len(lanes) - 1) and bool(lanes["stage"].is_unique().all())
     own = messages.select("lane", "target", *_SLICE).unique()
-    others = lanes.select("stage", *_SLICE, peer_lane="lane")
-    pairs = own.join(others, left_on="target", right_on="stage", suffix=_OTHER).filter(
+    others = places.rename({"lane": "peer_lane"})
+    pairs = own.join(others, left_on="target", right_on="place", suffix=_OTHER).filter(
         pl.col("lane") != pl.col("peer_lane"),
         *((pl.col(name) == pl.col(f"{name}{_OTHER}")).fill_null(value=True) for name in _SLICE),
         pl.len().over("lane", "target") <= _MOST_LANES,
     )
+    is_single = is_whole and bool(places["place"].is_unique().all())
     is_known = pl.all_horizontal(pl.col(name).is_not_null() for name in _SLICE) | is_single
-    # neither stages nor their order are inferred from times
-    is_sure = topology.is_sure and not (lanes["stage_source"] == FIRST_FORWARDS).any()
-    pairs = pairs.with_columns(peer_source=pl.lit(_STAGES), is_sure=is_known & is_sure)
-    found = messages.select("row", "lane", "target").join(pairs, on=["lane", "target"])
-    return found.select("row", "peer_lane", "peer_source", "is_sure")
+    found = messages.select("row", "lane", "target").join(
+        pairs.with_columns(is_sure=is_known & is_sure), on=["lane", "target"]
+    )
+    return found.select("row", "peer_lane", "is_sure")
 
 
 def _match(messages: pl.DataFrame) -> pl.DataFrame:
@@ -593,9 +633,9 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
 
     Those of a send and its receive are together, within the error of the clocks.
 
-    Not those of a buffered send, which ends before its receive begins, nor of kernels with several messages.
-    Sends that all take as long may be buffered, too: their ends are evidence for a guessed peer, but not
-    against a known one.
+    Not those of a buffered send, which ends before its receive begins. Kernels with several messages end with
+    the last one, and sends that all take as long may be buffered, too: their ends are evidence for a guessed
+    peer, but not against a known one.
 
     Returns:
         The pairs, in order, with is_refuted, and is_displaced: right only if the clocks are wrong by more
@@ -609,7 +649,7 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
     length = pl.col("end_ns") - pl.col("start_ns")
     measured = pairs.with_columns(
         is_early=is_early.fill_null(value=False),
-        apart_ns=pl.when(is_tested & ~is_buffered & ~is_grouped).then(
+        apart_ns=pl.when(is_tested & ~is_buffered & ~(is_grouped & pl.col("is_sure"))).then(
             pl.col(f"end_ns{_OTHER}") - pl.col("end_ns")
         ),
         waits=length.quantile(0.9).over("channel") > 2 * length.min().over("channel") + SKEW_NS,
@@ -633,8 +673,8 @@ def _check(pairs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
-    """Split receives into wait and transfer, and infer directions in a pipeline without chunks."""
+def _build_transfers(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Split receives into wait and transfer."""
     named = pairs.rename(
         {"lane": "sender", f"lane{_OTHER}": "receiver", "start_ns": "send_start_ns", "end_ns": "send_end_ns"}
         | {f"{edge}_ns{_OTHER}": f"receive_{edge}_ns" for edge in ("start", "end")}
@@ -642,11 +682,9 @@ def _build_transfers(pairs: pl.DataFrame, *, is_line: bool) -> pl.DataFrame:
     is_buffered = pl.col("send_end_ns") < pl.col("receive_start_ns")
     send_wait = pl.min_horizontal("receive_start_ns", "send_end_ns") - pl.col("send_start_ns")
     receive_wait = pl.min_horizontal("send_start_ns", "receive_end_ns") - pl.col("receive_start_ns")
-    distance = (pl.col("stage_of_receive") - pl.col("stage")) if is_line else pl.lit(0)
-    guessed = pl.when(distance == 1).then(pl.lit("forward")).when(distance == -1).then(pl.lit("backward"))
     return (
         named.with_columns(
-            direction=pl.coalesce("direction", "direction_of_receive", guessed.cast(TRANSFERS["direction"])),
+            direction=pl.coalesce("direction", "direction_of_receive"),
             micro_batch=pl.coalesce("micro_batch", "micro_batch_of_receive"),
             size_bytes=pl.coalesce("size_bytes", "size_bytes_of_receive"),
             send_wait_ns=pl.when(is_buffered).then(0).otherwise(send_wait.clip(0)),

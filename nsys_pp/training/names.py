@@ -46,6 +46,8 @@ NUMBERS = (
     "backward_micro_batch",
     "backward_chunk",
     "backward_virtual_stage",
+    "own_rank",
+    "peer",
 )
 WORDS = ("role", "kind")
 STEP_NUMBERS = ("step", *BATCH_COUNTS)

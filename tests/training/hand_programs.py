@@ -204,6 +204,26 @@ timing = none
     Backward Pass = backward
   Step = optimizer
 """,
+    "schedule functions": """
+*3 training_step_{i} = step
+  *2 forward_step = forward
+  *2 backward_step = backward
+  *2 backward_weight_step = weight_gradient
+  optimizer_step = optimizer
+""",
+    "letters": """
+*3 {i} = step
+  *2 F{r} = forward
+  *2 B{r} = backward
+  *2 W{r} = weight_gradient
+""",
+    "numbered": """
+*3 step_{i} = step
+  *2 forward_{r} = forward
+  *2 backward_{r} = backward
+  *2 weight_grad_{r} = weight_gradient
+  optimizer_step = optimizer
+""",
     "training loop": """
 Training Loop = none
   *3 Iteration {i} = step

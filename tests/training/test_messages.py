@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nsys_pp
 from fixtures import simulate
 from fixtures.recording.export import write_report
 from nsys_pp.frames.conform import build_schema, conform
@@ -130,6 +131,36 @@ def test_the_message_of_the_thread_around_a_launch_names_it(tmp_path: Path) -> N
     assert {start: (verb, micro_batch) for start, verb, micro_batch in told} == at
 
 
+def test_pytorch_names_the_ranks_of_a_message(tmp_path: Path) -> None:
+    names = ["nccl:send 3->1, op_id = 55", "nccl:recv 3<-0, op_id = 56", "nccl:send"]
+    starts = [100 * number for number in range(len(names))]
+    path = write_report(
+        tmp_path / "r.sqlite",
+        ranges=[
+            {"start": start, "end": start + 50, "name": name}
+            for start, name in zip(starts, names, strict=True)
+        ],
+        api_calls=[{"start": start + 5, "end": start + 9, "correlation": start + 1} for start in starts],
+        kernels=[
+            {
+                "start": start + 20,
+                "end": start + 30,
+                "correlation": start + 1,
+                "name": "ncclDevKernel_SendRecv",
+            }
+            for start in starts
+        ],
+    )
+    report = build_report(read_report(path, need=frozenset({"ranges", "ops"})))
+    jobs, _ = name_message_jobs(report, match_launches(report.api_calls, report.gpu_ops), preset="torch")
+    found = find_messages(launched_ops_of(report), requests=REQUESTS.to_frame(), jobs=jobs)
+    assert found.select(pl.col("verb").cast(pl.String), "rank", "peer").rows() == [
+        ("send", 3, 1),
+        ("receive", 3, 0),
+        ("send", None, None),
+    ]
+
+
 SMALL = "--steps 2 --layers 1 --pp 4 --micro-batches 8 --brief-truth"
 
 
@@ -207,6 +238,78 @@ def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path
     assert found["send_start_ns"].is_sorted()
     assert len(found) > 40
     assert agrees_with_truth(run, found)
+
+
+WITHOUT_DIRECTIONS = {
+    "a line": "",
+    "captures differ": WINDOWS,
+    "replicas, buffered": f"--dp 2 {BUFFERED}",
+    "split backwards": "--schedule zb-h1",
+    "gpipe, grouped": "--schedule gpipe --grouped-messages",
+    "interleaved": "--schedule interleaved",
+    "rings": "--dp 2 --ring",
+}
+
+
+def hide_names(messages: pl.DataFrame) -> pl.DataFrame:
+    """Remove what names say of messages."""
+    hidden = ("direction", "micro_batch", "chunk", "virtual_stage")
+    return messages.with_columns(pl.lit(None, MESSAGES[name]).alias(name) for name in hidden)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("name", "options"), WITHOUT_DIRECTIONS.items())
+def test_the_order_of_jobs_tells_directions_that_names_do_not(
+    name: str, options: str, tmp_path: Path
+) -> None:
+    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
+    run = read_simulated_run(tmp_path)
+    found, _ = pair_messages(
+        lanes=run.lanes, messages=hide_names(run.messages), steps=steps_of(run), jobs=run.jobs
+    )
+    assert agrees_with_truth(run, found, share=0.0 if name == "rings" else 0.97)
+
+
+@pytest.mark.parametrize("payload", ["", PAYLOAD])
+def test_no_pair_of_a_fold_is_wrong_where_names_have_no_direction(payload: str, tmp_path: Path) -> None:
+    options = f"{SMALL} --schedule dualpipev {BUFFERED} {payload}"
+    simulate.main([str(tmp_path), *options.split()])
+    run = read_simulated_run(tmp_path)
+    found, _ = pair_messages(
+        lanes=run.lanes, messages=hide_names(run.messages), steps=steps_of(run), jobs=run.jobs
+    )
+    true = true_transfers(run).drop("direction")
+    assert found.select(true.columns).join(true, on=true.columns, how="anti").is_empty()
+
+
+@pytest.mark.parametrize("options", ["", "--dp 2", f"--tp 2 {BUFFERED}"])
+def test_names_with_ranks_name_the_peer(options: str, tmp_path: Path) -> None:
+    """The ranks are those in the group of a pipeline, of which there are several."""
+    simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
+    run = read_simulated_run(tmp_path)
+    is_onward = (pl.col("verb") == "send") == (pl.col("direction") == "forward")
+    named = run.messages.join(run.lanes.select("lane", rank="stage"), on="lane").with_columns(
+        rank="rank_right", peer=pl.col("rank_right") + pl.when(is_onward).then(1).otherwise(-1)
+    )
+    lanes = run.lanes.with_columns(stage=pl.lit(None, pl.Int64))
+    found, _ = pair_messages(
+        lanes=lanes,
+        messages=hide_names(named.select(run.messages.columns)),
+        steps=steps_of(run),
+        jobs=RUN_JOBS.to_frame(),
+    )
+    true = true_transfers(run).drop("direction")
+    assert found.select(true.columns).sort(true.columns).equals(true.sort(true.columns))
+    assert set(found["source"]) == {"named peer and order"}
+
+
+@pytest.mark.parametrize("report", ["rich7420__mfu_2gpu_after", "GindaChen__mfu_2gpu_before"])
+def test_two_gpus_that_exchange_with_nobody_else_are_peers(report: str, shared_reports: list[Path]) -> None:
+    (path,) = [one for one in shared_reports if one.name.startswith(report)]
+    training = nsys_pp.pipeline([path]).training
+    sides = training.transfers.select("sender", "receiver").unique().rows()
+    assert sorted(sides) == [(0, 1), (1, 0)]
+    assert not [note for note in training.notes if "sends and receives" in note]
 
 
 def test_no_side_is_paired_across_a_missing_rank(tmp_path: Path) -> None:
