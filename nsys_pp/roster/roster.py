@@ -37,7 +37,11 @@ _MAX_RANKS = 8  # in a list
 
 
 def find_inconsistencies(
-    identities: Sequence[Identity], roster: pl.DataFrame, *, layout: Layout | None = None
+    identities: Sequence[Identity],
+    roster: pl.DataFrame,
+    *,
+    layout: Layout | None = None,
+    offsets_ns: Mapping[str, int] | None = None,
 ) -> list[str]:
     """List reasons to doubt that the reports are of one run.
 
@@ -45,6 +49,7 @@ def find_inconsistencies(
         identities: The reports.
         roster: `ROSTER` of them.
         layout: Layout of ranks; without it, the number of ranks is that of the reports.
+        offsets_ns: As in `find_strangers`.
 
     Returns:
         Sentences without a full stop that name reports; for a single report only on processes without a place
@@ -54,7 +59,7 @@ def find_inconsistencies(
     if len(identities) < 2:
         return unplaced
     sizes = _find_sizes(identities, roster)
-    strangers = find_strangers(identities, roster)
+    strangers = find_strangers(identities, roster, offsets_ns=offsets_ns)
     of_run = roster.filter(~pl.col("report").is_in(list(strangers)))
     more = f" (and {len(strangers) - 1:,} more reports)" if len(strangers) > 1 else ""
     size = count_ranks(layout) if layout else next(iter(sizes)) if len(sizes) == 1 else None

@@ -571,6 +571,8 @@ def number_run(
     placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
     lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
     steps = _assign_lanes("steps", frames["steps"], lanes_found)
+    if len(captures.processes) and lanes_found["rank"].has_nulls():
+        notes.append("GPUs have new processes, as after a restart: each has one row of all of them")
     # where processes began again, numbers in names are of several steps
     is_again = min(captures.step_offset, default=0) < 0
     named = steps.with_columns(is_numbered=pl.lit(value=False)) if is_again else steps
@@ -885,7 +887,9 @@ class Run:
             NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
         """
         identities = [recorded.identity for recorded in self.inputs]
-        return build_run_roster(identities, layout=self._layout, rank_from=self._rank_from)
+        return build_run_roster(
+            identities, layout=self._layout, rank_from=self._rank_from, offsets_ns=self._offsets_ns
+        )
 
     @cached_property
     def clocks(self) -> Clocks:
@@ -959,7 +963,11 @@ class Run:
 
 
 def build_run_roster(
-    identities: Sequence[Identity], *, layout: Layout | None, rank_from: str | None
+    identities: Sequence[Identity],
+    *,
+    layout: Layout | None,
+    rank_from: str | None,
+    offsets_ns: Mapping[str, int] | None = None,
 ) -> pl.DataFrame:
     """Build the roster of all reports (`ROSTER`); warns of inconsistencies.
 
@@ -967,6 +975,6 @@ def build_run_roster(
         NsysPPError: A rank exceeds the layout, or `rank_from` matches no file name.
     """
     roster = build_roster(identities, layout=layout, rank_from=rank_from)
-    for sentence in find_inconsistencies(identities, roster, layout=layout):
+    for sentence in find_inconsistencies(identities, roster, layout=layout, offsets_ns=offsets_ns):
         warnings.warn(sentence, stacklevel=4)
     return roster

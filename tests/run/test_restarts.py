@@ -38,6 +38,7 @@ def test_a_rank_has_one_lane_in_new_processes_on_its_gpu(per: str, tmp_path: Pat
     assert steps.group_by("step").len().sort("step").rows() == [(step, 4) for step in range(7)]
     assert steps.filter(pl.col("end_ns") - pl.col("start_ns") > _S).is_empty()
     assert result.training.schedule.name == "1f1b"
+    assert any("new processes" in note for note in result.training.notes) == (per == "machine")
     # nothing was recorded between both
     assert [len(result.training.pauses), result.training.pauses["lane"].n_unique()] == [4, 4]
     assert not any(finding.kind == "between" for finding in result.verdict.findings)
@@ -65,3 +66,14 @@ def test_two_runs_are_not_compared(later_ns: int, sentence: str, tmp_path: Path)
     kept = nsys_pp.pipeline(lives, keep_going=True)
     assert {path.parent.parent.name for path, _ in kept.skipped} == {"first"}
     assert kept.verdict.lines == nsys_pp.pipeline(lives[1:]).verdict.lines
+
+
+def test_a_clock_that_is_hours_off_can_be_corrected(tmp_path: Path) -> None:
+    simulate.main(
+        [str(tmp_path), *_OPTIONS.split(), "--steps", "2", "--machines", "a,b", "--offset-us", "b=7200e6"]
+    )
+    with pytest.raises(ReportError, match="ended 119 minutes before") as refused:
+        nsys_pp.align([tmp_path])
+    assert "`--offset` corrects a clock" in (refused.value.hint or "")
+    aligned = nsys_pp.align([tmp_path], offsets={"b": -7200 * _S})
+    assert aligned.clocks["reports"].list.len().sum() == 4
