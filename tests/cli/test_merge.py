@@ -58,7 +58,7 @@ def tiny(path: Path, *, pid: int = 1000, **session: Any) -> Path:
     shift = session.get("time_shift_ns", 0)
     return write_report(
         path,
-        session=Session(duration_ns=20_000, pid=pid, **session),
+        session=Session(**{"duration_ns": 20_000, "pid": pid} | session),
         ranges=[{"start": shift, "end": shift + 10_000, "name": "step", "pid": pid}],
         api_calls=[{"start": shift + 2_000, "end": shift + 2_500, "pid": pid}],
         kernels=[
@@ -68,10 +68,10 @@ def tiny(path: Path, *, pid: int = 1000, **session: Any) -> Path:
 
 
 def two_of_one_gpu(folder: Path) -> list[Path]:
-    """Two reports whose processes take turns on one GPU, so that what they show overlaps."""
+    """Two reports of processes that follow each other on one GPU; what they show after their ends overlaps."""
+    session = {"duration_ns": 500, "environment": {"RANK": "3"}}
     return [
-        tiny(folder / f"{pid}.sqlite", pid=pid, utc_epoch_ns=EPOCH + pid, environment={"RANK": "3"})
-        for pid in (1000, 2000)
+        tiny(folder / f"{pid}.sqlite", pid=pid, utc_epoch_ns=EPOCH + pid, **session) for pid in (1000, 2000)
     ]
 
 
