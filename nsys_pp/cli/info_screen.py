@@ -196,7 +196,7 @@ def _note(show: str | None, sums: str | None) -> str:
     """Format the kinds of `--show` that draw a table, and the table of results with its sums.
 
     >>> _note("os", "summary --table os"), _note("mpi", None), _note(None, None)
-    (' (--show os; summary --table os)', ' (--show mpi)', '')
+    (' (merge --show os; summary --table os)', ' (merge --show mpi)', '')
     """
     notes = [*([f"merge --show {show}"] if show else []), *([sums] if sums else [])]
     return f" ({'; '.join(notes)})" if notes else ""

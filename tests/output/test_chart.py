@@ -30,7 +30,6 @@ from nsys_pp.output.chart import page as chart_page
 from nsys_pp.output.chart.page import pack_column
 from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
 from nsys_pp.units import NS_PER_DAY
-from tests.cli.calls import call
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
 
@@ -228,16 +227,6 @@ def test_a_missing_extra_is_named(
 
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
-
-
-def test_lanes_whose_clocks_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:
-    reports = [Path(shutil.copy(source, tmp_path)) for source in sorted(PIPELINE.glob("*/rank*.sqlite"))]
-    with closing(sqlite3.connect(reports[2])) as connection, connection:
-        connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs % 1000000000")
-    done = call("chart", *reports, "-o", tmp_path / "run.html", "--clock", "utc")
-    assert done.code == 1
-    assert re.search(r"no chart can show `.*` and `.*`: events are [\d,]+ days apart", done.stderr)
-    assert "a clock was never set" in done.stderr
 
 
 def test_events_of_one_lane_that_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:
