@@ -141,7 +141,7 @@ def test_examples_of_the_library_run(page: str, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of pandas, in Dask's own code
 def test_tables_of_many_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The examples of docs/batch.md, with polars and with Dask, sum what the tables of both runs have."""
+    """The example of docs/batch.md sums what the tables of both runs have."""
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "batch.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     Path("tables").mkdir()
@@ -158,7 +158,6 @@ def test_tables_of_many_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest
     by_run = variables["slowest"].collect()
     assert by_run.height == 2 * len(totals)
     assert by_run["total_ns"].sum() == 2 * sum(totals)
-    assert variables["largest"].compute().max() == 2 * max(totals)
 
 
 def test_every_command_is_shown() -> None:

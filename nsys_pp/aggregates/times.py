@@ -269,7 +269,10 @@ def find_windows(
     os_calls: pl.DataFrame,
     ranges: pl.DataFrame,
 ) -> Windows:
-    """Cut the time of every process, from its first to its last event, at the borders of its steps.
+    """Cut the time of processes and devices at the borders of their steps.
+
+    That of a process is from its first to its last event, that of each device the capture: from the first to
+    the last operation of all devices.
 
     Args:
         steps: `STEPS`; if empty, each device and process has one window.
@@ -291,8 +294,9 @@ def find_windows(
     distinct, _ = number_keys(pack(*owners))
     distinct = distinct[owners[0][distinct] > NEVER]
     owners = [key[distinct] for key in owners]
-    at = find_rows(process, owners[0])
-    of_devices = tile(device, owners, first[at], last[at])
+    capture = pl.concat([frame.select("start_ns", "end_ns") for frame in (gpu_ops, steps)])
+    limits = (capture["start_ns"].min(), capture["end_ns"].max())
+    of_devices = tile(device, owners, *(np.full(len(distinct), limit, dtype=np.int64) for limit in limits))
     return Windows(
         device=conform(_frame(DEVICE, *of_devices), DEVICE_WINDOWS),
         host=conform(_frame(PROCESS, *tile(host, [process], first, last)), HOST_WINDOWS),

@@ -492,6 +492,8 @@ COVERAGE = build_schema(
         "part": RUN_PART,
         "time_ns": pl.Int64,
         "compute_ns": pl.Int64,  # union of its kernels that are not communication
+        "longest_start_ns": pl.Int64,  # its longest stretch
+        "longest_end_ns": pl.Int64,
     },
     name="COVERAGE",
 )
@@ -569,7 +571,6 @@ class Training(ShortRepr):
     schedule: Schedule
     preset: str  # name of the naming rules; "" without any
     zero_ns: int  # start of the earliest session on the trace's clock
-    pauses: pl.DataFrame = field(default_factory=PAUSES.to_frame)
     losses: tuple[Loss, ...] = ()
     notes: list[str] = field(default_factory=list)  # sentences on inferred, refused and doubtful results
 

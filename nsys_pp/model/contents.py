@@ -580,9 +580,8 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
         found.append(f"{REPORT} has copies and memory sets, but no kernels")
     if report.api_calls.is_empty():
         return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
-    op = launches["op_id"].to_numpy()  # ascends
-    launched = len(op) - np.count_nonzero(op[1:] == op[:-1])
-    if (lost := len(ops) - launched) > QUIET_SHARE * len(ops):
+    lost, _, _ = _count_unmatched(report, launches)
+    if lost > QUIET_SHARE * len(ops):
         found.append(
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
             "range is projected"

@@ -71,6 +71,7 @@ from nsys_pp.training.jobs import (
     find_phases,
     list_gaps,
     list_job_ranges,
+    list_unmarked_backwards,
     widen_projections,
 )
 from nsys_pp.training.kernels import build_compute_segments, find_segments, sum_kernels
@@ -459,12 +460,14 @@ def describe_training(
         empty = {name: schema.to_frame() for name, schema in REPORT_FRAMES.items()}
         return ReportTraining(preset=rules.name, unmatched=rules.unmatched, frames=empty)
     steps = find_steps(step_ranges, compute=step_compute, jobs=jobs, ops=launched_ops)
+    between, of_between = list_unmarked_backwards(named), "process" if scope == "auto" else scope
     if not _IS_SCHEDULED[kinds].any() and len(gaps := list_gaps(named)):
-        between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope))
+        between, of_between = find_gap_jobs(named, halves, gaps, compute_of(gaps, scope=scope)), scope
+    if len(between):
         inferred = build_jobs(
             between,
-            projections=all_of(between, scope=scope),
-            compute=compute_of(between, scope=scope),
+            projections=all_of(between, scope=of_between),
+            compute=compute_of(between, scope=of_between),
             ops=launched_ops,
         )
         jobs = pl.concat([jobs, inferred.with_columns(range_id=pl.lit(None, pl.Int64))])

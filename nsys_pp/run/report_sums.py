@@ -647,11 +647,9 @@ def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame) -> list[pl.Data
 
 
 def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame) -> pl.Series:
-    """Find the thread that launched the next kernel after each bubble; null without one."""
-    compute = report.gpu_ops.filter(
-        pl.col("kind").cast(pl.String).is_in(KERNEL_KINDS) & ~pl.col("is_communication")
-    )
-    following = compute.select(*_DEVICE, "op_id", next_ns="start_ns").sort("next_ns")
+    """Find the thread that launched the next kernel, copy or set after each bubble; null without one."""
+    work = report.gpu_ops.filter(~pl.col("is_communication"))
+    following = work.select(*_DEVICE, "op_id", next_ns="start_ns").sort("next_ns")
     rows = bubbles.select(*_DEVICE, "end_ns").with_row_index("row")
     next_ops = rows.sort("end_ns").join_asof(
         following,

@@ -220,7 +220,7 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     """Read the activities of hosts in bubbles of causes "host" and "data" (`HOST_TIMES`).
 
     Parts keep them; reports are read once more. The launching thread of a bubble is that of the call that
-    launched the next kernel of the GPU. Bubbles without one have the row of the bubbles alone.
+    launched the next operation of the GPU. Bubbles without one have the row of the bubbles alone.
 
     Args:
         run: The run.

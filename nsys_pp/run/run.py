@@ -69,6 +69,7 @@ from nsys_pp.run.options import (
 from nsys_pp.run.report import Input
 from nsys_pp.training.causes import build_lane_states, measure_cover, measure_coverage
 from nsys_pp.training.ideal import build_ideal
+from nsys_pp.training.jobs import BY_POSITION
 from nsys_pp.training.lanes import build_lanes
 from nsys_pp.training.messages import pair_messages
 from nsys_pp.training.numbering import (
@@ -80,7 +81,7 @@ from nsys_pp.training.numbering import (
     renumber_steps,
 )
 from nsys_pp.training.schedule import doubt_schedule, label_jobs, recognise_schedule, resolve_jobs
-from nsys_pp.units import NS_PER_DAY, NS_PER_US
+from nsys_pp.units import NS_PER_DAY, NS_PER_US, format_count
 
 _MOST_OFFSET_DAYS = 1_000
 
@@ -555,7 +556,7 @@ def number_run(
     frames = _gather(inputs, clocks, ("jobs", "steps", "messages"), captures)
     # jobs that reports infer between ranges of messages are dropped, unless they are requested and all GPUs
     # have them
-    is_inferred = pl.col("range_id").is_null()
+    is_inferred = pl.col("range_id").is_null() & pl.col("name").is_null()
     ran = frames["jobs"].filter(pl.col("device_id").is_not_null())
     lanes, inferred = (part.select(LANE_KEYS).unique().height for part in (ran, ran.filter(is_inferred)))
     has_inferred = infer_jobs and lanes == inferred > 0
@@ -654,7 +655,6 @@ def find_training(
         lane_states=lane_states,
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         coverage=coverage,
-        pauses=pauses,
         ideal=ideal,
         **{name: by_lane[name] for name in _AS_RECORDED},
         losses=tuple(
@@ -676,6 +676,7 @@ def find_training(
                 if groups
             ),
             *describe_cuts(run_steps),
+            *_note_positions(jobs),
             *unknown,
             *unpaired,
             *uncertain,
@@ -699,6 +700,13 @@ def _list_pauses(
         ]
         rows += [(lane, int(one[1]), int(after[0])) for one, after in pairwise(windows) if after[0] > one[1]]
     return pl.DataFrame(rows, schema=PAUSES, orient="row")
+
+
+def _note_positions(jobs: pl.DataFrame) -> list[str]:
+    """Note the backwards that no range names."""
+    count = jobs.filter(pl.col("name") == BY_POSITION).height
+    what = f"{format_count(count, 'backward')} without a range: what is launched between a forward and the"
+    return [f"{what} optimizer after it (`{BY_POSITION}`)"] if count else []
 
 
 def select_steps(steps: pl.DataFrame, window: StepWindow) -> pl.Expr:
@@ -922,11 +930,13 @@ class Run:
         Raises:
             NsysPPError: `steps` contains none of the steps.
         """
+        numbered = self.numbered_steps
+        report_progress(self.batch.progress, "finding the causes of bubbles", 1)
         return find_training(
             self.inputs,
             self.clocks,
             self.captures,
-            self.numbered_steps,
+            numbered,
             schedule=self._schedule,
             steps=self.steps,
             infer_jobs=self._infer_jobs,

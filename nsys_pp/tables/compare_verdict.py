@@ -28,7 +28,15 @@ from nsys_pp.tables.compare import (
     compare_samples,
 )
 from nsys_pp.tables.noise import CERTAIN_STEPS, find_changes, to_float
-from nsys_pp.tables.words import MOST_NAMES, cut_name, format_excess, format_share, format_time, join_names
+from nsys_pp.tables.words import (
+    MOST_NAMES,
+    cut_name,
+    format_excess,
+    format_percent,
+    format_share,
+    format_time,
+    join_names,
+)
 from nsys_pp.units import format_count
 
 _DIVIDED = ("steps", "ranks", "families", "kernels")
@@ -856,7 +864,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
         lengths += f" per micro-batch ({format_time(raw[1])} and {format_time(raw[0])} per step)"
     noise = ""
     if row["noise_fraction"] is not None:
-        noise = f" (noise up to {format_share(max(row['noise_fraction'], row['least_fraction']))})"
+        noise = f" (noise up to {format_percent(max(row['noise_fraction'], row['least_fraction']))})"
     if row["is_change"]:
         text = f"steps take {describe_change(change)}{since(row)}: {lengths}{noise}"
     elif comparison.is_of_captures:
@@ -953,7 +961,7 @@ def _describe_rest(comparison: Comparison, findings: list[Finding], *, are_all_s
         limit = max(to_float(same["noise_fraction"].median()), to_float(same["least_fraction"].median()))
         every = "all " if len(same) == len(changes) > 1 else ""
         sentences = (  # number of members, and the sentence on them
-            (len(same), f"{every}{{}} within noise (up to {format_share(limit)})"),
+            (len(same), f"{every}{{}} within noise (up to {format_percent(limit)})"),
             (len(unmatched), "{} in one run only"),
             (unknown, "noise of {} unknown"),
         )

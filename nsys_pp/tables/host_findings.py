@@ -26,7 +26,6 @@ from nsys_pp.tables.words import (
     format_time,
     join_names,
     join_ranks,
-    name_host,
     name_lane,
 )
 from nsys_pp.units import format_count
@@ -55,7 +54,7 @@ def describe_hosts(
     steps: Collection[int],
     *,
     when: str = "meanwhile",
-    is_call_known: bool = False,
+    known: Activity | None = None,
 ) -> str:
     """Describe the activities of the launching threads of lanes in bubbles of some causes.
 
@@ -67,7 +66,8 @@ def describe_hosts(
         causes: "host", "data".
         steps: The steps.
         when: Words for the time of the bubbles.
-        is_call_known: Describe only the stack of most of the calls, else of the samples.
+        known: Activity that the sentence has named: of a call only the stack is described, of a range the
+            calls.
     """
     late = evidence.lane_steps.filter(pl.col("lane").is_in(list(lanes)))
     late = late.group_by("lane").agg(
@@ -90,13 +90,14 @@ def describe_hosts(
     elif count * LEAST_PART >= 1 and samples["count"][0] >= LEAST_PART * count:  # fewer samples show no share
         function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
         stack = f", with {format_share(share)} of samples in `{function}`" if function else ""
-    if is_call_known:
+    if known is not None and known.is_call:
         return stack
     words = [
         f"{format_share(time_ns / whole)} in range `{cut_name(name)}`"
         for name, time_ns in _sum_names(rows, "range").select("name", "time_ns").head(1).iter_rows()
-        if time_ns >= MOST * whole
+        if time_ns >= MOST * whole and (known is None or known.name is None)
     ]
+    stack = "" if words else stack  # a range says enough
     words += [f"{format_share(share)} in {name}" for share, name in _list_calls(rows, whole)]
     running = to_float(_sum_names(rows, "state").filter(name="running")["time_ns"].sum()) / whole
     if not words and running >= MOST:
@@ -134,12 +135,11 @@ def _shorten(stack: str, *, first: int) -> str:
 
 def _sum_names(rows: pl.DataFrame, activity: str, value: str = "time_ns") -> pl.DataFrame:
     """Sum the activities of a kind by name, the longest first: name, and the value."""
-    return (
-        rows.filter(pl.col("activity") == activity)
-        .group_by("name")
-        .agg(pl.col(value).sum())
-        .sort(value, "name", descending=[True, False])
-    )
+    return _sum_by_name(rows.filter(pl.col("activity") == activity), value)
+
+
+def _sum_by_name(rows: pl.DataFrame, value: str) -> pl.DataFrame:
+    return rows.group_by("name").agg(pl.col(value).sum()).sort(value, "name", descending=[True, False])
 
 
 _IN_FLIGHT = ("decode", "mixed")
@@ -206,61 +206,12 @@ def describe_waits_for_requests(evidence: Evidence, earlier: Sequence[Finding]) 
     ]
 
 
-def find_profiler_overhead(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find the time in which GPUs wait for threads that nsys holds."""
-    times = evidence.lane_steps.select(
-        "lane", "step", "span_ns", value_ns=pl.col("profiler_ns").cast(pl.Float64)
-    )
-    worst = (
-        times.filter(pl.col("value_ns") > 0)
-        .sort("value_ns", "lane", descending=[True, False])
-        .unique("step", keep="first", maintain_order=True)
-    )
-    if worst.is_empty():
-        return []
-    if worst.height > MOST * evidence.step_count:  # the usual state
-        gain_ns = to_float(times["value_ns"].sum()) / times.height
-    else:
-        longer = pl.col("longer_ns").fill_null(pl.col("value_ns"))
-        lost = worst.join(evidence.measure_excess().drop("span_ns"), on="step").select(
-            pl.min_horizontal("value_ns", longer)
-        )
-        gain_ns = to_float(lost.to_series().sum()) / evidence.step_count
-    lane, step, span_ns, most_ns = worst.row(0)
-    when, limits = describe_steps(evidence, sorted(worst["step"].to_list()))
-    named = (
-        evidence.training.overheads.filter(
-            "is_of_profiler", pl.col("name").is_not_null(), pl.col("step").is_in(worst["step"].implode())
-        )
-        .group_by("name")
-        .agg(pl.col("time_ns").sum())
-        .filter(pl.col("time_ns") > 0)
-        .sort("time_ns", "name", descending=[True, False])
-    )
-    name = f", most in `{cut_name(named['name'][0])}`" if len(named) else ""
-    count = times.filter(pl.col("value_ns") > 0)["lane"].n_unique()
-    whom, of_rank = f"{count:,} ranks", f" of {evidence.labels[lane]}"
-    if count == 1:
-        whom, of_rank = name_lane(evidence, lane), ""
-    return [
-        Finding(
-            kind="profiler",
-            text=f"nsys itself held launching threads of {whom} {when}{name}, up to"
-            f" {format_time(most_ns)} while the GPU waited ({format_share(most_ns / span_ns)} of step"
-            f" {step}{of_rank}; about {format_time(gain_ns)} per step on average)",
-            confidence="certain",
-            subject="rank",
-            gain_ns=gain_ns,
-            gain_fraction=evidence.share(gain_ns),
-            label=evidence.labels[lane],
-            lane=lane,
-            **limits,
-            value_ns=most_ns,
-            sample_count=worst.height,
-        )
-    ]
-
-
+_WAITS = {  # causes that keep a GPU waiting for its host, and what it waits for
+    "host": "launches",
+    "data": "data",
+    "loading": "the loading of kernels (first use)",
+    "profiler": "threads that nsys itself holds",
+}
 _MOST_SINGLE = 3  # stalls that are named one by one
 
 
@@ -276,6 +227,11 @@ class _Stall(Struct, frozen=True, kw_only=True):
     longest_ns: int
     start_ns: int
     end_ns: int
+
+    @property
+    def is_of_nsys(self) -> bool:
+        """Whether nsys caused it, and not the program."""
+        return self.cause == "profiler"
 
     @property
     def is_single(self) -> bool:
@@ -308,16 +264,14 @@ def find_host_stalls(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fin
     if not evidence.training.batches.is_empty():
         stalls = [s for s in stalls if not may_wait_for_requests(evidence, s.lane, s.start_ns, s.end_ns)]
     groups: dict[tuple[str, tuple[int, ...]], dict[int, list[_Stall]]] = {}
-    for lane in sorted({stall.lane for stall in stalls}):
-        of_lane = [stall for stall in stalls if stall.lane == lane]
+    for lane, is_of_nsys in sorted({(stall.lane, stall.is_of_nsys) for stall in stalls}):
+        of_lane = [stall for stall in stalls if (stall.lane, stall.is_of_nsys) == (lane, is_of_nsys)]
         steps = tuple(sorted({stall.step for stall in of_lane}))
         groups.setdefault((of_lane[0].cause, steps), {})[lane] = of_lane
     if len(groups) > _MOST_SINGLE:
-        return [_describe_many(evidence, stalls)]
+        return [_describe_stalls(evidence, stalls)]
     return [
-        _describe_lane(evidence, *by_lane.values())
-        if len(by_lane) == 1
-        else _describe_many(evidence, [stall for of_lane in by_lane.values() for stall in of_lane])
+        _describe_stalls(evidence, [stall for of_lane in by_lane.values() for stall in of_lane])
         for by_lane in groups.values()
     ]
 
@@ -330,7 +284,7 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
     # what is usual is the median of the steps of a rank, or of the ranks in one of a few steps
     usual = pl.col("value").median().over("lane" if count >= FEWEST else "step")
     found = []
-    for cause in HOST_CAUSES:
+    for cause in _WAITS:
         times = evidence.lane_steps.select("lane", "step", value=pl.col(f"{cause}_ns").cast(pl.Float64))
         times = times.with_columns(usual_ns=usual, excess_ns=pl.col("value") - usual)
         least = pl.max_horizontal(pl.lit(noise_of(times["excess_ns"])), LEAST_SHARE * pl.col("span_ns"))
@@ -351,45 +305,55 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
     return sorted(found, key=lambda stall: (-stall.gain_ns, stall.lane))
 
 
-def _describe_lane(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
-    """Describe the late launches of a rank."""
-    worst = stalls[0]
-    label, steps = evidence.labels[worst.lane], sorted({stall.step for stall in stalls})
-    when, limits = describe_steps(evidence, steps)
-    gain_ns = sum(stall.gain_ns for stall in stalls)
-    call = Activity()
-    if worst.is_single:
-        call = name_activity(evidence.training, worst.lane, worst.start_ns, worst.end_ns)
+def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
+    """Describe the stalls of one host or several."""
+    by_step = {stall.step: stall for stall in sorted(stalls, key=lambda stall: stall.gain_ns)}  # the largest
+    lanes = sorted({stall.lane for stall in stalls})
+    worst = max(stalls, key=lambda stall: stall.excess_ns)
+    when, limits = describe_steps(evidence, sorted(by_step))
+    gain_ns = sum(stall.gain_ns for stall in by_step.values())
+    is_one, is_all = len(lanes) == 1, 1 < len(lanes) == evidence.training.lanes.height
+    label = join_names([evidence.labels[lane] for lane in lanes])
+    names = "all ranks" if is_all else label
+    if is_one:
+        names = name_lane(evidence, worst.lane)
+    host, gpus = ("the host", "the GPU") if is_one else ("hosts", "GPUs")
     length = format_time(worst.longest_ns if worst.is_single else worst.excess_ns)
-    up_to = "up to " if len(stalls) > 1 else ""
-    host = f"{label}'s host{name_host(evidence, worst.lane)}"
-    if worst.cause == "data":
-        text = f"{label} waited {up_to}{length} for data {when}"
+    length = f"up to {length}" if len(stalls) > 1 else length
+    calls = {
+        name_activity(evidence.training, stall.lane, stall.start_ns, stall.end_ns)
+        for stall in stalls
+        if stall.is_single
+    }
+    call = calls.pop() if len(calls) == 1 else Activity()
+    if worst.cause != "host":
+        text = f"{names} waited {length} for {_WAITS[worst.cause]} {when}"
     elif worst.is_single:
-        text = f"{host} stalled {up_to}{length} {when}"
+        text = f"{host} of {names} stalled {length} {when}"
     else:
-        text = f"{host} launched late {when}: the GPU waited {up_to}{length}"
-    text += call.words + describe_hosts(
-        evidence, [worst.lane], {stall.cause for stall in stalls}, steps, is_call_known=call.is_call
-    )
+        text = f"{host} of {names} launched late {when}: {gpus} waited {length}"
+    text += call.words
+    text += describe_hosts(evidence, lanes, {stall.cause for stall in stalls}, by_step, known=call)
     overheads = evidence.training.overheads
     is_beside = any(
         to_float(overheads.filter(lane=stall.lane, step=stall.step)["beside_ns"].sum())
         >= MOST * stall.excess_ns
         for stall in stalls
     )
+    if worst.is_of_nsys:
+        text += _name_overhead(evidence, lanes, [*by_step])
     if is_beside:
         text += "; nsys flushed its buffers on another thread meanwhile, which may have held it"
     return Finding(
-        kind="host",
-        text=f"{text} ({_describe_cost(evidence, stalls)})",
+        kind="profiler" if worst.is_of_nsys else "host",
+        text=f"{text} ({_describe_cost(evidence, [*by_step.values()])})",
         confidence="guess" if is_beside else "certain",
-        subject="rank",
+        subject="rank" if is_one else "run",
         gain_ns=gain_ns,
         gain_fraction=evidence.share(gain_ns),
-        label=label,
+        label=None if is_all else label,
         lane=worst.lane,
-        stage=evidence.training.lanes.filter(lane=worst.lane)["stage"].item(),
+        stage=evidence.training.lanes.filter(lane=worst.lane)["stage"].item() if is_one else None,
         **limits,
         value_ns=worst.usual_ns + worst.excess_ns,
         usual_ns=worst.usual_ns,
@@ -409,41 +373,16 @@ def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
     )
 
 
-def _describe_many(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
-    """Describe late launches of many ranks."""
-    by_step = {stall.step: stall for stall in sorted(stalls, key=lambda stall: stall.gain_ns)}  # the largest
-    gain_ns = sum(stall.gain_ns for stall in by_step.values())
-    lanes = sorted({stall.lane for stall in stalls})
-    when, limits = describe_steps(evidence, sorted(by_step))
-    is_all = len(lanes) == evidence.training.lanes.height
-    names = "all ranks" if is_all else join_names([evidence.labels[lane] for lane in lanes])
-    worst = max(stalls, key=lambda stall: stall.excess_ns)
-    verb, longest = "launched late", worst.excess_ns
-    if worst.cause == "data":
-        verb = "waited for data"
-    elif all(stall.is_single for stall in stalls):
-        verb = "stalled"
-    calls = {name_activity(evidence.training, each.lane, each.start_ns, each.end_ns) for each in stalls}
-    call = calls.pop() if len(calls) == 1 else Activity()
-    activity = describe_hosts(
-        evidence, lanes, {stall.cause for stall in stalls}, by_step, is_call_known=call.is_call
+def _name_overhead(evidence: Evidence, lanes: Sequence[int], steps: Sequence[int]) -> str:
+    """Name the longest overhead of nsys on some lanes; "" where it has no name."""
+    overheads = evidence.training.overheads.filter(
+        "is_of_profiler",
+        pl.col("name").is_not_null(),
+        pl.col("lane").is_in(lanes),
+        pl.col("step").is_in(steps),
     )
-    return Finding(
-        kind="host",
-        text=f"hosts of {names} {verb} up to {format_time(longest)} {when}"
-        f"{call.words}{activity} "
-        f"({_describe_cost(evidence, [*by_step.values()])})",
-        confidence="certain",
-        subject="run",
-        gain_ns=gain_ns,
-        gain_fraction=evidence.share(gain_ns),
-        **limits,
-        value_ns=longest,
-        sample_count=len(stalls),
-        call=call.name,
-        label=join_names([evidence.labels[lane] for lane in lanes]) if not is_all else None,
-        lane=worst.lane,
-    )
+    named = _sum_by_name(overheads, "time_ns")
+    return f", most in `{cut_name(named['name'][0])}`" if named["time_ns"].sum() else ""
 
 
 def name_activity(training: Training, lane: int, start_ns: int, end_ns: int) -> Activity:
@@ -474,7 +413,7 @@ _LONG_GAP = 0.25  # of the idle time
 
 def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
     """Find idle time of GPUs."""
-    if evidence.has_passes:
+    if evidence.has_passes and evidence.covers_compute:
         return _find_host_bound(evidence)
     if len(evidence.training.batches):
         return _find_gaps_of_batches(evidence)
@@ -482,25 +421,37 @@ def find_idle_time(evidence: Evidence, earlier: Sequence[Finding]) -> list[Findi
 
 
 def _find_host_bound(evidence: Evidence) -> list[Finding]:
-    """Find late launches and waits for data in all steps; stalls have their own finding."""
-    lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
-    found = []
-    for cause, words in (("host", "launches"), ("data", "data")):
-        times = evidence.lane_steps.group_by("lane").agg(pl.col(f"{cause}_ns").median().cast(pl.Float64))
-        gain_ns = to_float(times[f"{cause}_ns"].mean())
-        if evidence.share(gain_ns) < LEAST_SHARE:
+    """Find late launches and waits for data in all steps; stalls have their own finding.
+
+    Of all ranks, or of those in which they are that much longer than in the others.
+    """
+    lanes, found = evidence.training.lanes, []
+    for cause, words in _WAITS.items():
+        times = evidence.lane_steps.group_by("lane").agg(time_ns=pl.col(f"{cause}_ns").median()).sort("lane")
+        usual_ns, mean_ns = to_float(times["time_ns"].median()), to_float(times["time_ns"].mean())
+        if evidence.share(usual_ns) >= LEAST_SHARE or evidence.step_count < FEWEST:  # else stalls
+            slow, gain_ns, subject = times, mean_ns, "GPUs wait"
+        else:
+            slow = times.filter(pl.col("time_ns") - usual_ns >= LEAST_SHARE * evidence.step_ns)
+            gain_ns = to_float(slow["time_ns"].max()) - usual_ns
+            names = [name_lane(evidence, lane) for lane in slow["lane"]]
+            subject = f"{join_names(names)} wait{'s' * (len(names) == 1)}" if names else ""
+        if evidence.share(gain_ns) < LEAST_SHARE or slow.is_empty():
             continue
-        limit = ": the hosts are the limit" if cause == "host" else ""
-        hosts = describe_hosts(evidence, lanes, [cause], steps)
+        members = slow["lane"].to_list()
+        limit = ": the hosts are the limit" if cause == "host" and slow.height == lanes.height else ""
+        hosts = describe_hosts(evidence, members, [cause], evidence.spans["step"].to_list())
         found.append(
             Finding(
                 kind="idle",
-                text=f"GPUs wait for {words} {format_share(evidence.share(gain_ns))} of a step{limit}"
+                text=f"{subject} for {words} {format_share(evidence.share(gain_ns))} of a step"
+                f"{', longer than the others' * (slow.height < lanes.height)}{limit}"
                 f" ({format_time(gain_ns)} of {format_time(evidence.step_ns)}){hosts}",
                 confidence="certain",
-                subject="run",
+                subject="rank" if len(members) == 1 < lanes.height else "run",
                 gain_ns=gain_ns,
                 gain_fraction=evidence.share(gain_ns),
+                lane=members[0] if len(members) == 1 < lanes.height else None,
                 value_ns=gain_ns,
                 sample_count=evidence.lane_steps.height,
             )
@@ -541,10 +492,15 @@ def _find_gaps_of_batches(evidence: Evidence) -> list[Finding]:
 
 
 def _find_idle(evidence: Evidence) -> list[Finding]:
-    """Find the time without compute of a report without a training, with its main causes and longest gap."""
-    span = to_float(evidence.lane_steps["span_ns"].sum())
-    times = {cause: to_float(evidence.lane_steps[f"{cause}_ns"].sum()) for cause in BUBBLE_CAUSES}
-    idle = sum(times.values())
+    """Find the time without compute of a report without a training, with its main causes and longest gap.
+
+    Where steps miss much of the compute it is that of the capture, and its causes are not known.
+    """
+    steps, is_of_steps = evidence.lane_steps, evidence.covers_compute
+    rows = steps if is_of_steps else evidence.training.coverage.rename({"time_ns": "span_ns"})
+    span = to_float(rows["span_ns"].sum())
+    times = {cause: to_float(steps[f"{cause}_ns"].sum()) for cause in BUBBLE_CAUSES if is_of_steps}
+    idle = sum(times.values()) if is_of_steps else span - to_float(rows["compute_ns"].sum())
     if idle / max(span, 1) < LEAST_PART:
         return []
     merged: dict[str, float] = {}
@@ -552,26 +508,24 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
         words = CAUSE_WORDS[cause.removesuffix("_transfer")]
         merged[words] = merged.get(words, 0.0) + time_ns / span
     texts = _name_largest([(share, words) for words, share in merged.items()])
-    gain_ns = idle / max(evidence.lane_steps.height, 1)
-    whole = "a step" if evidence.has_steps else "the capture"
-    name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
-    longest = _describe_longest(evidence, idle)
-    late = [cause for cause in HOST_CAUSES if times[cause] >= _LEAST_CAUSE * span]
-    lanes, steps = evidence.training.lanes["lane"].to_list(), evidence.spans["step"].to_list()
-    hosts = describe_hosts(evidence, lanes, late, steps, when=_WHEN) if late else ""
+    lanes = evidence.training.lanes["lane"].to_list()
+    gain_ns = idle / max(steps.height if is_of_steps else len(lanes), 1)
+    whole = "a step" if evidence.has_steps and is_of_steps else "the capture"
+    name = "the GPU is" if len(lanes) == 1 else "GPUs are"
+    late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
+    numbers = evidence.spans["step"].to_list()
+    hosts = describe_hosts(evidence, lanes, late, numbers, when=_WHEN) if late else ""
     return [
         Finding(
             kind="idle",
-            text=(
-                f"{name} without compute {format_share(idle / span)} of "
-                f"{whole}{texts and f': {texts}'}{longest}{hosts}"
-            ),
+            text=f"{name} without compute {format_share(idle / span)} of {whole}{texts and f': {texts}'}"
+            f"{_describe_longest(evidence, idle)}{hosts}",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=idle / span,
             value_ns=gain_ns,
-            sample_count=evidence.lane_steps.height,
+            sample_count=rows.height,
         )
     ]
 
@@ -685,56 +639,25 @@ def find_time_between(evidence: Evidence, earlier: Sequence[Finding]) -> list[Fi
         return []
     busy = evidence.cover_of("busy_fraction", "between")
     time_ns = evidence.cover_of("time_ns", "between")
-    steps = evidence.training.steps.sort("lane", "start_ns")
-    gaps = steps.select(
-        "lane",
-        start_ns=pl.col("end_ns").cum_max().shift().over("lane"),
-        end_ns="start_ns",
-    ).filter(pl.col("end_ns") > pl.col("start_ns"))
-    pauses = evidence.training.pauses.select("lane", pause_ns="start_ns")
-    is_paused = pl.col("pause_ns").is_between("start_ns", "end_ns")
-    gaps = gaps.join(gaps.join(pauses, on="lane").filter(is_paused), on=gaps.columns, how="anti")
-    if gaps.is_empty():
-        return []
-    length = pl.col("end_ns") - pl.col("start_ns")
-    lane, start_ns, end_ns = gaps.sort(length, "lane", descending=[True, False]).row(0)
+    lanes = evidence.training.coverage.filter(part="between").select(
+        "lane", "longest_start_ns", "longest_end_ns"
+    )
+    lane, start_ns, end_ns = max(lanes.iter_rows(), key=lambda stretch: stretch[2] - stretch[1])
     activity = name_activity(evidence.training, lane, start_ns, end_ns)
     gain_ns = time_ns / max(evidence.training.steps["step"].n_unique(), 1)
     return [
         Finding(
             kind="between",
             text=f"{format_share(share)} of the capture lies between steps"
-            f" ({format_time(time_ns)}, of which GPUs compute {format_share(busy)}; the longest is"
+            f" ({format_time(time_ns)} on a mean lane, of it {format_share(busy)} compute; the longest is"
             f" {format_time(end_ns - start_ns)}{activity.words})",
             confidence="certain",
             subject="run",
             gain_ns=gain_ns,
             gain_fraction=share,
             value_ns=time_ns,
-            sample_count=gaps.height,
+            sample_count=lanes.height,
             call=activity.name,
-        )
-    ]
-
-
-def find_idle_capture(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
-    """Find the idle time of the capture where steps do not tell its causes, with its longest gap."""
-    time_ns = to_float(evidence.coverage["time_ns"].sum())
-    busy = to_float((evidence.coverage["busy_fraction"] * evidence.coverage["time_fraction"]).sum())
-    if 1 - busy < LEAST_PART:
-        return []
-    name = "the GPU is" if evidence.training.lanes.height == 1 else "GPUs are"
-    return [
-        Finding(
-            kind="idle",
-            text=f"{name} without compute {format_share(1 - busy)} of the capture"
-            f" ({format_time(time_ns)}){_describe_longest(evidence, (1 - busy) * time_ns)}",
-            confidence="certain",
-            subject="run",
-            gain_ns=(1 - busy) * time_ns,
-            gain_fraction=1 - busy,
-            value_ns=(1 - busy) * time_ns,
-            sample_count=evidence.training.lanes.height,
         )
     ]
 

@@ -1339,8 +1339,8 @@ HOST_TABLE = Table(
         Column("lane_count", pl.Int64, "lanes with it", heading="Lanes", priority=4),
     ),
     caption=(
-        "of the thread that launched the next kernel; shares of one kind of activity add up to at most all "
-        "of the bubbles, and kinds overlap. Shares below 0.1 % are left out"
+        "of the thread that launched the next operation; shares of one kind of activity add up to at most "
+        "all of the bubbles, and kinds overlap. Shares below 0.1 % are left out"
     ),
     rows=build_host_table,
     empty="no bubble of cause host or data",

@@ -32,6 +32,7 @@ from nsys_pp.tables.words import (
     cut_name,
     describe_steps,
     format_excess,
+    format_percent,
     format_share,
     format_time,
     name_lane,
@@ -107,7 +108,7 @@ def describe_families(
         return ""
     more = counts / usual_counts - 1
     if abs(more) > _MORE_KERNELS:
-        return f", with {format_share(more)} more kernels" if more > 0 else ""
+        return f", with {format_percent(more)} more kernels" if more > 0 else ""
     if to_float(families.filter(family="unknown")["usual_ns"].sum()) > MOST * usual:
         return ""
     apart = (families["excess_ns"] / excess - families["usual_ns"] / usual).abs().sum() / 2
@@ -116,7 +117,7 @@ def describe_families(
     top = families.sort(-pl.col("excess_ns"), "family").row(0, named=True)
     if top["excess_ns"] <= MOST * excess:
         return ""
-    return f", mostly in {top['family']} (+{format_share(top['excess_ns'] / max(top['usual_ns'], 1))})"
+    return f", mostly in {top['family']} (+{format_percent(top['excess_ns'] / max(top['usual_ns'], 1))})"
 
 
 def may_be_waiting(
@@ -235,7 +236,7 @@ def find_falling_clocks(evidence: Evidence, earlier: Sequence[Finding]) -> list[
     return [
         Finding(
             kind="gpu_clock",
-            text=f"{many} {format_share(excess)} longer {when}; SM clocks were {clock:,.0f} of"
+            text=f"{many} {format_percent(excess)} longer {when}; SM clocks were {clock:,.0f} of"
             f" {usual_clock:,.0f} MHz (about {format_time(gain_ns)} per step on average)",
             confidence="likely",
             subject="run",
@@ -263,7 +264,7 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
         return []
     # the excess of a slow link has its own finding
     slow_ns = sum(finding.gain_ns for finding in earlier if finding.kind == "link")
-    lane_steps = _select_informed(evidence)
+    lane_steps = evidence.lane_steps
     known, unknown = {}, {}
     for words, name in _KINDS.items():
         known[words] = to_float(lane_steps[f"{name}_transfer_ns"].mean())
@@ -293,26 +294,6 @@ def find_exposed_communication(evidence: Evidence, earlier: Sequence[Finding]) -
             sample_count=lane_steps.height,
         )
     ]
-
-
-def _select_informed(evidence: Evidence) -> pl.DataFrame:
-    """Select the steps of lanes whose peers are known.
-
-    Where ranks are missing and at least half of the lanes are such lanes.
-    """
-    if not evidence.missing_ranks:
-        return evidence.lane_steps
-    known, unknown = (
-        pl.sum_horizontal(pl.col(f"{name}{suffix}_ns").sum() for name in _KINDS.values())
-        for suffix in ("_transfer", "")
-    )
-    lanes = evidence.lane_steps.group_by("lane").agg(
-        is_known=unknown <= _MOST_UNKNOWN_COMMUNICATION * (known + unknown)
-    )
-    informed = lanes.filter("is_known")
-    if 2 * informed.height < lanes.height:
-        return evidence.lane_steps
-    return evidence.lane_steps.join(informed, on="lane", how="semi")
 
 
 def find_slow_links(evidence: Evidence, earlier: Sequence[Finding]) -> list[Finding]:
@@ -442,7 +423,10 @@ def find_layout_conversions(evidence: Evidence, earlier: Sequence[Finding]) -> l
 
 _LEAST_STEPS, _MOST_LONG = 4, 0.25  # steps that show what is usual, and share of long ones
 # causes of the time that a step takes longer; waits are their effects
-_ROOTS = ("compute", "host", "profiler", "data", "copy", "message_transfer", "collective_transfer")
+_ROOTS = (
+    *("compute", "host", "loading", "profiler", "data", "copy"),
+    *("message_transfer", "collective_transfer"),
+)
 _LEAST_CAUSE = 0.3  # of the excess
 
 
@@ -489,7 +473,7 @@ def _describe_long_steps(
     first = ", the first one (warm-up)," if step == evidence.spans["step"][0] else ""
     return Finding(
         kind="step",
-        text=f"step {step}{first} is {format_share(excess)} longer than {among}: {format_time(span_ns)} "
+        text=f"step {step}{first} is {format_excess(excess, among)}: {format_time(span_ns)} "
         f"instead of {format_time(usual_ns)}, {format_share(evidence.share(gain_ns))} of the run{cause}",
         confidence="certain",
         subject="step",
@@ -787,7 +771,7 @@ def _describe_slow(
     length_ns, longer_ns = evidence.compare_steps(steps)
     gain_ns = min(gain_ns, longer_ns * share)  # slow steps are not longer than the others of the run
     if more >= _MORE_KERNELS:
-        why = f", with {format_share(more)} more kernels"
+        why = f", with {format_percent(more)} more kernels"
     else:
         why = describe_families(evidence, lanes, others, steps)
         if evidence.share(gain_ns) >= LEAST_GAIN * share:
@@ -902,7 +886,6 @@ def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
 FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     find_slow_members,
     host_findings.find_host_stalls,
-    host_findings.find_profiler_overhead,
     find_slow_links,
     find_exposed_communication,
     host_findings.find_idle_time,
@@ -920,7 +903,7 @@ FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
 """Functions of the evidence and of the findings of those before, some of which explain later ones."""
 OF_CAPTURE: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
     host_findings.describe_coverage,
-    host_findings.find_idle_capture,
+    host_findings.find_idle_time,
     host_findings.describe_missing,
     host_findings.describe_losses,
     host_findings.describe_clocks,

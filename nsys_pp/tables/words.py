@@ -28,16 +28,22 @@ def format_time(time_ns: float) -> str:
     return f"{time_ns:.0f} ns"
 
 
-def format_share(share: float) -> str:
-    """Format a share in percent.
+def format_percent(value: float) -> str:
+    """Format a relative value, as an excess or noise, in percent.
 
-    >>> format_share(0.2512), format_share(0.034), format_share(0), format_share(0.997)
+    >>> format_percent(0.2512), format_percent(0.034), format_percent(0), format_percent(0.997)
     ('25 %', '3.4 %', '0 %', '99.7 %')
     """
-    if share == 0:
+    if value == 0:
         return "0 %"
-    is_fine = abs(share) < 0.0995 or 0.99 < share < 0.9995
-    return f"{100 * share:.1f} %" if is_fine else f"{100 * share:.0f} %"
+    is_fine = abs(value) < 0.0995 or 0.99 < value < 0.9995
+    return f"{100 * value:.1f} %" if is_fine else f"{100 * value:.0f} %"
+
+
+def format_share(share: float) -> str:
+    """Format a share of a whole in percent; one above 100 % is a defect."""
+    assert share < 1.0005, f"{share} is no share of a whole"
+    return format_percent(share)
 
 
 def format_excess(excess: float, peers: str = "") -> str:
@@ -48,7 +54,7 @@ def format_excess(excess: float, peers: str = "") -> str:
     """
     if excess >= 1:
         return f"{1 + excess:.1f} times as long{peers and f' as {peers}'}"
-    return f"{format_share(excess)} longer{peers and f' than {peers}'}"
+    return f"{format_percent(excess)} longer{peers and f' than {peers}'}"
 
 
 def cut_name(name: str) -> str:
@@ -131,18 +137,6 @@ def name_lane(evidence: Evidence, lane: int) -> str:
     place = " ".join(cut_name(name) for name in names if name is not None and name not in label)
     known = ", ".join(filter(None, ["" if stage is None else f"stage {stage}", place]))
     return f"{label} ({known})" if known else label
-
-
-def name_host(evidence: Evidence, lane: int) -> str:
-    """Name the machine of a lane in parentheses: " (node1)".
-
-    "" where it is the only one, unknown, or in the label.
-    """
-    lanes = evidence.training.lanes
-    machine = lanes.filter(lane=lane)["machine"].item()
-    if machine is None or machine in evidence.labels[lane] or lanes["machine"].n_unique() < 2:
-        return ""
-    return f" ({cut_name(machine)})"
 
 
 def name_stage(evidence: Evidence, stage: int) -> str:

@@ -169,7 +169,7 @@ def measure_coverage(
         lanes: `LANES`.
         steps: `LANE_STEPS`.
         compute_segments: `LANE_COMPUTE_SEGMENTS`, also those outside all steps.
-        pauses: `PAUSES`, which are no part of the capture.
+        pauses: `PAUSES`: a stretch with one is no part of the capture.
 
     Returns:
         `COVERAGE` of the lanes with steps. The times of a lane add up to the capture of its report, its
@@ -210,15 +210,18 @@ def measure_coverage(
         .group_by("lane", "part")
         .agg(pl.col("compute_ns").sum())
     )
-    shared = pl.min_horizontal("end_ns", "end_ns_of_pause") - pl.max_horizontal(
-        "start_ns", "start_ns_of_pause"
-    )
-    paused = parts.join(pauses, on="lane", suffix="_of_pause").select("lane", "part", time_ns=-shared.clip(0))
-    times = parts.select("lane", "part", time_ns=pl.col("end_ns") - pl.col("start_ns"))
+    begun = pauses.select("lane", pause_ns="start_ns")
+    paused = parts.join(begun, on="lane").filter(pl.col("pause_ns").is_between("start_ns", "end_ns"))
+    length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        pl.concat([times, paused])
-        .group_by("lane", "part")
-        .agg(pl.col("time_ns").sum())
+        parts.join(paused, on=parts.columns, how="anti")
+        .sort(length)
+        .group_by("lane", "part", maintain_order=True)
+        .agg(
+            time_ns=length.sum(),
+            longest_start_ns=pl.col("start_ns").last(),
+            longest_end_ns=pl.col("end_ns").last(),
+        )
         .join(computed, on=["lane", "part"], how="left")
         .with_columns(pl.col("compute_ns").fill_null(0))
         .sort("lane", "part")

@@ -309,15 +309,46 @@ def list_gaps(named_jobs: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("start_ns") < pl.col("end_ns"))
     )
+    return _number(gaps.with_columns(kind=pl.lit("other")), named_jobs)
+
+
+def _number(gaps: pl.DataFrame, named_jobs: pl.DataFrame) -> pl.DataFrame:
+    """Give the time between ranges ids of its own (`NAMED_JOBS`)."""
     first_id = int(named_jobs["range_id"].to_numpy().max()) + 1
-    return conform_part(
-        gaps.with_columns(
-            range_id=first_id + pl.int_range(pl.len(), dtype=pl.Int64),
-            kind=pl.lit("other"),
-            is_open=pl.lit(value=False),
-        ),
-        NAMED_JOBS,
-    )
+    range_id = first_id + pl.int_range(pl.len(), dtype=pl.Int64)
+    return conform_part(gaps.with_columns(range_id=range_id, is_open=pl.lit(value=False)), NAMED_JOBS)
+
+
+BY_POSITION = "backward (by position)"
+"""Name of a backward that no range names: what is launched between a forward and the optimizer after it."""
+
+
+def list_unmarked_backwards(named_jobs: pl.DataFrame) -> pl.DataFrame:
+    """List the time between each forward and the optimizer after it, where no range is a backward.
+
+    Args:
+        named_jobs: `NAMED_JOBS`.
+
+    Returns:
+        `NAMED_JOBS` of kind "backward" and name `BY_POSITION`, by thread and start, with ids of their own.
+        Empty if a range is a backward.
+    """
+    forwards, others = ("forward",), set(SCHEDULED_KINDS) - {"forward"}
+    if is_among(named_jobs["kind"], others).any() or not is_among(named_jobs["kind"], forwards).any():
+        return NAMED_JOBS.to_frame()
+    outer = named_jobs.filter(
+        pl.col("kind").is_in(["forward", "optimizer"]), pl.col("end_thread_key").is_null(), ~pl.col("is_open")
+    ).sort("thread_key", "start_ns")
+    between = outer.select(
+        "process_key",
+        "thread_key",
+        start_ns=pl.col("end_ns").cum_max().shift().over("thread_key"),
+        end_ns="start_ns",
+        is_backward=(pl.col("kind") == "optimizer")
+        & (pl.col("kind").shift().over("thread_key") == "forward"),
+    ).filter("is_backward", pl.col("start_ns") < pl.col("end_ns"))
+    named = {"name": pl.lit(BY_POSITION), "kind": pl.lit("backward")}
+    return _number(between.drop("is_backward").with_columns(**named), named_jobs)
 
 
 def find_gap_jobs(

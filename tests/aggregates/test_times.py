@@ -244,9 +244,9 @@ _Windows = list[tuple[int | None, ...]]
                 ranges=fill(RANGES, [{"process_key": 1, "start_ns": -3, "end_ns": 4}]),
                 os_calls=fill(OS_CALLS, [{"process_key": 2, "start_ns": 8, "end_ns": 9}]),
             ),
-            [(1, 0, None, -3, 2), (1, 0, 0, 2, 30)],
+            [(1, 0, 0, 2, 30)],
             [(1, 0, -3, 30), (2, None, 8, 9)],
-            id="all events of a process",
+            id="operations of a device, all events of a process",
         ),
         pytest.param(
             make_report(
@@ -322,9 +322,14 @@ def test_windows_tile_the_time_and_agree_with_the_look_up(report: SmallReport) -
         look_up = step_on_device if keys == _DEVICE else step_on_host
         found = windows.with_columns(look_up(windows, report.steps).alias("found"))
         assert found.filter(pl.col("step").ne_missing(pl.col("found"))).filter(_IS_SOME).is_empty()
+        on_devices = [
+            frame[name] for frame in (report.gpu_ops, report.steps) for name in ("start_ns", "end_ns")
+        ]
+        capture = pl.concat(on_devices).to_list()
         for part in windows.partition_by(keys):
             assert part["start_ns"].to_list()[1:] == part["end_ns"].to_list()[:-1]
             edges = [time for process, time in times if process == part["process_key"][0]]
+            edges = capture if keys == _DEVICE else edges
             assert (part["start_ns"][0], part["end_ns"][-1]) == (min(edges), max(edges))
             assert len(part) == 1 or len(part.filter(_IS_SOME)) == len(part)
     assert set(report.windows.host["process_key"]) == {process for process, _ in times}

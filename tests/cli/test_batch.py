@@ -137,7 +137,7 @@ def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     ] + [str(PIPELINE / place) for place in ("node10/rank2.sqlite", "node10/rank3.sqlite")]
     assert (found["skipped"], found["named"]) == ([], [str(PIPELINE)])
     phases = {one["phase"]: one["wall_s"] for one in found["timings"]["phases"]}
-    assert list(phases) == ["reading", "drawing", "aligning", "writing"]
+    assert list(phases) == ["reading", "drawing", "aligning", "finding", "writing"]
     assert 0 < sum(phases.values()) <= found["timings"]["wall_s"] + 0.01
     assert found["peak_memory_bytes"]["largest_worker"] > 10_000_000
 

@@ -17,7 +17,7 @@ from nsys_pp.frames.aggregates import RunFacts
 from nsys_pp.frames.table import AnyTable, fill_tables
 from nsys_pp.frames.training import RUN_JOBS
 from nsys_pp.frames.verdict import Finding, Verdict
-from nsys_pp.output.chart.content import select_step
+from nsys_pp.output.chart.content import build_bars, select_step
 from nsys_pp.output.pages.comparison import ComparisonSource, write_comparison
 from nsys_pp.output.pages.report import SECTIONS, TraceLinks, name_rows
 from nsys_pp.tables.compare import TABLES, describe_training, sample_training
@@ -141,7 +141,7 @@ def test_charts_hold_one_step_each() -> None:
     assert [*data["pages"]] == [f"chart-{shown.role}" for shown in source.steps]
     for shown in source.steps:
         chart = inflate(data["pages"][f"chart-{shown.role}"])
-        assert chart["tables"]["jobs"]["length"] == len(training.jobs.filter(step=shown.step))
+        assert chart["tables"]["jobs"]["length"] == len(build_bars(training).filter(step=shown.step))
         assert [step["step"] for step in chart["runSteps"]] == [shown.step]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+import nsys_pp
+from fixtures import simulate
 from nsys_pp.frames.conform import conform
 from nsys_pp.frames.report import API_CALLS, GPU_OPS, OP_DETAILS, RANGES, OpDetails
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS, JOBS
@@ -290,3 +294,39 @@ def test_where_forwards_are_known_there_are_no_phases() -> None:
     assert phases_of(rows) == ["a", "F"]
     assert phases_of(rows, jobs=jobs) == []
     assert phases_of([("a", 0, 20)]) == []
+
+
+def test_a_backward_without_a_range_is_found_by_its_position(tmp_path: Path) -> None:
+    """Between the forward and the optimizer, with the kernels that it has by its range."""
+    simulate.main(
+        [
+            str(tmp_path),
+            *[
+                "--pp",
+                "1",
+                "--dp",
+                "2",
+                "--micro-batches",
+                "1",
+                "--steps",
+                "3",
+                "--layers",
+                "1",
+                "--names",
+                "plain",
+            ],
+        ]
+    )
+    named = find_backwards(tmp_path)
+    for report in tmp_path.rglob("*.sqlite"):
+        with closing(sqlite3.connect(report)) as connection, connection:
+            connection.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE 'backward%'")
+    found = find_backwards(tmp_path)
+    assert len(named) == 6
+    assert found.drop("name").equals(named.drop("name"))
+    assert set(found["name"]) == {"backward (by position)"}
+
+
+def find_backwards(folder: Path) -> pl.DataFrame:
+    jobs = nsys_pp.pipeline(folder, preset="plain").training.jobs.filter(kind="backward")
+    return jobs.select("lane", "step", pl.col("name").cast(pl.String), "compute_start_ns", "compute_end_ns")

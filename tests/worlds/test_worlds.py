@@ -158,6 +158,9 @@ def test_all_draws_are_options_of_the_simulator() -> None:
         (40, "host stall"),
         (5, "data stall"),
         (30, "link"),
+        (91_000_002, "slow loader"),
+        (91_000_004, "checkpoint"),
+        (91_000_004, "evaluation"),
     ],
 )
 def test_a_fault_is_the_first_line_of_a_world_and_nothing_false_is_named(seed: int, fault: str) -> None:
@@ -181,7 +184,8 @@ def test_a_fault_is_the_only_difference_of_two_worlds() -> None:
         changed, target = add_fault(world, fault)
         assert bool(target) == (changed != world)
         different = {name for name in changed if changed[name] != world.get(name)}
-        assert different <= {"slow-rank", "slow-since", "stage-costs", "slow-link", "host-stall", "stall"}
+        faults = {"slow-rank", "slow-since", "stage-costs", "slow-link", "host-stall", "stall", "slow-loader"}
+        assert different <= faults | {"evaluation-every", "checkpoint-every"}
 
 
 @pytest.mark.few(2)

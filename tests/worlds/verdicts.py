@@ -36,7 +36,7 @@ from tests.worlds.findings import Findings, analyse
 from tests.worlds.scores import Truth
 from tests.worlds.tables import write_tables
 
-_COSTS = (0.0, 0.02, 0.05, float("inf"))
+_COSTS = (0.02, 0.05, float("inf"))
 
 
 def build_verdict_tables(scores: Sequence[VerdictScore]) -> str:
@@ -96,7 +96,7 @@ def _describe_class(
     ratios = sorted(score.gain_ns / cost for score, cost in named if cost > 0)
     words = f"{100 * least:.0f} to {100 * most:.0f} %" if most < 1 else f"{100 * least:.0f} % or more"
     ratio = "-"
-    if ratios and least > 0:
+    if ratios:
         ratio = (
             f"{median(ratios):.2f} ({ratios[len(ratios) // 10]:.2f} to {ratios[(9 * len(ratios)) // 10]:.2f})"
         )
@@ -108,7 +108,10 @@ def _share(count: int, total: int) -> str:
     return f"{count} of {total} ({100 * count / max(total, 1):.1f} %)"
 
 
-FAULTS = ("none", "rank", "rank since a step", "stage", "link", "host stall", "data stall")
+FAULTS = (
+    *("none", "rank", "rank since a step", "stage", "link", "host stall", "data stall"),
+    *("slow loader", "evaluation", "checkpoint"),
+)
 
 
 _ABSENT = (  # of a healthy world: slowdowns, and options that make some steps, stages or hosts differ by design
@@ -186,6 +189,12 @@ def add_fault(world: World, fault: str) -> tuple[World, str]:
     elif fault == "data stall" and steps > 2 and world["names"] != "paddle":
         changed["stall"] = f"{step}={round(random.uniform(10, 60), 1)}"
         return changed, f"data {step}"
+    elif fault == "slow loader" and world["names"] != "paddle":
+        changed["slow-loader"] = f"{rank}={round(random.uniform(10, 40), 1)}"
+        return changed, f"rank {rank} loader"
+    elif fault in ("evaluation", "checkpoint") and steps > 2:
+        changed[f"{fault}-every"] = 1 + random.randrange(2)
+        return changed, "between steps"
     else:
         return world, ""
     return changed, f"rank {rank}"
@@ -260,7 +269,7 @@ def _compare(found: Findings, truth: Truth, facts: dict[str, object]) -> Verdict
     )
 
 
-_NAMING = ("straggler", "host", "link", "step")
+_NAMING = ("straggler", "host", "link", "step", "between")
 
 
 def _mean_step(span: pl.DataFrame) -> float:
@@ -294,7 +303,15 @@ def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int
         return finding.kind == "straggler" and finding.label == target
     if fault == "link":
         return finding.kind == "link" and f"rank {rank} -> " in target
+    if fault in ("evaluation", "checkpoint"):
+        return finding.kind == "between" or (finding.kind == "coverage" and "between them" in finding.text)
     subject, step = target.rsplit(" ", 1)
+    if fault == "slow loader":
+        return (
+            finding.kind == "idle"
+            and "wait for data" in finding.text.replace("waits", "wait")
+            and (finding.lane is None or f"rank {rank}" == subject)
+        )
     of_rank = subject == "data" or f"rank {rank}" == subject
     number = None if finding.step is None else finding.step - first_step + _FIRST_STEP
     is_host = finding.kind == "host" and of_rank and number in (int(step), None)

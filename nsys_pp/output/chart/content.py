@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsys_pp.arrays.columns import numbers
-from nsys_pp.arrays.intervals import count_ancestors
+from nsys_pp.arrays.intervals import count_ancestors, intersect, subtract, unite
 from nsys_pp.arrays.search import find_rows
 from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.clock import describe_groups
@@ -19,6 +20,7 @@ from nsys_pp.frames.training import (
     CAUSES,
     JOB_KIND,
     MESSAGE_KINDS,
+    PAUSE_NS,
     RUN_JOBS,
     Training,
 )
@@ -30,24 +32,14 @@ def build_bars(training: Training) -> pl.DataFrame:
     """Build one bar per job.
 
     A bar spans the job's compute interval if known. Otherwise, and for sends and receives, it spans all
-    operations. Without jobs, the compute of lanes is drawn as jobs of kind "other".
+    operations. Compute outside all jobs is drawn as jobs of kind "other".
 
     Returns:
-        `RUN_JOBS`, one row per job, by lane and bar_start_ns; and is_message (drawn in the rows of sends and
-        receives), shade (chunk modulo `SHADES`), depth (number of jobs around it), bar_start_ns, bar_end_ns.
-        Empty in, empty out.
+        `RUN_JOBS`, one row per job and stretch of compute outside jobs, by lane and bar_start_ns; and
+        is_message (drawn in the rows of sends and receives), shade (chunk modulo `SHADES`), depth (number of
+        jobs around it), bar_start_ns, bar_end_ns. Empty in, empty out.
     """
-    jobs = training.jobs
-    if jobs.is_empty():
-        compute = training.lane_states.filter(pl.col("cause") == "compute").select(
-            *("lane", "step", "start_ns", "end_ns"),
-            job=pl.int_range(pl.len()),
-            kind=pl.lit("other"),
-            label=pl.lit(""),
-            name=pl.lit("compute"),
-            is_inferred=pl.lit(value=False),
-        )
-        jobs = conform_part(compute, RUN_JOBS)
+    jobs = pl.concat([training.jobs, _list_other_compute(training)])
     outer = find_rows(numbers(jobs["job"]), numbers(jobs["outer"], null=-1))
     is_message = pl.col("kind").cast(pl.String).is_in(MESSAGE_KINDS)
     has_compute = pl.col("compute_start_ns").is_not_null() & ~is_message
@@ -58,6 +50,29 @@ def build_bars(training: Training) -> pl.DataFrame:
         bar_start_ns=pl.when(has_compute).then("compute_start_ns").otherwise("start_ns"),
         bar_end_ns=pl.when(has_compute).then("compute_end_ns").otherwise("end_ns"),
     ).sort("lane", "bar_start_ns", "depth", maintain_order=True)
+
+
+def _list_other_compute(training: Training) -> pl.DataFrame:
+    """List the compute of lanes outside all jobs (`RUN_JOBS`)."""
+    computing = training.lane_states.filter(pl.col("cause") == "compute")
+    times = ("lane", "start_ns", "end_ns")
+    lane, start, end = (numbers(computing[name]) for name in times)
+    inside = intersect(lane, start, end, unite(*(numbers(training.jobs[name]) for name in times)))
+    rest = subtract(start, end, inside)
+    whole = np.setdiff1d(np.arange(len(computing)), inside.row)
+    rows = np.concatenate([rest.row, whole])
+    compute = computing.select("lane", "step")[rows].with_columns(
+        pl.Series("start_ns", np.concatenate([rest.start, start[whole]])),
+        pl.Series("end_ns", np.concatenate([rest.end, end[whole]])),
+        job=int(numbers(training.jobs["job"]).max(initial=-1)) + 1 + pl.int_range(pl.len()),
+        kind=pl.lit("other"),
+        label=pl.lit(""),
+        name=pl.lit("compute"),
+        is_inferred=pl.lit(value=False),
+    )
+    # the rest of a pause between jobs is no compute
+    is_long = pl.col("end_ns") - pl.col("start_ns") > PAUSE_NS
+    return conform_part(compute.filter(is_long), RUN_JOBS)
 
 
 def build_bubbles(training: Training) -> pl.DataFrame:
@@ -85,8 +100,8 @@ def used_kinds(bars: pl.DataFrame, transfers: pl.DataFrame) -> list[str]:
 
 
 def name_kinds(training: Training, kinds: Sequence[str]) -> dict[str, str]:
-    """Return the text of each kind; compute that is drawn for want of jobs has its own."""
-    other = "compute" if training.jobs.is_empty() else "other"
+    """Return the text of each kind; compute outside jobs has its own."""
+    other = "other" if (training.jobs["kind"] == "other").any() else "compute"
     return {kind: other if kind == "other" else kind.replace("_", " ") for kind in kinds}
 
 

@@ -16,7 +16,7 @@ import pytest
 import nsys_pp
 from nsys_pp.errors import NsysPPError
 
-CASES = sorted(Path(__file__).parent.glob("*.toml"))
+CASES = sorted((Path(__file__).parent / "verdicts").glob("*.toml"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem.split("__")[0] + path.stem[-7:])
@@ -33,6 +33,23 @@ def test_the_first_lines_say_what_sql_says(case: Path, shared_reports: list[Path
         assert find(lines, expected), f"{expected}\n{shown}"
     for pattern in told["never"]:
         assert not re.search(pattern, shown), f"{pattern}\n{shown}"
+
+
+# relative to something that is no whole: an excess, noise, a change, or time of several GPUs and streams at once
+_NO_SHARES = {"excess_fraction", "noise_fraction", "change_fraction", "least_fraction"}
+
+
+def test_no_share_of_a_table_is_above_its_whole(shared_report: Path) -> None:
+    """A range, a step or a GPU cannot hold more than all of it; sums of concurrent kernels have no shares of time."""
+    try:
+        tables = nsys_pp.pipeline([shared_report]).tables()
+    except NsysPPError:
+        return
+    for name, table in tables.items():
+        for column in table.columns:
+            if column.endswith("_fraction") and column not in _NO_SHARES:
+                values = table[column].drop_nulls().drop_nans()
+                assert values.is_between(-1e-9, 1 + 1e-9).all(), f"{name}.{column}: {values.to_list()}"
 
 
 def find(lines: list[str], expected: dict[str, Any]) -> bool:
