@@ -191,32 +191,30 @@ def find_strangers(
 
 def _find_rivals(
     sessions: Sequence[Session], windows: Mapping[int, tuple[int, int]], roster: pl.DataFrame
-) -> dict[int, dict[int, str]]:
-    """Find the reports with the same rank or process at the same time, and say what they share, by report.
+) -> dict[int, dict[int, int]]:
+    """Find the reports whose different processes claim one rank at one time, and the rank, by report.
 
     Nsys captures a process once: in another session it is another process with its id.
     """
-    claims: dict[tuple[object, ...], list[tuple[int, list[object]]]] = {}
-    columns = ("report", "rank", "machine", "process_key")
-    for report, rank, *process in roster.select(columns).drop_nulls("process_key").unique().iter_rows():
-        for claim in ((rank,), tuple(process)):
-            if report in windows and claim != (None,):
-                claims.setdefault(claim, []).append((report, process))
-    rivals: dict[int, dict[int, str]] = {report: {} for report in windows}
-    for claim, processes in claims.items():
-        shared = "captured one process" if len(claim) > 1 else f"are both rank {claim[0]}"
+    claims: dict[int, list[tuple[int, list[object]]]] = {}
+    rows = roster.select("rank", "report", "machine", "process_key").drop_nulls(["rank", "process_key"])
+    for rank, report, *process in rows.unique().iter_rows():
+        if report in windows:
+            claims.setdefault(rank, []).append((report, process))
+    rivals: dict[int, dict[int, int]] = {report: {} for report in windows}
+    for rank, processes in claims.items():
         for (one, process), (other, another) in permutations(processes, 2):
             (start, end), (since, until) = windows[one], windows[other]
             is_one_session = process == another and share_origin(sessions[one], sessions[other])
             if one != other and start < until and since < end and not is_one_session:
-                rivals[one][other] = f"{shared} at one time"
+                rivals[one][other] = rank
     return rivals
 
 
 def _explain_stranger(
     identities: Sequence[Identity],
     windows: Mapping[int, tuple[int, int]],
-    rivals: Mapping[int, Mapping[int, str]],
+    rivals: Mapping[int, Mapping[int, int]],
     kept: Sequence[int],
     group: Sequence[int],
     report: int,
@@ -225,7 +223,7 @@ def _explain_stranger(
     pairs = ((one, other) for one in (report, *group) for other in kept if other in rivals[one])
     for one, other in pairs:
         more = "" if one == report else f", and {_name(identities, [report])} began with the second"
-        return f"{_name(identities, [other, one])} {rivals[one][other]}{more}"
+        return f"{_name(identities, [other, one])} are both rank {rivals[one][other]} at one time{more}"
     earlier, later = sorted([kept[0], report], key=lambda at: windows[at])
     gap = _format_gap((windows[later][0] - windows[earlier][1]) // NS_PER_S)
     return f"{_name(identities, [earlier])} ended {gap} before {_name(identities, [later])} began"

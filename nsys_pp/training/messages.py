@@ -256,7 +256,7 @@ def pair_messages(
     """
     if messages.is_empty():
         return TRANSFERS.to_frame(), []
-    topology = find_topology(lanes, messages, jobs)
+    topology = find_topology(lanes, messages, jobs, steps)
     is_named = messages["direction"].count() > 0
     expected = _expect_messages(jobs, lanes, topology, is_named=is_named)
     named = _name_by_jobs(messages, steps, expected, ["lane", "verb", *["direction"] * is_named])
@@ -276,17 +276,21 @@ def pair_messages(
     return transfers, _describe(located, peers, pairs, transfers, lanes)
 
 
-def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame) -> Topology:
+def find_topology(
+    lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFrame, steps: pl.DataFrame
+) -> Topology:
     """Find the order of the stages: a line, a loop, or a fold.
 
     Second chunks run back if their virtual stages do or, where these are unknown, if all forward sends of the
     last stage are from its second chunk. In a line, the last stage sends nothing forward, and the first
-    receives nothing.
+    receives nothing. In a loop, the first stage sends more forward in a step than it receives, and the last
+    one less; in a fold, both send as much as they receive.
 
     Args:
         lanes: `LANES`.
         messages: `LANE_MESSAGES`.
         jobs: `RUN_JOBS`.
+        steps: `RUN_STEPS`.
     """
     count = count_located(lanes)
     stages = lanes.select("lane", "stage")
@@ -296,13 +300,18 @@ def find_topology(lanes: pl.DataFrame, messages: pl.DataFrame, jobs: pl.DataFram
             is_back = pl.col("virtual_stage") == 2 * count - 1 - pl.col("stage")
             share = second.join(stages, on="lane").select(is_back.mean()).item()
             return Topology(stages=count, is_folded=share > 0.5)
-    forward = messages.select("lane", "verb", "direction", "chunk").filter(direction="forward")
+    forward = messages.select("lane", "step", "verb", "direction", "chunk").filter(direction="forward")
     forward = forward.join(stages, on="lane")
     last = forward.filter(verb="send", stage=count - 1)
     if count == 0 or len(last):
         chunks = last["chunk"].drop_nulls()
         is_folded = len(chunks) > 0 and bool((chunks == 1).all())
-        return Topology(stages=count, is_folded=is_folded, is_sure=len(chunks) > 0)
+        whole = forward.join(steps.filter(~pl.col("is_partial")), on=["lane", "step"], how="semi")
+        way = pl.when(pl.col("stage") == 0).then(1).when(pl.col("stage") == count - 1).then(-1)
+        excess = way * pl.when(pl.col("verb") == "send").then(1).when(pl.col("verb") == "receive").then(-1)
+        ends = whole.filter(way.is_not_null()).group_by("lane", "step").agg(excess=excess.sum())
+        is_loop = len(ends) > 0 and bool((ends["excess"] > 0).all())
+        return Topology(stages=count, is_folded=is_folded, is_sure=len(chunks) > 0 or is_loop)
     has_chunks = any(bool((frame["chunk"] > 0).any()) for frame in (jobs, messages))
     is_known = len(forward) > 0 or jobs["chunk"].max() == 0
     is_line = is_known and not has_chunks and forward.filter(verb="receive", stage=0).is_empty()

@@ -11,6 +11,7 @@ import pytest
 
 from nsys_pp.frames.training import RUN_JOBS, Training
 from nsys_pp.output.chart import write_html
+from nsys_pp.output.chart.content import build_bars
 from tests.importer.importer import PartMissingError
 from tests.output.large_training import make_large_training
 from tests.training.expected_training import expected_training
@@ -49,7 +50,7 @@ def test_a_page_shows_everything_and_its_labels_fit(tmp_path: Path) -> None:
         steps += [["evaluate", span % window], STATE]
     found = open_page(known, tmp_path, steps)
     states = [value for value in found.values if value]
-    assert states[0]["bars"] == known.jobs.height
+    assert states[0]["bars"] == len(build_bars(known))
     assert states[0]["arrows"] == known.transfers.height
     assert states[0]["lanes"] == known.lanes.height
     assert states[0]["ideal"] == 0

@@ -36,7 +36,7 @@ from tests.worlds.findings import Findings, analyse
 from tests.worlds.scores import Truth
 from tests.worlds.tables import write_tables
 
-_COSTS = (0.02, 0.05, float("inf"))
+_COSTS = (0.0, 0.02, 0.05, float("inf"))
 
 
 def build_verdict_tables(scores: Sequence[VerdictScore]) -> str:
@@ -96,7 +96,7 @@ def _describe_class(
     ratios = sorted(score.gain_ns / cost for score, cost in named if cost > 0)
     words = f"{100 * least:.0f} to {100 * most:.0f} %" if most < 1 else f"{100 * least:.0f} % or more"
     ratio = "-"
-    if ratios:
+    if ratios and least > 0:
         ratio = (
             f"{median(ratios):.2f} ({ratios[len(ratios) // 10]:.2f} to {ratios[(9 * len(ratios)) // 10]:.2f})"
         )
