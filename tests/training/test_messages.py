@@ -240,14 +240,14 @@ def test_arrows_are_the_messages_of_which_both_sides_are_recorded(tmp_path: Path
     assert agrees_with_truth(run, found)
 
 
-WITHOUT_DIRECTIONS = {
-    "a line": "",
-    "captures differ": WINDOWS,
-    "replicas, buffered": f"--dp 2 {BUFFERED}",
-    "split backwards": "--schedule zb-h1",
-    "gpipe, grouped": "--schedule gpipe --grouped-messages",
-    "interleaved": "--schedule interleaved",
-    "rings": "--dp 2 --ring",
+WITHOUT_DIRECTIONS = {  # options of a run, and the least share of its pairs that are found
+    "a line": ("", 0.97),
+    "captures differ": (WINDOWS, 0.4),  # in steps that are cut, the order tells nothing
+    "replicas, buffered": (f"--dp 2 {BUFFERED}", 0.97),
+    "split backwards": ("--schedule zb-h1", 0.97),
+    "gpipe, grouped": ("--schedule gpipe --grouped-messages", 0.97),
+    "interleaved": ("--schedule interleaved", 0.97),
+    "rings": ("--dp 2 --ring", 0.0),
 }
 
 
@@ -258,16 +258,21 @@ def hide_names(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize(("name", "options"), WITHOUT_DIRECTIONS.items())
+@pytest.mark.parametrize(("options", "share"), WITHOUT_DIRECTIONS.values(), ids=WITHOUT_DIRECTIONS)
 def test_the_order_of_jobs_tells_directions_that_names_do_not(
-    name: str, options: str, tmp_path: Path
+    options: str, share: float, tmp_path: Path
 ) -> None:
     simulate.main([str(tmp_path), *SMALL.split(), *options.split()])
     run = read_simulated_run(tmp_path)
+    jobs = run.jobs
+    if jobs["chunk"].n_unique() > 1:
+        place = run.lanes.select("lane", place="stage")
+        virtual = (len(place) * pl.col("chunk") + pl.col("place")).cast(pl.Int64).alias("virtual_stage")
+        jobs = jobs.join(place, on="lane", maintain_order="left").with_columns(virtual).drop("place")
     found, _ = pair_messages(
-        lanes=run.lanes, messages=hide_names(run.messages), steps=steps_of(run), jobs=run.jobs
+        lanes=run.lanes, messages=hide_names(run.messages), steps=steps_of(run), jobs=jobs
     )
-    assert agrees_with_truth(run, found, share=0.0 if name == "rings" else 0.97)
+    assert agrees_with_truth(run, found, share=share)
 
 
 @pytest.mark.parametrize("payload", ["", PAYLOAD])
