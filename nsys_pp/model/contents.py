@@ -556,18 +556,25 @@ def find_data_warnings(report: Report, launches: pl.DataFrame) -> list[str]:
 
 def _list_harmless(texts: Sequence[str], report: Report, launches: pl.DataFrame) -> set[str]:
     """List the messages on losses that are possible, where no event of CUDA is missing."""
-    lost, without, _ = _count_unmatched(report, launches)
-    return set() if lost or without else {text for text in texts if re.search(_POSSIBLE, text)}
+    possible = {text for text in texts if re.search(_POSSIBLE, text)}
+    if not possible or _count_unlaunched(report, launches) or _count_empty_launches(report, launches)[0]:
+        return set()
+    return possible
 
 
-def _count_unmatched(report: Report, launches: pl.DataFrame) -> tuple[int, int, int]:
-    """Count the operations without a call; the calls that launch kernels without one; and all such calls."""
+def _count_unlaunched(report: Report, launches: pl.DataFrame) -> int:
+    """Count the operations without a call."""
+    op = launches["op_id"].to_numpy()  # ascends
+    return len(report.gpu_ops) - len(op) + int(np.count_nonzero(op[1:] == op[:-1]))
+
+
+def _count_empty_launches(report: Report, launches: pl.DataFrame) -> tuple[int, int]:
+    """Count the calls that launch kernels and have none, and all calls that launch kernels."""
     names = report.api_calls["name"].unique().drop_nulls()
     launching = names.filter(names.cast(pl.String).str.contains(KERNEL_LAUNCH))
     is_launch = report.api_calls["name"].is_in(launching.implode()).fill_null(value=False).to_numpy()
     rows = np.flatnonzero(is_launch)
-    without = np.setdiff1d(rows, launches["call_row"].to_numpy())
-    return len(report.gpu_ops) - launches["op_id"].n_unique(), len(without), len(rows)
+    return len(np.setdiff1d(rows, launches["call_row"].to_numpy())), len(rows)
 
 
 def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
@@ -580,7 +587,7 @@ def _find_unlaunched(report: Report, launches: pl.DataFrame) -> list[str]:
         found.append(f"{REPORT} has copies and memory sets, but no kernels")
     if report.api_calls.is_empty():
         return [*found, f"{REPORT} has no CUDA calls, so no range is projected onto its GPU operations"]
-    lost, _, _ = _count_unmatched(report, launches)
+    lost = _count_unlaunched(report, launches)
     if lost > QUIET_SHARE * len(ops):
         found.append(
             f"{lost:,} of {len(ops):,} GPU operations in {REPORT} lack the CUDA call that launched them: no "
@@ -776,7 +783,8 @@ def _find_losses(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
 
 def _find_orphans(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
     ops = report.gpu_ops
-    lost, without, launching = _count_unmatched(report, launches)
+    lost = _count_unlaunched(report, launches)
+    without, launching = _count_empty_launches(report, launches)
     if lost:
         yield Finding(
             severity="warning" if lost > QUIET_SHARE * len(ops) else "info",
