@@ -332,12 +332,15 @@ def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
-# the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence
+# the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence;
+# rivals that are so far below the best are ruled out
 _LEAST_EVIDENCE = 12.0
-# the same of rivals below the best, which are ruled out; or this share of its evidence, as operations are not
-# independent
-_RELATIVE_MARGIN = 0.15
-_CERTAIN = 40.0  # evidence that unrelated operations in lockstep seldom reach
+# beyond the best rival: unrelated operations in lockstep seldom reach it, as they do at several offsets
+_CERTAIN = 20.0
+# the same where they may: between sessions of a machine, which do the same at one time, and where ends are
+# not so close together as those of one operation mostly are
+_CERTAIN_OF_LOCKSTEP = 45.0
+_CLOSE_NS = 7_000.0
 # share of evidence that counts for this where it may be of lockstep, too: of messages without direction
 # (exchanges of stages are a constant time apart), and of other units of a machine (they do the same)
 _LOCKSTEP_SHARE = 0.25
@@ -416,11 +419,10 @@ def choose(
         if candidate is not best
         and (owner == number or candidate.line.distance_ns(best.line) > MAX_SESSION_DIFFERENCE_NS)
     ]  # fmt: skip
-    margin = max(_LEAST_EVIDENCE, _RELATIVE_MARGIN * score)
     # also those that only the other units of the machine speak against, as these do the same at the same time
     close = [
         rival.line.distance_ns(best.line) for other, rival, joint_evidence in rivals
-        if other > score - margin or other - joint_evidence > score - others
+        if other > score - _LEAST_EVIDENCE or other - joint_evidence > score - others
     ]  # fmt: skip
     is_shared = bool(timeline.machines & joint[0].machines)
     stepped = [
@@ -437,24 +439,32 @@ def choose(
             rival.line.distance_ns(best.line) for _, rival, _ in rivals
             if rival.evidence >= _LEAST_EVIDENCE and rival.line.distance_ns(center) <= TOGETHER_NS
         ]  # fmt: skip
-    if score < _CERTAIN:  # unrelated operations in lockstep could explain it: recorded UTC is a rival
-        close.append(utc_ns)
-    certainty = score - (1 - _LOCKSTEP_SHARE) * (best.exchange_evidence + others)
-    is_weak = certainty < _CERTAIN or (best.sharpest_ns > FIRST_SCATTER_NS and score < 2 * _CERTAIN)
+    margin = score - max((other for other, *_ in rivals), default=0.0)
+    certainty = margin - (1 - _LOCKSTEP_SHARE) * (best.exchange_evidence + others)
+    # unrelated operations in lockstep could explain it: recorded UTC is a rival
+    is_lockstep = is_shared or _CLOSE_NS < best.sharpest_ns < np.inf
+    is_weak = certainty < (_CERTAIN_OF_LOCKSTEP if is_lockstep else _CERTAIN)
     return Choice(
         unit=joint[number],
         line=best.line,
         rivals=[
             candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
         ],
-        margin=score - max((other for other, *_ in rivals), default=0.0),
+        margin=margin,
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
         ),
-        # sessions of a machine always differ by some
-        weakness_ns=_DOUBT_MARGIN * utc_ns if is_weak and utc_ns > SESSION_SCALE_NS else 0.0,
+        weakness_ns=_DOUBT_MARGIN * _doubt_utc(utc_ns, is_shared=is_shared) if is_weak else 0.0,
         sharpest_ns=best.sharpest_ns,
     )
+
+
+def _doubt_utc(utc_ns: float, *, is_shared: bool) -> float:
+    """Return how far the truth may be if it is recorded UTC, which has an error, too.
+
+    Close to it the operations and UTC confirm each other.
+    """
+    return utc_ns + (0.0 if is_shared else _UTC_SCALE_NS) if utc_ns > SESSION_SCALE_NS else 0.0
 
 
 def is_best(
@@ -541,13 +551,13 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     if line is None or line.distance_ns(center) > width_ns:
         return None
     (utc_ns,) = prior.measure_offsets(timeline, unit, [line], center)
-    is_far = SESSION_SCALE_NS < utc_ns < np.inf
+    is_shared = bool(timeline.machines & unit.machines)
     return Choice(
         unit=unit,
         line=line,
         rivals=[],
         margin=0.0,
         rival_distances=RivalDistances(),
-        weakness_ns=_DOUBT_MARGIN * utc_ns if is_far else 0.0,
+        weakness_ns=_DOUBT_MARGIN * _doubt_utc(utc_ns, is_shared=is_shared) if utc_ns < np.inf else 0.0,
         sharpest_ns=np.inf,
     )

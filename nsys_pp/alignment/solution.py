@@ -77,16 +77,18 @@ def _compare_ends(sender: Int64s, receiver: Int64s, apart_ns: Floats, group_coun
 
 
 _MAX_SLEW = 100e-6  # change of a clock's rate in a capture, as by NTP
+# what the ends of all collectives of a rank may be later than those of others: residuals do not show it
+_COMMON_LAG_NS = 10_000
 
 
 def bound_error(residual: Floats, pooled: float, spread: float, count: int, message_bound: float) -> float:
-    """Bound the error of a clock: scatter of its ends, standard error of the fit, and bound by messages."""
+    """Bound the error of a clock: scatter and common lag of its ends, error of the fit, bound by messages."""
     scatter = float(np.quantile(residual, 0.95)) if len(residual) else 0.0
     scatter = max(scatter, pooled)
     if count < 3:
         scatter = max(scatter, NEAR_NS / 2)
     small_sample = 1 + 3 / max(count, 1)  # residuals of few operations underestimate their scatter
-    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound
+    return 2 * scatter * min(small_sample, 2.0) + 3 * spread + message_bound + _COMMON_LAG_NS
 
 
 def bound_slew(ends: Floats, all_ends: Floats) -> float:

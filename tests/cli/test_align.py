@@ -79,7 +79,7 @@ def test_system_clocks_make_one_of_a_machines_reports(tmp_path: Path) -> None:
     simulate([str(tmp_path), *options.split(), "--utc-error-us", "100", "--skew-us", "5", "--no-truth"])
     found = align(tmp_path)
     assert [len(one["reports"]) for one in found] == [2, 2]
-    assert max(one["bound_ns"] for one in found) < 20_000
+    assert max(one["bound_ns"] for one in found) < 30_000
 
 
 def test_an_offset_before_the_beginning_of_time_is_refused(tmp_path: Path) -> None:
