@@ -332,8 +332,8 @@ def _weigh_offset(distance_ns: float, scale_ns: float) -> float:
 
 _MIN_EVIDENCE = 1.0  # for sharing operations at all, after the improbability of the offset
 _BLUNT = 5.0  # more of it where the operations do not end together
-# the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this evidence;
-# rivals that are so far below the best are ruled out
+# the same, however improbable the offset; recorded UTC is then a rival, as is a line by it with this
+# evidence, and rivals that are so far below the best are ruled out
 _LEAST_EVIDENCE = 12.0
 # beyond the best rival: unrelated operations in lockstep seldom reach it, as they do at several offsets
 _CERTAIN = 20.0

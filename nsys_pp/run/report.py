@@ -481,7 +481,7 @@ def describe_training(
         messages=messages,
         waited=None if links.waited is None else (links.waited.certain.thread, links.waited.certain.call_row),
     )
-    waits = cut_overheads(waits, report.overheads, ops=launched_ops)
+    waits = cut_overheads(waits, report.overheads, ops=launched_ops, details=report.op_details)
     frames = {
         "jobs": jobs,
         "steps": steps,

@@ -329,7 +329,7 @@ _CAPTION = (
     "A, B: medians over complete steps; change: relative for times, in percentage points for shares of a "
     "step; same: the change does not exceed noise"
 )
-_EMPTY = "nothing to compare: neither run has any in a complete step"
+_EMPTY = "nothing to compare: not both runs have any in complete steps"
 _NO_LINKS = (
     "nothing to compare: in no complete step has a link two messages whose transfer is timed for certain;"
     " those that are paired with doubt, buffered, or sent without a known receiver are left out"

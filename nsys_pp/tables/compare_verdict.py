@@ -758,15 +758,19 @@ def describe_work(comparison: Comparison) -> list[Finding]:
         .sort(-size.abs(), "subject")
         .head(_MOST_CAUSES)
     )
-    parts = [f"{b:,.0f} kernels instead of {a:,.0f}"] + [
+    parts = [
         f"{family} {'+' if change > 0 else '-'}{format_time(abs(change))}"
         for family, change in families.select("subject", size).iter_rows()
     ]
+    lead = "kernels"
+    if abs(b / a - 1) >= LEAST_CHANGE:  # each may take as long as before
+        lead = f"{b:,.0f} kernels instead of {a:,.0f}"
     change = f"{describe_change(row['change_fraction'])} in sum" if is_longer else "as long"
+    more = f" ({'; '.join(parts)})" if parts else ""
     text = (
-        f"kernels take {change}:"
+        f"{lead} take {change}:"
         f" {format_time(row['b'])} instead of {format_time(row['a'])} per rank, {comparison.per_text}"
-        f" ({'; '.join(parts)})"
+        f"{more}"
     )
     return [_kernel_finding(comparison, text, abs(row["b"] - row["a"]), rate(row, comparison))]
 
@@ -850,7 +854,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
     """Describe the change of the length of steps."""
     both = comparison.changes("steps").filter(subject="step").drop_nulls(["a", "b"])
     if both.is_empty():
-        text = "the length of steps cannot be compared: clocks of ranks can be compared in one run only"
+        text = "the length of steps cannot be compared: it is known in one run only"
         return Finding(kind="step", text=text, confidence="certain", subject="run")
     row = both.row(0, named=True)
     a, b, change = row["a"], row["b"], row["change_fraction"]

@@ -82,14 +82,14 @@ def describe_hosts(
         return ""
     stack = ""
     stacks = _sum_names(rows, "stack")
-    samples = _sum_names(rows, "sample stack", "count")
+    samples = _sum_names(rows, "sample", "count")
     count = to_float(samples["count"].sum())
     if to_float(stacks["time_ns"].max()) >= LEAST_PART * whole:
-        caller = _shorten(stacks["name"][0], first=1)
+        caller = _shorten(stacks["name"][0])
         stack = f", called from `{caller}`" if caller else ""
     elif count * LEAST_PART >= 1 and samples["count"][0] >= LEAST_PART * count:  # fewer samples show no share
-        function, share = _shorten(samples["name"][0], first=0), samples["count"][0] / count
-        stack = f", with {format_share(share)} of samples in `{function}`" if function else ""
+        share = samples["count"][0] / count
+        stack = f", with {format_share(share)} of samples in `{cut_name(samples['name'][0])}`"
     if known is not None and known.is_call:
         return stack
     words = [
@@ -122,13 +122,13 @@ def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
     return listed[:_MOST_NAMED]
 
 
-def _shorten(stack: str, *, first: int) -> str:
-    """Shorten a stack to its innermost functions that have a name; "" where none has.
+def _shorten(stack: str) -> str:
+    """Shorten a stack to the innermost callers that have a name; "" where none has.
 
-    >>> _shorten("read < [libc.so.6] < next_batch < train < main", first=1)
+    >>> _shorten("read < [libc.so.6] < next_batch < train < main")
     'next_batch < train < main'
     """
-    functions = stack.split(_CALLER)[first:]
+    functions = stack.split(_CALLER)[1:]
     named = [function for function in functions if not function.startswith(("[", "0x"))]
     return cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
 
@@ -364,9 +364,11 @@ def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
     """Describe the time that steps are longer."""
+    steps = {stall.step for stall in stalls}
+    if len(steps) == 1:
+        longer_ns = evidence.measure_excess().filter(pl.col("step").is_in(steps))["longer_ns"].item()
+        return f"the step is {format_time(longer_ns)} longer"
     lost = sum(stall.gain_ns for stall in stalls) * evidence.step_count
-    if len({stall.step for stall in stalls}) == 1:
-        return f"the step is {format_time(lost)} longer"
     return (
         f"{format_time(lost)} in all, {format_share(lost / evidence.step_count / evidence.step_ns)} of "
         "the steps"
@@ -427,10 +429,16 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
     """
     lanes, found = evidence.training.lanes, []
     for cause, words in _WAITS.items():
-        times = evidence.lane_steps.group_by("lane").agg(time_ns=pl.col(f"{cause}_ns").median()).sort("lane")
+        # single stalls raise the mean, and short steps between long ones the median
+        time = pl.col(f"{cause}_ns")
+        times = evidence.lane_steps.group_by("lane").agg(
+            time_ns=pl.min_horizontal(time.mean(), time.median())
+        )
+        times = times.sort("lane")
         usual_ns, mean_ns = to_float(times["time_ns"].median()), to_float(times["time_ns"].mean())
         if evidence.share(usual_ns) >= LEAST_SHARE or evidence.step_count < FEWEST:  # else stalls
-            slow, gain_ns, subject = times, mean_ns, "GPUs wait"
+            subject = "GPUs wait" if lanes.height > 1 else "the GPU waits"
+            slow, gain_ns = times, mean_ns
         else:
             slow = times.filter(pl.col("time_ns") - usual_ns >= LEAST_SHARE * evidence.step_ns)
             gain_ns = to_float(slow["time_ns"].max()) - usual_ns
@@ -510,7 +518,9 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
     texts = _name_largest([(share, words) for words, share in merged.items()])
     lanes = evidence.training.lanes["lane"].to_list()
     gain_ns = idle / max(steps.height if is_of_steps else len(lanes), 1)
-    whole = "a step" if evidence.has_steps and is_of_steps else "the capture"
+    whole = "a step"
+    if not (evidence.has_steps and is_of_steps):
+        whole = f"the capture, {describe_window(evidence)}"
     name = "the GPU is" if len(lanes) == 1 else "GPUs are"
     late = [cause for cause in HOST_CAUSES if times.get(cause, 0.0) >= _LEAST_CAUSE * span]
     numbers = evidence.spans["step"].to_list()
@@ -528,6 +538,13 @@ def _find_idle(evidence: Evidence) -> list[Finding]:
             sample_count=rows.height,
         )
     ]
+
+
+def describe_window(evidence: Evidence) -> str:
+    """Describe the time that a sentence about the capture is of: of each GPU, or of each of several."""
+    of_lane = evidence.training.coverage.group_by("lane").agg(pl.col("time_ns").sum())["time_ns"]
+    each = " on each GPU" if len(of_lane) > 1 else ""
+    return f"{format_time(to_float(of_lane.mean()))} from the first to the last GPU operation{each}"
 
 
 def _describe_longest(evidence: Evidence, idle_ns: float) -> str:

@@ -18,7 +18,7 @@ from nsys_pp.frames.verdict import MOST_LINES, Confidence, Finding, Subject, Ver
 from nsys_pp.tables import host_findings
 from nsys_pp.tables.analysis import LARGE_BOUND, LEAST_STAGE_EXCESS, Evidence
 from nsys_pp.tables.critical_path import find_critical_path
-from nsys_pp.tables.host_findings import LEAST_GAIN, LEAST_SHARE, MOST
+from nsys_pp.tables.host_findings import LEAST_GAIN, LEAST_SHARE, MOST, describe_window
 from nsys_pp.tables.noise import SlowMember, noise_of, to_float
 from nsys_pp.tables.training import (
     FEW_MESSAGES,
@@ -970,12 +970,15 @@ def build_verdict(training: Training, explanations: Explanations = NONE) -> Verd
     ranked = [finding for finding in findings if finding.kind not in LIMITS]
     ranked.sort(key=lambda finding: (finding.kind in CONTEXT, -finding.gain_ns))
     if all(finding.kind in CONTEXT for finding in findings):
-        steps = format_count(evidence.step_count, "inferred step" if evidence.is_inferred else "step")
+        within = format_count(evidence.step_count, "inferred step" if evidence.is_inferred else "step")
+        if not (evidence.has_steps and is_of_steps):
+            within = f"the capture, {describe_window(evidence)}"
+        noise = " beyond noise" if evidence.step_count > 1 else ""
         ranked.insert(
             0,
             Finding(
                 kind="none",
-                text=f"no finding beyond noise{f' in {steps}' if evidence.has_steps and is_of_steps else ''}",
+                text=f"no finding{noise} in {within}",
                 confidence="guess" if evidence.is_inferred and is_of_steps else "certain",
                 subject="run",
                 sample_count=evidence.step_count,

@@ -133,7 +133,7 @@ def find_longest_gaps(
     ranges: pl.DataFrame,
     os_calls: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Find the longest gaps between compute segments.
+    """Find the longest gaps before compute segments: after the one before, or the first operation.
 
     Each has the activities of the thread that launched the next kernel.
 
@@ -148,12 +148,16 @@ def find_longest_gaps(
         gap the 3 longest activities of each kind.
     """
     devices, api_calls = ops.devices, ops.api_calls
-    row = _select(segments)
+    first = np.full(len(devices), -NEVER)
+    np.minimum.at(first, ops.device, ops.start)
+    since = np.maximum(segments.previous_end, first[segments.group])
+    row = _select(segments, since)
     keys = (numbers(devices[name])[segments.group[row]] for name in ("process_key", "device_id"))
-    row = row[sort_rows(*keys, segments.previous_end[row])]
+    row = row[sort_rows(*keys, since[row])]
     call = _find_next_calls(segments, row, ops)
     thread = gather_calls(api_calls["thread_key"], call)
-    start, end = segments.previous_end[row], segments.start[row]
+    thread[ops.is_off[segments.group[row]]] = NEVER  # its calls are of another clock
+    start, end = since[row], segments.start[row]
     gaps = devices[segments.group[row]].hstack(
         [
             as_numbers("step", segments.step[row]),
@@ -178,11 +182,13 @@ def find_longest_gaps(
     )
 
 
-def _select(segments: Segments) -> Int64s:
+def _select(segments: Segments, since: Int64s) -> Int64s:
     """Select the segments after the longest gaps: of each device, and of each step of a device."""
-    after = np.flatnonzero(segments.previous_end != NEVER)
-    length = segments.start[after] - segments.previous_end[after]
-    gaps = pl.DataFrame({"group": segments.group[after], "step": segments.step[after], "length": length})
+    length = segments.start - since
+    after = np.flatnonzero(length > 0)
+    gaps = pl.DataFrame(
+        {"group": segments.group[after], "step": segments.step[after], "length": length[after]}
+    )
     place = pl.col("length").rank("ordinal", descending=True)
     is_selected = (place.over("group") <= _PER_DEVICE) | (place.over("group", "step") <= _PER_STEP)
     selected: Int64s = after[gaps.select(is_selected).to_series().to_numpy()]

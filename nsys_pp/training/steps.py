@@ -205,7 +205,7 @@ def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, B
     is_off = ops.is_off[device]
     begin = np.where((steps.host_start == NEVER) | is_off, first, steps.host_start)
     start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
-    is_cut = ~follows & (start < first) & _is_delayed(first, device, ops)
+    is_cut = ~follows & (is_off | ((start < first) & _is_delayed(first, device, ops)))
     start = running_maximum(device, np.where(is_cut, first, start))
 
     is_open = steps.is_partial & (steps.row >= 0)  # the end on the host is that of the capture

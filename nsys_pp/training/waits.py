@@ -38,8 +38,8 @@ from nsys_pp.frames.report import (
     LOADING,
     OVERHEAD_SUMS,
     POINT_TO_POINT,
-    UNKNOWN_OVERHEAD,
     WAITING_CALL,
+    OpDetails,
 )
 from nsys_pp.frames.training import CAUSE, CAUSES, MESSAGES, NEED, WAITS
 from nsys_pp.training.kernels import Segments
@@ -548,11 +548,12 @@ def _build_frame(
     start = np.clip(np.where(is_rest, end, op_start), begin, end)
 
     is_idle = is_rest & gaps.is_tail[gap]
+    late = np.where(ops.is_off, _UNKNOWN, _HOST)[gaps.group[gap]]  # launches are of another clock
     unexplained = np.where(is_idle, start, np.clip(since[np.where(is_rest, gaps.op[gap], op)], begin, start))
     need = pick(needs.kind, op, -1)
     run = np.select([need == COPY, need == ASIDE], [_COPY, _HOST], -1)  # kernels aside run in no gap
     parts = (
-        (begin, unexplained, np.where(is_idle, _IDLE, _HOST)),
+        (begin, unexplained, np.where(is_idle, _IDLE, late)),
         (unexplained, start, np.full(len(gap), _UNKNOWN)),
         (start, end, run),
     )
@@ -582,39 +583,39 @@ def _build_frame(
 _INTERVAL = ("thread_key", "start_ns", "end_ns")
 
 
-def cut_overheads(waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps) -> pl.DataFrame:
+def cut_overheads(
+    waits: pl.DataFrame, overheads: pl.DataFrame, *, ops: LaunchedOps, details: OpDetails
+) -> pl.DataFrame:
     """Cut the time in which code was loaded, or nsys held the thread, out of the waits with cause "host".
 
-    The causes of this time are "loading" and "profiler". Overhead that nsys does not name is loading inside a
-    call that launches a kernel for the first time.
+    The causes of this time are "loading" and "profiler". A call that launches a kernel for the first time,
+    and takes long, loads it.
 
     Args:
         waits: `WAITS`.
         overheads: `OVERHEADS`.
         ops: Operations of the report.
+        details: Of these, with the demangled names of kernels: the short name of templates is one.
 
     Returns:
-        `WAITS`. Without overhead the same.
+        `WAITS`.
     """
-    if overheads.is_empty():
-        return waits
-    unnamed = overheads.filter(name=UNKNOWN_OVERHEAD)
-    first = _list_first_launches(ops)
-    thread, start, end = (numbers(unnamed[name]) for name in _INTERVAL)
-    inside = intersect(thread, start, end, first)
-    loading = overheads.filter(pl.col("name").str.contains(LOADING)).select(_INTERVAL)
-    unnamed = _replace(unnamed[inside.row], inside.start, inside.end).select(_INTERVAL)
-    waits = _cut(waits, pl.concat([loading, unnamed]), "loading", ops)
+    named = overheads.filter(pl.col("name").str.contains(LOADING))
+    first = _list_first_launches(ops, numbers(details.gather("full_name", ops.gpu_ops["op_id"]), null=-1))
+    waits = _cut(waits, pl.concat([named.select(_INTERVAL), first]), "loading", ops)
     return _cut(waits, overheads.filter("is_of_profiler"), "profiler", ops)
 
 
-def _list_first_launches(ops: LaunchedOps) -> Intervals:
-    """List the calls that launch a kernel for the first time, by thread."""
+def _list_first_launches(ops: LaunchedOps, full_name: Int64s) -> pl.DataFrame:
+    """List the long calls that launch a kernel for the first time: thread_key, start_ns, end_ns."""
     launched = np.flatnonzero(ops.is_kernel & (ops.call >= 0))
     launched = launched[np.argsort(ops.launch[launched], kind="stable")]
-    kernel = pack(ops.device[launched], numbers(ops.gpu_ops["name"], null=-1)[launched])
+    name = numbers(ops.gpu_ops["name"], null=-1)
+    kernel = pack(ops.device[launched], name[launched], full_name[launched])
     first = launched[find_distinct(kernel)[0]]
-    return unite(ops.thread[first], ops.launch[first], ops.launched[first])
+    first = first[ops.launched[first] - ops.launch[first] > LATE_NS]
+    columns = zip(_INTERVAL, (ops.thread, ops.launch, ops.launched), strict=True)
+    return pl.DataFrame({name: values[first] for name, values in columns})
 
 
 def _cut(waits: pl.DataFrame, held: pl.DataFrame, cause: str, ops: LaunchedOps) -> pl.DataFrame:
