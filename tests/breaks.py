@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.sql import edit, select
 
 PAGE = 4096
 LEAST_BYTES = 45 * PAGE  # of a report that all of these break
@@ -33,11 +34,7 @@ def _fill_with_zeros(path: Path) -> None:
 
 def _scramble_kernels(path: Path) -> None:
     """Break a page that is not looked at before the kernels are read."""
-    with sqlite3.connect(path) as connection:
-        [[root]] = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'"
-        )
-    connection.close()
+    [(root,)] = select(path, "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_KERNEL'")
     data = bytearray(path.read_bytes())
     interior = data[(root - 1) * PAGE : root * PAGE]
     assert interior[0] == 5  # a page of a tree that has pages below it
@@ -47,11 +44,9 @@ def _scramble_kernels(path: Path) -> None:
     path.write_bytes(data)
 
 
-def _make_foreign(path: Path) -> None:
+def make_foreign(path: Path) -> None:
     path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE cats (name TEXT)")
-    connection.close()
+    edit(path, "CREATE TABLE cats (name TEXT)")
 
 
 def _make_pipe(path: Path) -> None:
@@ -84,7 +79,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "encrypted": (_encrypt, "is not a SQLite database, or an encrypted one"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "absent": (lambda path: path.unlink(), "does not exist"),
-    "another database": (_make_foreign, "has no table that Nsight Systems exports"),
+    "another database": (make_foreign, "has no table that Nsight Systems exports"),
     "a pipe": (_make_pipe, "is a pipe, not a file"),
     "a link to no file": (_link_to_nothing, "does not exist"),
     "a link to a device": (_link_to_device, "is a device, not a file"),

@@ -23,6 +23,7 @@ from fixtures.recording.rows import global_tid
 from fixtures.recording.secrets import MARK, SESSION
 from nsys_pp import cli
 from tests.cli.calls import Result, arguments_of, call
+from tests.sql import edit
 from tests.unpacking import find_words, read_folder
 
 SHOWN = "drawn-word"  # in names that events refer to: it must be found
@@ -122,11 +123,8 @@ def provoke_errors(report: Path, folder: Path) -> dict[str, bytes]:
             refused = call(*arguments_of(command, broken, folder=folder))
             assert refused.code == 1
             said[f"{command}, {name}"] = (refused.stdout + refused.stderr).encode()
-    text = folder / "text.sqlite"
-    shutil.copy(report, text)
-    with sqlite3.connect(text) as connection:  # text where a number belongs
-        connection.execute("UPDATE NVTX_EVENTS SET start = ? WHERE rowid = 1", (f"{MARK}-number",))
-    connection.close()
+    text = Path(shutil.copy(report, folder / "text.sqlite"))
+    edit(text, f"UPDATE NVTX_EVENTS SET start = '{MARK}-number' WHERE rowid = 1")
     refused = call("project", text)
     assert refused.code == 1
     said["text for a number"] = (refused.stdout + refused.stderr).encode()
@@ -259,10 +257,7 @@ def deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_no_other_command_or_scratch_file_holds_it(tmp_path: Path, deleted: Path) -> None:
     """Names of calls of the operating system are names that events refer to, so the report has no such event."""
-    report = plant(tmp_path / "report.sqlite", "3.7.2")
-    with sqlite3.connect(report) as connection:
-        connection.execute("DELETE FROM OSRT_API")
-    connection.close()
+    report = edit(plant(tmp_path / "report.sqlite", "3.7.2"), "DELETE FROM OSRT_API")
     folder = tmp_path / "out"
     folder.mkdir()
     said: dict[str, bytes] = {}
@@ -390,14 +385,8 @@ def test_the_search_finds_a_mark(how: str, encoding: str) -> None:
 def test_the_search_finds_a_mark_in_tables(tmp_path: Path) -> None:
     frame = pl.DataFrame({"text": [f"x{MARK}"] * 1000, "other": ["long" * 2000 + MARK] * 1000})
     pl.DataFrame.write_parquet(frame, tmp_path / "a.parquet")
-    connection = sqlite3.connect(tmp_path / "a.sqlite", isolation_level=None)
-    connection.execute("PRAGMA secure_delete = OFF")
-    connection.execute("CREATE TABLE t AS SELECT ? AS text", (MARK,))
-    connection.execute("DROP TABLE t")
-    connection.close()
-    with sqlite3.connect(tmp_path / "b.sqlite") as connection:
-        connection.execute("PRAGMA encoding = 'UTF-16le'")
-        connection.execute("CREATE TABLE t AS SELECT ? AS text", (MARK,))
-    connection.close()
+    deleted = ("PRAGMA secure_delete = OFF", f"CREATE TABLE t AS SELECT '{MARK}' AS text", "DROP TABLE t")
+    edit(tmp_path / "a.sqlite", *deleted)
+    edit(tmp_path / "b.sqlite", "PRAGMA encoding = 'UTF-16le'", f"CREATE TABLE t AS SELECT '{MARK}' AS text")
     found = {name: find_words(data, [MARK, SHOWN]) for name, data in read_folder(tmp_path).items()}
     assert found == {"a.parquet": {MARK}, "a.sqlite": {MARK}, "b.sqlite": {MARK}}

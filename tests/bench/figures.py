@@ -6,10 +6,8 @@ Times are ratios of two processes that run in turn, so they hold on a noisy mach
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from fixtures.recording.metrics import add_metrics
 from nsys_pp.frames.raw import Group
 from nsys_pp.units import BYTES_PER_MIB
 from tests.bench import measure
+from tests.sql import select
 
 PROJECT: frozenset[Group] = frozenset({"ranges", "ops"})
 KERNELS: frozenset[Group] = frozenset({"ranges", "ops", "details"})
@@ -75,8 +74,7 @@ def _merge_one(folder: Path, *, overlap: int) -> float:
 def _write_metrics(folder: Path) -> tuple[Path, Path]:
     """Write the same report without metrics, and with ten rows of GPU metrics a kernel."""
     bare = _write_shape(folder)
-    with closing(sqlite3.connect(bare)) as connection:
-        (end_ns,) = connection.execute("SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    [(end_ns,)] = select(bare, "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     path = Path(shutil.copy(bare, folder / "metrics.sqlite"))
     return bare, add_metrics(path, rows=10 * MILLION, end_ns=end_ns)
 

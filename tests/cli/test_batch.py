@@ -7,11 +7,9 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import threading
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.cli.command import build_bar
 from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
+from tests.sql import select
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
@@ -342,10 +341,9 @@ def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.
     report = found["rows"][0]
     assert report["report"] == str(RANK0)
     tables = {entry["source"]: entry for entry in report["tables"]}
-    with closing(sqlite3.connect(RANK0)) as connection:
-        for name in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
-            [[rows]] = connection.execute(f"SELECT count(*) FROM {name}")
-            assert tables[name]["read"] == rows == _sum(tables[name])
+    for name in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+        [(rows,)] = select(RANK0, f"SELECT count(*) FROM {name}")
+        assert tables[name]["read"] == rows == _sum(tables[name])
     assert all(entry["read"] == _sum(entry) for entry in report["tables"])
     lines = [line for line in done.stderr.splitlines() if f"{RANK0}: " in line]
     assert len([line for line in lines if " read, " in line or "of these" in line]) == len(report["tables"])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from fixtures.recording.export import write_report
 from tests.breaks import BREAKS
 from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
+from tests.sql import edit
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 REPORT = PIPELINE / "node2" / "rank0.sqlite"
@@ -390,12 +389,6 @@ RANK0, RANK1 = PIPELINE / "node2" / "rank0.sqlite", PIPELINE / "node2" / "rank1.
 def reports(tmp_path: Path) -> list[Path]:
     """Return copies of two reports of a run, of which the second will be odd."""
     return [Path(shutil.copy(source, tmp_path)) for source in (RANK0, RANK1)]
-
-
-def edit(report: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(report)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 ODD_TABLES = {

@@ -18,6 +18,7 @@ import nsys_pp
 from nsys_pp.cli.result import escape_screen
 from tests.bench.measure import measure_peak_bytes
 from tests.cli.calls import assert_refused, call, environment, run
+from tests.sql import edit
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 _EVIL = "\x1b]0;owned\x07\x1b[2J\nError: none\r\x9b31m\u202e"
@@ -28,18 +29,16 @@ _RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
 def evil(tmp_path: Path) -> Path:
     """Return a report whose host, GPU, process, ranges and file have names with control characters."""
     report = Path(shutil.copy(RANK0, tmp_path / "evil\x1b]0;x\x07\nnote: fine.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        edits = {
-            "UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE name = 'Hostname'": _EVIL,
-            "UPDATE META_DATA_CAPTURE SET value = ? WHERE name = 'DEVICE_DISPLAY_NAME'": _EVIL,
-            "UPDATE TARGET_INFO_GPU SET name = ?": _EVIL,
-            "UPDATE PROCESSES SET name = ?": _EVIL,
-            "UPDATE StringIds SET value = ? WHERE value = 'python'": _EVIL,
-            "UPDATE NVTX_EVENTS SET text = text || ? WHERE text LIKE 'zero%'": _EVIL,
-        }
-        for statement, value in edits.items():
-            connection.execute(statement, [value])
-    return report
+    return edit(
+        report,
+        "UPDATE TARGET_INFO_SYSTEM_ENV SET value = :evil WHERE name = 'Hostname'",
+        "UPDATE META_DATA_CAPTURE SET value = :evil WHERE name = 'DEVICE_DISPLAY_NAME'",
+        "UPDATE TARGET_INFO_GPU SET name = :evil",
+        "UPDATE PROCESSES SET name = :evil",
+        "UPDATE StringIds SET value = :evil WHERE value = 'python'",
+        "UPDATE NVTX_EVENTS SET text = text || :evil WHERE text LIKE 'zero%'",
+        evil=_EVIL,
+    )
 
 
 @pytest.mark.few(3)
@@ -75,9 +74,8 @@ def test_colors_of_the_screen_stay() -> None:
 
 def test_names_are_no_formulas_in_csv(tmp_path: Path) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        for sign, old in zip("=+-@", ("forward_0", "forward_1", "backward_0", "backward_1"), strict=True):
-            connection.execute("UPDATE NVTX_EVENTS SET text = ? || text WHERE text LIKE ?", [sign, f"{old}%"])
+    for sign, old in zip("=+-@", ("forward_0", "forward_1", "backward_0", "backward_1"), strict=True):
+        edit(report, f"UPDATE NVTX_EVENTS SET text = '{sign}' || text WHERE text LIKE '{old}%'")
     safe = call("project", report, "--format", "csv")
     assert safe.code == 0
     for sign in "=+-@":
@@ -182,23 +180,26 @@ def _limit() -> None:
     [(("RANK",), 2**63 - 1), (("RANK", "WORLD_SIZE"), 999_999_999_999), (("LOCAL_RANK",), 2**70)],
 )
 def test_ranks_of_an_environment(tmp_path: Path, variables: tuple[str, ...], number: int) -> None:
-    report = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
-        connection.execute("DELETE FROM META_DATA_CAPTURE WHERE value LIKE 'SLURM%'")
-        for name in variables:
-            row = f'{name}="{number}"', f"{name}=%"
-            connection.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE value LIKE ?", row)
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path)),
+        "DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'",
+        "DELETE FROM META_DATA_CAPTURE WHERE value LIKE 'SLURM%'",
+        *(
+            f"UPDATE META_DATA_CAPTURE SET value = '{name}=\"{number}\"' WHERE value LIKE '{name}=%'"
+            for name in variables
+        ),
+    )
     line = ("merge", report, "-o", tmp_path / "run.pftrace")  # the verdict is that of `pipeline`
     done = run(*line, env=environment(PYTHONWARNINGS=""), preexec_fn=_limit)
     assert done.code == 0, done.stderr
 
 
 def test_ranks_of_job_numbers_in_names(tmp_path: Path) -> None:
-    report = Path(shutil.copy(RANK0, tmp_path / "job_48151623.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute("DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
-        connection.execute("DELETE FROM META_DATA_CAPTURE WHERE value LIKE 'SLURM%' OR value LIKE '%RANK%'")
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "job_48151623.sqlite")),
+        "DELETE FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'",
+        "DELETE FROM META_DATA_CAPTURE WHERE value LIKE 'SLURM%' OR value LIKE '%RANK%'",
+    )
     done = run("merge", report, "-o", tmp_path / "x.pftrace", "--rank-from", r"job_(\d+)", preexec_fn=_limit)
     assert done.code == 1
     assert "matches 48151623" in done.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pytest
 import nsys_pp
 from tests.cli.calls import assert_refused, call
 from tests.output.report_pages import read_heat_map
+from tests.sql import select
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 RANK0 = PIPELINE / "node2" / "rank0.sqlite"
@@ -92,8 +91,7 @@ def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
     assert [path.name for path in copies] == [f"rank{rank}.steptask.db" for rank in range(4)]
     assert "Wrote 4 databases with the StepTaskInfo of a rank: " in done.stderr
     for rank, path in enumerate(copies):
-        with closing(sqlite3.connect(path)) as database:
-            rows = database.execute("SELECT name, type, rank, step FROM StepTaskInfo").fetchall()
+        rows = select(path, "SELECT name, type, rank, step FROM StepTaskInfo")
         assert {row[2] for row in rows} == {rank}
         assert {row[3] for row in rows if row[0] in ("FP", "BP")} == {10, 11, 12}
         assert sum(row[:2] == ("FP", 0) for row in rows) == sum(row[:2] == ("BP", 1) for row in rows) == 24

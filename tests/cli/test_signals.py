@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from fixtures.recording.bulk import write_bulk_report
 from tests.cli.calls import command_line, environment, run, wait_until
 from tests.patience import PATIENCE_S
+from tests.sql import edit
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 
@@ -102,8 +102,7 @@ def test_an_ended_process_leaves_nothing_that_stays(
 ) -> None:
     reports = [Path(shutil.copy(large_report, tmp_path / f"{number}.sqlite")) for number in range(2)]
     for report in reports[1:]:  # another recording
-        with closing(sqlite3.connect(report)) as connection, connection:
-            connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")
+        edit(report, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")
     folder = tmp_path / "out"
     folder.mkdir()
     output = folder / "run.pftrace" if command.startswith("merge") else folder

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +15,7 @@ from nsys_pp.read.files import check_integrity
 from tests.breaks import BREAKS
 from tests.cli.calls import call as run_command
 from tests.read.tables import call, kernel, op, push_pop, strings, write_export
+from tests.sql import edit
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
@@ -100,8 +99,7 @@ def test_a_catalog_that_is_not_text_is_a_finding(tmp_path: Path) -> None:
 
 def test_many_reports_and_parts(tmp_path: Path) -> None:
     whole, broken = (Path(shutil.copy(RANK0, tmp_path / name)) for name in ("a.sqlite", "b.sqlite"))
-    with closing(sqlite3.connect(broken)) as connection, connection:
-        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5 WHERE rowid < 4")
+    edit(broken, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 5 WHERE rowid < 4")
     nsys_pp.extract(whole, tmp_path / "p.nspart")
     part = Path(shutil.copy(tmp_path / "p.nspart", tmp_path / "q.nspart"))
     data = bytearray(part.read_bytes())

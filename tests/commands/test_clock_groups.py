@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import warnings
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from nsys_pp.output.chart.content import describe_run
 from tests.cli.calls import call
 from tests.importer.importer import Importer
 from tests.importer.readback import read_flows, read_tracks, slices_by_machine
+from tests.sql import edit
 
 NOTE = "2 groups of clocks, not comparable with each other"
 _SHARED = "value LIKE '%AllReduce%' OR value LIKE '%AllGather%' OR value LIKE '%ReduceScatter%'"
@@ -32,9 +32,8 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run = f"--pp 2 --dp 2 {machines} {_SMALL} --seed {seed} --missing-ranks {missing}"
         simulate([str(folder / str(seed)), "--no-truth", *run.split()])
     for path in folder.rglob("*.sqlite"):
-        with sqlite3.connect(path) as database:
-            names = f"SELECT id FROM StringIds WHERE {_SHARED}"
-            database.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE shortName IN ({names})")
+        names = f"SELECT id FROM StringIds WHERE {_SHARED}"
+        edit(path, f"DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE shortName IN ({names})")
     return folder
 
 

@@ -7,9 +7,7 @@ result be; where they are not, it may be wrong by what the alignment's bounds al
 from __future__ import annotations
 
 import itertools
-import sqlite3
 import warnings
-from contextlib import closing
 from pathlib import Path
 from shutil import copyfile
 
@@ -23,6 +21,7 @@ from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from tests.commands.whole import WORK, causes_of, jobs_of, run, wrong_by
 from tests.draws import count_draws
+from tests.sql import edit, select
 from tests.training.expected_training import PIPELINE, expected_training
 
 SMALL = "--steps 3 --layers 1"
@@ -325,10 +324,7 @@ def test_ranges_of_messages_on_some_stages_are_not_enough(tmp_path: Path) -> Non
 def unmarked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy a report of the fixtures without its ranges."""
     path = tmp_path_factory.mktemp("unmarked") / "bare.sqlite"
-    copyfile(min(PIPELINE.rglob("*.sqlite")), path)
-    with closing(sqlite3.connect(path)) as report, report:
-        report.execute("DELETE FROM NVTX_EVENTS")
-    return path
+    return edit(Path(copyfile(min(PIPELINE.rglob("*.sqlite")), path)), "DELETE FROM NVTX_EVENTS")
 
 
 def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> None:
@@ -351,11 +347,11 @@ def test_a_report_without_ranges_has_lanes_states_and_gaps(unmarked: Path) -> No
 
 
 def test_the_longest_gaps_are_those_of_the_kernels(unmarked: Path) -> None:
-    with closing(sqlite3.connect(unmarked)) as report:
-        spans = report.execute(
-            "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName"
-            " WHERE s.value NOT LIKE 'nccl%' ORDER BY k.start"
-        ).fetchall()
+    spans = select(
+        unmarked,
+        "SELECT k.start, k.end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName"
+        " WHERE s.value NOT LIKE 'nccl%' ORDER BY k.start",
+    )
     until, lengths = spans[0][1], []
     for start, end in spans[1:]:
         if start - until > 2_000:

@@ -6,9 +6,7 @@ import math
 import os
 import random
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -32,6 +30,7 @@ from tests.cli.calls import call
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, Bench
 from tests.fuzz.worker import draw
+from tests.sql import edit
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
@@ -97,11 +96,13 @@ def test_rules_with_a_number_of_many_digits(tmp_path: Path) -> None:
 def test_variables_of_many_digits(tmp_path: Path) -> None:
     assert list_visible({"CUDA_VISIBLE_DEVICES": f"0,{NINES}"}) == []
     assert list_visible({"CUDA_VISIBLE_DEVICES": "0,3"}) == ["0", "3"]
-    report = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        for name in ("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES"):
-            row = f"{name}={NINES}", f"{name}=%"
-            connection.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE value LIKE ?", row)
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path)),
+        *(
+            f"UPDATE META_DATA_CAPTURE SET value = '{name}={NINES}' WHERE value LIKE '{name}=%'"
+            for name in ("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+        ),
+    )
     done = call("merge", report, "-o", tmp_path / "run.pftrace")
     assert done.code == 0, done.stderr
     assert os.path.exists(tmp_path / "run.pftrace")

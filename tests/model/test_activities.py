@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +21,7 @@ from nsys_pp.model import build_report
 from nsys_pp.model.gpu_ops import find_event_calls
 from nsys_pp.read import read_report
 from tests.read.tables import PROCESS, THREAD, Row, call, memory, os_call, strings, switch, write_export
+from tests.sql import select
 
 SWITCHES = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 2), st.integers(0, 1), st.sampled_from([0, 2, 3, 5])),
@@ -508,13 +508,11 @@ def test_calls_of_real_reports_are_those_that_nsys_stats_counts(
     path = next((path for path in shared_reports if path.name.startswith(prefix)), None)
     if path is None:
         pytest.skip(f"no report {prefix}*")
-    with sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True) as connection:
-        # what its report `osrt_sum` counts
-        expected = connection.execute(
-            "SELECT value, count(*), sum(end - start) FROM OSRT_API JOIN StringIds ON id = nameId"
-            " WHERE eventClass = 27 GROUP BY value"
-        ).fetchall()
-    connection.close()
+    expected = select(  # what its report `osrt_sum` counts
+        path,
+        "SELECT value, count(*), sum(end - start) FROM OSRT_API JOIN StringIds ON id = nameId"
+        " WHERE eventClass = 27 GROUP BY value",
+    )
     calls = build_report(read_report(path, need=_HOST)).os_calls
     found = calls.group_by(pl.col("name").cast(pl.String)).agg(
         pl.len(), (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total")

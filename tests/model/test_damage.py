@@ -22,6 +22,7 @@ from nsys_pp.read import read_report
 from tests.cli.calls import environment, run
 from tests.read.tables import Row, call, kernel, memory, op, os_call, push_pop, strings, switch, write_export
 from tests.row_sums import FRAMES, WITHOUT_FRAMES, check_row_sums, check_shown_sums
+from tests.sql import add_rows, edit, select
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
 
@@ -66,11 +67,6 @@ def test_a_call_that_is_stored_twice_is_one_call(tmp_path: Path) -> None:
     built = build_report(read_report(report))
     assert built.api_calls["start_ns"].sort().to_list() == [1, 10, 30]
     assert built.row_counts.filter(table="calls").drop_nulls("reason")["row_count"].to_list() == [1]
-
-
-def edit(report: Path, statement: str) -> None:
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute(statement)
 
 
 @pytest.mark.parametrize("time", [(1 << 63) - 1, 1 << 62, -(1 << 63), -(1 << 62)])
@@ -130,14 +126,14 @@ def test_sums_and_differences_of_the_times_of_a_report_are_below_64_bits(
 @pytest.mark.parametrize("number", ["rowid % 3", "NULL", "7"])
 def test_events_without_numbers_of_their_own_are_renumbered(tmp_path: Path, number: str) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        ((table,),) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
-        connection.execute("ALTER TABLE NVTX_EVENTS RENAME TO original")
-        connection.execute(table.replace("(", "(rowid INTEGER, ", 1))
-        connection.execute(
-            f"INSERT INTO NVTX_EVENTS SELECT {number}, * FROM original ORDER BY original.rowid"
-        )
-        connection.execute("DROP TABLE original")
+    ((table,),) = select(report, "SELECT sql FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+    edit(
+        report,
+        "ALTER TABLE NVTX_EVENTS RENAME TO original",
+        table.replace("(", "(rowid INTEGER, ", 1),
+        f"INSERT INTO NVTX_EVENTS SELECT {number}, * FROM original ORDER BY original.rowid",
+        "DROP TABLE original",
+    )
     # as a process: an endless loop in a test would be endless
     done = run("merge", report, "-o", tmp_path / "odd.pftrace", env=environment(PYTHONWARNINGS=""))
     assert done.code == 0, done.stderr
@@ -153,10 +149,7 @@ SEVERITIES = {"info": 1, "warning": 2, "error": 3}
 def change(path: Path, *statements: str) -> Path:
     """Copy a report of the fixtures, and change the copy."""
     copyfile(min(PIPELINE.rglob("*.sqlite")), path)
-    with closing(sqlite3.connect(path)) as report, report:
-        for statement in statements:
-            report.execute(statement)
-    return path
+    return edit(path, *statements)
 
 
 def say(path: Path, *messages: tuple[str, str]) -> Path:
@@ -196,8 +189,7 @@ def lossy(tmp_path: Path) -> Path:
 
 def test_lost_events_are_told_once_by_every_command(lossy: Path, tmp_path: Path) -> None:
     same = say(tmp_path / "b.sqlite", ("warning", LOST))
-    with closing(sqlite3.connect(same)) as report, report:  # another recording
-        report.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")
+    edit(same, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1")  # another recording
     rest = f" that events may be missing (`{LOST}`), but every recorded launch has its kernel, and every kernel its launch"
     sentence = f"nsys says of `{lossy}`{rest}"
     for command in (nsys_pp.pipeline, nsys_pp.summarise):
@@ -212,8 +204,7 @@ def test_lost_events_are_told_once_by_every_command(lossy: Path, tmp_path: Path)
 
 def test_info_lists_what_nsys_says_of_lost_events(lossy: Path) -> None:
     assert not [note for note in nsys_pp.info([lossy]).reports[0].contents.anomalies if "nsys says" in note]
-    with closing(sqlite3.connect(lossy)) as report, report:  # a loss that shows
-        report.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 9")
+    edit(lossy, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 9")  # a loss that shows
     (told_of,) = nsys_pp.info([lossy]).reports
     (sentence,) = (note for note in told_of.contents.anomalies if "nsys says" in note)
     assert sentence.startswith(f"nsys says: {LOST[:-1]}; events are missing")
@@ -256,18 +247,19 @@ def test_launches_after_their_operations_have_no_delay(tmp_path: Path) -> None:
 def test_overhead_that_held_a_launching_thread_is_noted(end: float, is_noted: bool, tmp_path: Path) -> None:
     """Overhead inside other overhead counts once, and before the first launch not at all."""
     path = change(tmp_path / "report.sqlite")
-    with closing(sqlite3.connect(path)) as report, report:
-        thread, first, last = report.execute(
-            "SELECT globalTid, min(start), max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC"
-        ).fetchone()
-        length = last - first
-        report.execute(
-            "CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, returnValue INTEGER)"
-        )
-        report.execute("INSERT INTO StringIds VALUES (987654, 'CUPTI Buffer flush')")
-        held = (first + length // 2, first + length // 2 + round(end * length))
-        for span in (held, (held[0], held[1] - 5), (first - 9 * length, first)):
-            report.execute("INSERT INTO PROFILER_OVERHEAD VALUES (?, ?, ?, 987654, 0)", (*span, thread))
+    thread, first, last = select(
+        path,
+        "SELECT globalTid, min(start), max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC",
+    )[0]
+    length = last - first
+    edit(
+        path,
+        "CREATE TABLE PROFILER_OVERHEAD (start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, returnValue INTEGER)",
+        "INSERT INTO StringIds VALUES (987654, 'CUPTI Buffer flush')",
+    )
+    held = (first + length // 2, first + length // 2 + round(end * length))
+    spans = (held, (held[0], held[1] - 5), (first - 9 * length, first))
+    add_rows(path, "PROFILER_OVERHEAD", [(*span, thread, 987654, 0) for span in spans])
     notes = [note for note in told(lambda: nsys_pp.pipeline(path)) if "nsys held" in note]
     assert len(notes) == is_noted
     if is_noted:
@@ -372,9 +364,11 @@ def test_what_matters_is_a_note(tmp_path: Path) -> None:
 def test_missing_rows_are_counted_by_their_numbers(tmp_path: Path) -> None:
     tables = {**_TABLES, "CUPTI_ACTIVITY_KIND_KERNEL": [kernel(i + 2, i + 4, i) for i in range(90)]}
     path = write_export(tmp_path / "a.sqlite", tables)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid IN (3, 4, 5)")
-        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = 1 << 40 WHERE rowid = 4")
+    edit(
+        path,
+        "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid IN (3, 4, 5)",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = 1 << 40 WHERE rowid = 4",
+    )
     counts = check_row_sums(path).row_counts.filter(stage="file")
     assert counts.select("table", "reason", "row_count").rows() == [
         ("kernels", None, 87),

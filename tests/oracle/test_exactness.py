@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +12,7 @@ from polars.testing import assert_frame_equal
 import nsys_pp
 from nsys_pp.errors import MissingDataError
 from tests.oracle import nvidia
+from tests.sql import edit
 
 NOT_KERNELS = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
@@ -93,8 +93,5 @@ def test_kernels_alone_equal_the_answers_for_a_report_without_copies_and_sets(
 ) -> None:
     copy = tmp_path / shared_report.name
     shutil.copyfile(shared_report, copy)
-    with sqlite3.connect(copy) as database:
-        for table in NOT_KERNELS:
-            database.execute(f"drop table if exists {table}")
-    database.close()
+    edit(copy, *(f"drop table if exists {table}" for table in NOT_KERNELS))
     assert_equal_projections(shared_report, "kernel", nvidia.run_projection(nsys, copy))

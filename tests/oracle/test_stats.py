@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from nsys_pp.projection.launches import match_launches
 from nsys_pp.projection.ranges import project_ranges
 from nsys_pp.read import read_report
 from tests.oracle.nvidia import TABLES, run_stats
+from tests.sql import select
 
 EXACT = ["count", "total", "min", "max"]
 ROUNDED = ["mean", "median", "std"]
@@ -84,9 +83,7 @@ def aggregate_report(path: Path) -> Aggregates:
 
 
 def has_table(report: Path, name: str) -> bool:
-    with closing(sqlite3.connect(f"file:{report}?mode=ro", uri=True)) as database:
-        found = database.execute("select count(*) from sqlite_master where name = ?", (name,)).fetchone()
-    return bool(found[0])
+    return bool(select(report, "select 1 from sqlite_master where name = ?", name))
 
 
 def cut_time(report: Report) -> pl.DataFrame:

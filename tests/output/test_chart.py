@@ -8,9 +8,7 @@ import io
 import json
 import re
 import shutil
-import sqlite3
 import struct
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from nsys_pp.output.chart.page import pack_column
 from nsys_pp.output.chart.picture import LEFT, MARGIN, WIDTH
 from nsys_pp.units import NS_PER_DAY
 from tests.output.large_training import make_large_training
+from tests.sql import edit
 from tests.training.expected_training import expected_training
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -236,12 +235,10 @@ PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 
 
 def test_events_of_one_lane_that_are_months_apart_are_refused_in_words(tmp_path: Path) -> None:
-    report = Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute(
-            'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + ?'
-            ' WHERE "end" = (SELECT max("end") FROM CUPTI_ACTIVITY_KIND_KERNEL)',
-            [200 * NS_PER_DAY],
-        )
+    report = edit(
+        Path(shutil.copy(PIPELINE / "node2" / "rank0.sqlite", tmp_path)),
+        f'UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + {200 * NS_PER_DAY}'
+        ' WHERE "end" = (SELECT max("end") FROM CUPTI_ACTIVITY_KIND_KERNEL)',
+    )
     with pytest.raises(NsysPPError, match="events are 200 days apart"):
         nsys_pp.chart([report], tmp_path / "run.html")

@@ -25,6 +25,7 @@ from nsys_pp.output.other.step_tasks import (
     write_rank_databases,
     write_step_tasks,
 )
+from tests.sql import dump, edit, select
 from tests.training.expected_training import PIPELINE, expected_training
 
 TRAINING = expected_training()
@@ -73,11 +74,6 @@ def read_table(path: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in database.execute("SELECT * FROM StepTaskInfo ORDER BY rowid")]
 
 
-def dump(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as database:
-        return [*database.iterdump()]
-
-
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """A report to write into."""
@@ -89,8 +85,7 @@ def test_the_first_four_columns_are_those_of_msprof(tmp_path: Path) -> None:
     ((_, copy, _),) = write_step_tasks(
         TRAINING, [(REPORTS[2], 2, jobs_of(TRAINING, 2))], tmp_path, force=False
     )
-    with closing(sqlite3.connect(copy)) as database:
-        columns = [row[1:3] for row in database.execute("PRAGMA table_info(StepTaskInfo)")]
+    columns = [row[1:3] for row in select(copy, "PRAGMA table_info(StepTaskInfo)")]
     assert columns == [
         *(("name", "TEXT"), ("startNs", "INTEGER"), ("endNs", "INTEGER"), ("type", "INTEGER")),
         *(("kind", "TEXT"), ("micro_batch", "INTEGER"), ("chunk", "INTEGER"), ("stage", "INTEGER")),
@@ -190,8 +185,7 @@ def test_a_report_itself_is_written_where_that_is_asked_for(report: Path) -> Non
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_report_in_write_ahead_mode_stays_whole(report: Path, tmp_path: Path, in_place: bool) -> None:
-    with closing(sqlite3.connect(report)) as database:
-        database.execute("PRAGMA journal_mode = WAL")
+    edit(report, "PRAGMA journal_mode = WAL")
     with closing(sqlite3.connect(report)) as other:  # its last words are still in the log
         other.execute("CREATE TABLE late (x)")
         other.commit()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,6 +27,7 @@ from nsys_pp.output.tables.text import (
     shorten_symbol,
     sort_rows,
 )
+from tests.sql import select
 
 
 def make_table(
@@ -83,8 +82,7 @@ def written(tmp_path: Path, format: str, frame: pl.DataFrame = FRAME) -> Path:
 
 
 def read_sqlite(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    with closing(sqlite3.connect(path)) as database:
-        rows = database.execute("SELECT * FROM things").fetchall()
+    rows = select(path, "SELECT * FROM things")
     return pl.DataFrame(rows, schema={**schema, "is_open": pl.Int64}, orient="row").cast(schema)
 
 
@@ -193,9 +191,7 @@ def test_a_file_holds_several_tables(tmp_path: Path, format: str) -> None:
     if format != "sqlite":
         assert path.read_text() == format_tables(SEVERAL, format=format)
     else:
-        with closing(sqlite3.connect(path)) as database:
-            counts = [database.execute(f"SELECT count(*) FROM {name}").fetchone() for name in NAMES]
-        assert counts == [(3,), (0,)]
+        assert [select(path, f"SELECT count(*) FROM {name}") for name in NAMES] == [[(3,)], [(0,)]]
 
 
 def shown(unit: str | None = None, **columns: Sequence[object]) -> dict[str, TextColumn]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,9 +18,11 @@ from nsys_pp.errors import NsysPPError, ReportError
 from nsys_pp.model import build_report
 from nsys_pp.read import read_report
 from nsys_pp.read.files import check_integrity
+from tests.breaks import make_foreign
 from tests.cli.calls import environment, run
 from tests.read.tables import call, kernel, push_pop, strings, write_export
 from tests.row_sums import check_row_sums
+from tests.sql import edit, select
 
 
 def _report(path: Path, rows: int = 2000) -> Path:
@@ -48,13 +48,6 @@ def _make_directory(path: Path) -> None:
     path.mkdir()
 
 
-def _foreign(path: Path) -> None:
-    path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE cats (name TEXT)")
-    connection.close()
-
-
 _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
     "text": (lambda path: path.write_text("hello, this is no database\n" * 9), "is not a SQLite database"),
@@ -73,7 +66,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "absent": (lambda path: path.unlink(), "does not exist"),
     "directory": (_make_directory, "is a directory"),
     "hot journal": (_journal, "is being written by another program"),
-    "foreign": (_foreign, "has no table that Nsight Systems exports"),
+    "foreign": (make_foreign, "has no table that Nsight Systems exports"),
 }
 
 
@@ -139,7 +132,7 @@ def test_a_report_that_is_being_written_says_so(tmp_path: Path, statements: list
 @pytest.mark.parametrize(("mode", "left"), [("WAL", []), ("PERSIST", ["report.sqlite-journal"])])
 def test_a_finished_journal_does_not_matter(tmp_path: Path, mode: str, left: list[str]) -> None:
     path = _report(tmp_path / "report.sqlite", rows=3)
-    _edit(path, f"PRAGMA journal_mode={mode}", "DELETE FROM NVTX_EVENTS WHERE rowid = 2")
+    edit(path, f"PRAGMA journal_mode={mode}", "DELETE FROM NVTX_EVENTS WHERE rowid = 2")
     assert read_report(path)["nvtx"]["row"].to_list() == [1, 3]
     assert sorted(os.listdir(tmp_path)) == ["report.sqlite", *left]
 
@@ -153,14 +146,8 @@ def _export(path: Path, rows: int = 200) -> Path:
     return write_export(path, {"NVTX_EVENTS": [push_pop(number, number + 1) for number in range(rows)]})
 
 
-def _edit(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        for statement in statements:
-            connection.execute(statement)
-
-
 def _make_view(path: Path) -> None:
-    _edit(
+    edit(
         path,
         "ALTER TABLE NVTX_EVENTS RENAME TO t",
         f"CREATE VIEW NVTX_EVENTS AS {_ENDLESS} SELECT t.* FROM t, n",
@@ -170,11 +157,11 @@ def _make_view(path: Path) -> None:
 
 
 def _make_virtual_table(path: Path) -> None:
-    _edit(path, 'CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts5(start, "end", deviceId)')
+    edit(path, 'CREATE VIRTUAL TABLE CUPTI_ACTIVITY_KIND_KERNEL USING fts5(start, "end", deviceId)')
 
 
 def _make_slow_columns(path: Path) -> None:
-    _edit(
+    edit(
         path,
         "DROP TABLE NVTX_EVENTS",
         "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER, globalTid INTEGER,"
@@ -188,8 +175,7 @@ def _make_endless_tree(path: Path) -> None:
     path.unlink()
     _export(path, 60_000)
     data = bytearray(path.read_bytes())
-    with closing(sqlite3.connect(path)) as connection:
-        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
+    ((root,),) = select(path, "SELECT rootpage FROM sqlite_master WHERE name = 'NVTX_EVENTS'")
     model = bytes(data[(root - 1) * _PAGE : root * _PAGE])
     assert model[0] == 0x05
     leaf = int.from_bytes(model[8:12], "big")
@@ -285,10 +271,9 @@ def test_a_repeated_page_of_a_large_table_is_noted(large: Path, tmp_path: Path) 
     """Its rows are there twice, and those of the page that it hides are missing: the number of rows is right."""
     path = tmp_path / "a.sqlite"
     data = bytearray(large.read_bytes())
-    with closing(sqlite3.connect(large)) as connection:
-        [[root]] = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_RUNTIME'"
-        )
+    ((root,),) = select(
+        large, "SELECT rootpage FROM sqlite_master WHERE name = 'CUPTI_ACTIVITY_KIND_RUNTIME'"
+    )
     begin = (root - 1) * _PAGE
     first, second = (begin + at for at in _cells(data[begin : begin + _PAGE])[:2])
     data[second : second + 4] = data[first : first + 4]
@@ -304,15 +289,12 @@ def _cells(page: bytes | bytearray) -> list[int]:
 
 def test_constraints_of_a_file_are_not_run(tmp_path: Path) -> None:
     """A check of `randomblob` would need gigabytes."""
-    path = tmp_path / "a.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, CHECK (length(randomblob(900000000)) > 1))"
-        )
-        connection.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, 999)", [(i,) for i in range(99)]
-        )
+    path = edit(
+        tmp_path / "a.sqlite",
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)",
+        "PRAGMA ignore_check_constraints = ON",
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, CHECK (length(randomblob(900000000)) > 1))",
+        *(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({i}, 999)" for i in range(99)),
+    )
     assert check_integrity(path, time_limit_s=60).is_whole
     assert len(build_report(read_report(path)).gpu_ops) == 99

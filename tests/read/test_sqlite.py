@@ -20,6 +20,7 @@ from nsys_pp.read import read_report
 from nsys_pp.read.sqlite import CompiledConnection, Connection, PlainConnection, Rows, find_library
 from tests.draws import count_draws
 from tests.read.tables import THREAD, call, kernel, push_pop, strings, write_export
+from tests.sql import add_rows, edit
 
 _OPS: frozenset[Group] = frozenset({"ops"})
 _RANGES: frozenset[Group] = frozenset({"ranges"})
@@ -59,10 +60,8 @@ def test_a_real_report_comes_whole(shared_report: Path) -> None:
 def test_chunks_keep_rows_and_their_order(tmp_path: Path, missing: set[int]) -> None:
     rows = [push_pop(i * 10, i * 10 + 5) for i in range(100)]
     path = write_export(tmp_path / "a.sqlite", {"NVTX_EVENTS": rows})
-    with sqlite3.connect(path) as connection:
-        connection.executemany("DELETE FROM NVTX_EVENTS WHERE rowid = ?", [(row,) for row in missing])
-        connection.execute("UPDATE NVTX_EVENTS SET rowid = -5 WHERE rowid = 40")
-    connection.close()
+    deleted = (f"DELETE FROM NVTX_EVENTS WHERE rowid = {row}" for row in missing)
+    edit(path, *deleted, "UPDATE NVTX_EVENTS SET rowid = -5 WHERE rowid = 40")
     raw = read_report(path, need=_RANGES)
     assert raw["nvtx"]["row"].to_list() == [-5, *(i for i in range(1, 101) if i != 40 and i not in missing)]
     assert raw["nvtx"]["start"].to_list()[1:] == [(i - 1) * 10 for i in raw["nvtx"]["row"].to_list()[1:]]
@@ -86,14 +85,10 @@ def test_integers_stored_as_something_else_are_exact(
 ) -> None:
     rows = [{"start": 9007199254740993 + i, "end": 2 + i, "globalTid": THREAD} for i in range(60)]
     path = tmp_path / "a.sqlite"
-    with sqlite3.connect(path) as connection:
-        # without declared types SQLite keeps text as text
-        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId)")
-        connection.executemany(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)",
-            [(*row.values(), stored if i == first else i) for i, row in enumerate(rows)],
-        )
-    connection.close()
+    # without declared types SQLite keeps text as text
+    edit(path, "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId)")
+    values = [(*row.values(), stored if i == first else i) for i, row in enumerate(rows)]
+    add_rows(path, "CUPTI_ACTIVITY_KIND_RUNTIME", values)
     calls = read_report(path, need=_OPS)["calls"]
     assert calls["correlation"].to_list() == [expected if i == first else i for i in range(60)]
     assert calls["start"].to_list() == [row["start"] for row in rows]
@@ -122,11 +117,12 @@ def test_broken_text_is_repaired_and_nothing_is_cut(tmp_path: Path) -> None:
     path = write_export(
         tmp_path / "a.sqlite", {"StringIds": strings("ok", "", "?", "?"), "NVTX_EVENTS": [push_pop(0, 1)]}
     )
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE StringIds SET value = CAST(x'61ff62' AS TEXT) WHERE id = 2")
-        connection.execute("UPDATE StringIds SET value = CAST(x'610062' AS TEXT) WHERE id = 3")
-        connection.execute("UPDATE NVTX_EVENTS SET text = CAST(x'c3' AS TEXT)")
-    connection.close()
+    edit(
+        path,
+        "UPDATE StringIds SET value = CAST(x'61ff62' AS TEXT) WHERE id = 2",
+        "UPDATE StringIds SET value = CAST(x'610062' AS TEXT) WHERE id = 3",
+        "UPDATE NVTX_EVENTS SET text = CAST(x'c3' AS TEXT)",
+    )
     raw = read_report(path)
     assert raw["strings"]["text"].to_list() == ["ok", None, "a\N{REPLACEMENT CHARACTER}b", "a\0b"]
     assert raw["nvtx"]["text"].to_list() == ["\N{REPLACEMENT CHARACTER}"]
@@ -148,15 +144,12 @@ def test_payloads_are_read_where_there_are_any(tmp_path: Path) -> None:
 
 
 def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER,"
-            " globalTid INTEGER, uint64Value INTEGER) WITHOUT ROWID"
-        )
-        rows = [(i, i + 1, 59, THREAD, i or None) for i in range(5)]
-        connection.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", rows)
-    connection.close()
+    path = edit(
+        tmp_path / "a.sqlite",
+        "CREATE TABLE NVTX_EVENTS (start INTEGER PRIMARY KEY, end INTEGER, eventType INTEGER,"
+        " globalTid INTEGER, uint64Value INTEGER) WITHOUT ROWID",
+    )
+    add_rows(path, "NVTX_EVENTS", [(i, i + 1, 59, THREAD, i or None) for i in range(5)])
     raw = read_report(path)
     assert raw["nvtx"]["row"].to_list() == [1, 2, 3, 4, 5]
     assert raw["payloads"].select("row", "uint64").rows() == [(2, 1), (3, 2), (4, 3), (5, 4)]
@@ -203,9 +196,7 @@ def test_exports_with_the_definitions_of_another_have_their_own_pages_and_counts
     rows = [push_pop(at, at + 5) for at in range(3_000)]
     many = write_export(tmp_path / "many.sqlite", {"NVTX_EVENTS": rows})
     assert [len(read_report(path)["nvtx"]) for path in (few, many, few)] == [1, 3_000, 1]
-    with sqlite3.connect(few) as connection:
-        connection.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN added INTEGER")
-    connection.close()
+    edit(few, "ALTER TABLE NVTX_EVENTS ADD COLUMN added INTEGER")
     assert len(read_report(few)["nvtx"]) == 1
 
 
@@ -332,6 +323,5 @@ def test_numbers_of_rows_that_the_file_has_no_room_for_are_no_counts(tmp_path: P
     """A damaged row id costs no more than its row, and is no reason to refuse the others."""
     path = tmp_path / "a.sqlite"
     path.write_bytes(RANK0.read_bytes())
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = ? WHERE rowid = 1487", [2**40])
+    edit(path, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET rowid = 1 << 40 WHERE rowid = 1487")
     assert len(read_report(path)["calls"]) == 1487

@@ -28,6 +28,7 @@ from tests.read.tables import (
     switch,
     write_export,
 )
+from tests.sql import edit
 
 _STREAM = {"streamId": 7, "hwId": 0, "vmId": 1, "processId": 4242, "contextId": 1}
 
@@ -216,10 +217,12 @@ def test_an_unknown_table_is_read_by_its_columns(tmp_path: Path) -> None:
             "NO_TIMES": [{"value": 7}],
         },
     )
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute('CREATE TABLE "WITHOUT" (start, name TEXT, PRIMARY KEY (start)) WITHOUT ROWID')
-        connection.execute("INSERT INTO \"WITHOUT\" VALUES (7, 'keyed')")
-        connection.execute('CREATE VIEW "A_VIEW" AS SELECT 1 AS start')
+    edit(
+        path,
+        'CREATE TABLE "WITHOUT" (start, name TEXT, PRIMARY KEY (start)) WITHOUT ROWID',
+        "INSERT INTO \"WITHOUT\" VALUES (7, 'keyed')",
+        'CREATE VIEW "A_VIEW" AS SELECT 1 AS start',
+    )
     report = build_report(read_shown(path))
     rows = report.activities.select("row", "thread_key", "start_ns", "end_ns", "name", "size_bytes")
     assert sorted(rows.rows()) == [

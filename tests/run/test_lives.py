@@ -11,6 +11,7 @@ import pytest
 import nsys_pp
 from fixtures import simulate
 from nsys_pp.errors import ReportError
+from tests.sql import edit, select
 
 _READING_NS = 70_000  # between two readings of UTC, by which nsys sessions of one machine differ
 _PID_SHIFT = 24  # bits of the thread in nsys' ids of processes and threads
@@ -19,24 +20,23 @@ _PID_SHIFT = 24  # bits of the thread in nsys' ids of processes and threads
 def delay(folder: Path, *, later_ns: int, pids: int = 1) -> None:
     """Move all reports of a folder to a later time of their machines, and add to the ids of their processes."""
     for path in folder.rglob("*.sqlite"):
-        with sqlite3.connect(path) as report:
-            report.execute(
-                "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?", [later_ns]
-            )
-            report.execute(
-                "UPDATE ANALYSIS_DETAILS SET startTime = startTime + ?1, stopTime = stopTime + ?1",
-                [later_ns + _READING_NS],
-            )
-            report.execute("UPDATE PROCESSES SET pid = pid + ?", [pids])
-            tables = [
-                name for (name,) in report.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            ]
-            for table in tables:
-                columns = [row[1] for row in report.execute(f"PRAGMA table_info({table})")]
-                for column in {"globalPid", "globalTid", "processId"} & {*columns}:
-                    added = pids << _PID_SHIFT if column != "processId" else pids
-                    report.execute(f"UPDATE {table} SET {column} = {column} + ?", [added])
-        report.close()
+        columns = select(
+            path,
+            "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"
+            " WHERE m.type = 'table' AND c.name IN ('globalPid', 'globalTid', 'processId')",
+        )
+        edit(
+            path,
+            "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + :later",
+            "UPDATE ANALYSIS_DETAILS SET startTime = startTime + :session, stopTime = stopTime + :session",
+            "UPDATE PROCESSES SET pid = pid + :processId",
+            *(f"UPDATE {table} SET {column} = {column} + :{column}" for table, column in columns),
+            later=later_ns,
+            session=later_ns + _READING_NS,
+            processId=pids,
+            globalPid=pids << _PID_SHIFT,
+            globalTid=pids << _PID_SHIFT,
+        )
 
 
 def add_process(path: Path, *, kernels: int, pids: int = 7) -> None:
@@ -153,10 +153,11 @@ def test_a_task_that_starts_several_ranks_is_no_rank(tmp_path: Path) -> None:
     options = [*_MACHINES.split(), "--pp", "4", "--machine-ranks", "3,1", "--per", "machine"]
     simulate.main([str(tmp_path), *options])
     for task in range(2):
-        with sqlite3.connect(tmp_path / f"node{task}" / "report.sqlite") as report:
-            environment = f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'SLURM_PROCID={task};SLURM_NTASKS=2'"
-            report.execute(f"{environment} WHERE name = 'DeviceEnvironment'")
-        report.close()
+        edit(
+            tmp_path / f"node{task}" / "report.sqlite",
+            f"UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'SLURM_PROCID={task};SLURM_NTASKS=2'"
+            " WHERE name = 'DeviceEnvironment'",
+        )
     lanes = nsys_pp.pipeline([tmp_path]).training.lanes
     assert lanes["rank"].to_list() == [None] * 4
     assert lanes["stage"].to_list() == [0, 1, 2, 3]

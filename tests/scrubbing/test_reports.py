@@ -23,6 +23,7 @@ from nsys_pp.scrubbing import reports
 from nsys_pp.scrubbing import reports as database
 from nsys_pp.scrubbing.pseudonyms import Identities, choose_pseudonyms
 from tests.cli.calls import assert_refused, call
+from tests.sql import edit, select
 from tests.test_secrets import HIDDEN, SHOWN, plant, plant_into
 from tests.unpacking import find_words
 
@@ -85,8 +86,7 @@ def test_planted_secrets_are_not_in_the_bytes(tmp_path: Path, schema: str) -> No
     plant_into(report)
     plain, clean = _scrub_beside(report, tmp_path)
     # an event of the operating system refers to it
-    with closing(sqlite3.connect(plain)) as connection:
-        ((text,),) = connection.execute("SELECT value FROM StringIds WHERE id = 900002")
+    ((text,),) = select(plain, "SELECT value FROM StringIds WHERE id = 900002")
     assert find_words(clean.read_bytes().replace(text.encode(), b""), [MARK, *HIDDEN]) == set()
     assert find_words(clean.read_bytes(), [SHOWN]) == {SHOWN}
     _assert_equal(_list_results(plain, tmp_path), _list_results(clean, tmp_path))
@@ -126,32 +126,33 @@ def test_raw_frames_of_fixtures_are_equal(tmp_path: Path, tables: dict[str, pl.D
 
 def test_a_copy_has_no_free_pages_and_no_definitions(tmp_path: Path) -> None:
     report = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute(f"CREATE VIEW {MARK.replace('-', '_')} AS SELECT '{MARK}'")
-        connection.execute("CREATE TABLE notes (text DEFAULT 'planted-secret')")
-        connection.execute(f"CREATE INDEX own ON StringIds (value) WHERE value <> '{MARK}'")
-        connection.execute("ALTER TABLE StringIds ADD COLUMN planted_column TEXT DEFAULT 'planted-secret'")
+    edit(
+        report,
+        f"CREATE VIEW {MARK.replace('-', '_')} AS SELECT '{MARK}'",
+        "CREATE TABLE notes (text DEFAULT 'planted-secret')",
+        f"CREATE INDEX own ON StringIds (value) WHERE value <> '{MARK}'",
+        "ALTER TABLE StringIds ADD COLUMN planted_column TEXT DEFAULT 'planted-secret'",
+    )
     clean = tmp_path / "clean.sqlite"
     result = nsys_pp.scrub(report, clean)
     assert "notes" in result.removed[report].tables
     assert find_words(clean.read_bytes(), [MARK, "planted_secret", "planted_column"]) == set()
-    with closing(sqlite3.connect(clean)) as connection:
-        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert select(clean, "PRAGMA freelist_count") == [(0,)]
+    assert select(clean, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_other_tables_are_kept_on_request(tmp_path: Path) -> None:
-    report = Path(shutil.copy(RANK0, tmp_path / "a.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute("CREATE TABLE notes (text, number REAL, twice AS (number * 2))")
-        connection.execute("INSERT INTO notes VALUES ('shown', 0.5), (x'00ff', NULL)")
+    report = edit(
+        Path(shutil.copy(RANK0, tmp_path / "a.sqlite")),
+        "CREATE TABLE notes (text, number REAL, twice AS (number * 2))",
+        "INSERT INTO notes VALUES ('shown', 0.5), (x'00ff', NULL)",
+    )
     done = call(
         "scrub", report, "-o", tmp_path / "b.sqlite", "--keep-table", "notes", "--keep-table", "absent"
     )
     assert done.code == 0
     assert f"note: `{report}`: `notes` copied as they are, with all their texts" in done.stderr
-    with closing(sqlite3.connect(tmp_path / "b.sqlite")) as connection:
-        assert connection.execute("SELECT * FROM notes").fetchall() == [("shown", 0.5), (b"\0\xff", None)]
+    assert select(tmp_path / "b.sqlite", "SELECT * FROM notes") == [("shown", 0.5), (b"\0\xff", None)]
 
 
 def test_a_copy_that_would_hold_a_removed_text_does_not_appear(

@@ -37,6 +37,7 @@ from nsys_pp.training.sums import list_measured, sum_metrics
 from nsys_pp.training.waits import sum_overheads
 from tests.cli.calls import call as run_command
 from tests.read.tables import PROCESS, THREAD, Row, call, op, os_call, strings, switch, write_export
+from tests.sql import add_rows, edit, select
 from tests.training.expected_training import build_small_training
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
@@ -130,12 +131,14 @@ def add_own_metrics(folder: Path, result: PipelineResult) -> None:
             number = int(gpu.removeprefix("GPU "))
             rows += [(time, (1 << 48) + number, 5, value) for time, value in edges]
         path = folder / recorded.path.relative_to(PIPELINE)
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("CREATE TABLE GPU_METRICS (timestamp, typeId, metricId, value)")
-            connection.executemany("INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)", rows)
-            connection.execute("CREATE TABLE TARGET_INFO_GPU_METRICS (typeId, metricId, metricName)")
-            names = [((1 << 48) + number, 5, "Tensor Active [Throughput %]") for number in (0, 1)]
-            connection.executemany("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?)", names)
+        edit(
+            path,
+            "CREATE TABLE GPU_METRICS (timestamp, typeId, metricId, value)",
+            "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId, metricId, metricName)",
+        )
+        add_rows(path, "GPU_METRICS", rows)
+        names = [((1 << 48) + number, 5, "Tensor Active [Throughput %]") for number in (0, 1)]
+        add_rows(path, "TARGET_INFO_GPU_METRICS", names)
 
 
 def test_metrics_of_a_machine_are_of_the_jobs_of_all_its_ranks(
@@ -610,8 +613,7 @@ ROWS = 2 * MOST_WINDOWS
 @pytest.mark.slow
 def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     report = write_bulk_report(tmp_path / "report.sqlite", kernels=1_000, ranges=1_000)
-    with closing(sqlite3.connect(report)) as connection:
-        (end_ns,) = connection.execute("SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    [(end_ns,)] = select(report, "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
     nsys_pp.extract(report, tmp_path / "bare.nspart")
     add_metrics(report, rows=ROWS, end_ns=end_ns)
     nsys_pp.extract(report, tmp_path / "report.nspart")
@@ -629,9 +631,7 @@ def test_parts_have_means_of_windows_of_bounded_number(tmp_path: Path) -> None:
     assert len(steps) > len(METRICS)
     assert steps["mean"].to_list() == pytest.approx(steps["mean_of_part"].to_list(), rel=1e-3)
     assert (joined["peak"] <= joined["peak_of_part"]).all()
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute("DROP TABLE GPU_METRICS")
-        connection.execute("DROP TABLE TARGET_INFO_GPU_METRICS")
+    edit(report, "DROP TABLE GPU_METRICS", "DROP TABLE TARGET_INFO_GPU_METRICS")
     nsys_pp.extract(report, tmp_path / "dropped.nspart")
     assert (tmp_path / "dropped.nspart").read_bytes() == (tmp_path / "bare.nspart").read_bytes()
 

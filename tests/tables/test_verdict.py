@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from nsys_pp.tables.verdict import (
     find_long_steps,
 )
 from nsys_pp.tables.words import format_time
+from tests.sql import add_rows, edit, select
 from tests.training.expected_training import simulate_training
 
 _RUN = "--pp 2 --steps 6 --micro-batches 4 --jitter 0.01 --layers 2 --no-truth"
@@ -52,14 +52,12 @@ def record_clocks(folder: Path, clock: Clock) -> None:
     """Add the clock of its GPU to the report of each rank: it changes where the steps begin on the host."""
     for path in sorted(folder.rglob("rank*.sqlite")):
         rank = int(path.stem.removeprefix("rank"))
-        with closing(sqlite3.connect(path)) as connection:
-            steps = connection.execute(
-                "SELECT n.start, coalesce(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId"
-                " WHERE coalesce(n.text, s.value) LIKE 'step\\_%' ESCAPE '\\' ORDER BY n.start"
-            ).fetchall()
-            [(gpu, last)] = connection.execute(
-                "SELECT max(deviceId), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL"
-            ).fetchall()
+        steps = select(
+            path,
+            "SELECT n.start, coalesce(n.text, s.value) FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId"
+            " WHERE coalesce(n.text, s.value) LIKE 'step\\_%' ESCAPE '\\' ORDER BY n.start",
+        )
+        [(gpu, last)] = select(path, "SELECT max(deviceId), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
         knots = [(0, _USUAL), *((start, clock(rank, int(name.split("_")[1]))) for start, name in steps)]
         add_clocks(path, {gpu: [*knots, (last + 1_000_000, _USUAL)]}, seed=rank)
 
@@ -141,19 +139,23 @@ def stall(folder: Path, seed: int, call: str) -> Stall:
     """Simulate a run in which the host of rank 2 is in a call for 30 ms of step 12."""
     run_host(folder, "--host-stall 2,12=30", seed)
     report = next(folder.rglob("rank2.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        where = "WHERE end - start > 10000000"
-        start, end, thread = connection.execute(
-            f"SELECT start, end, globalTid FROM OSRT_API {where}"
-        ).fetchone()
-        connection.execute(f"UPDATE OSRT_API SET nameId = ? {where}", (add_string(connection, call),))
+    where = "WHERE end - start > 10000000"
+    start, end, thread = select(report, f"SELECT start, end, globalTid FROM OSRT_API {where}")[0]
+    edit(report, f"UPDATE OSRT_API SET nameId = :name {where}", name=add_string(report, call))
     return Stall(report, start, end, thread)
 
 
-def add_string(connection: sqlite3.Connection, text: str) -> int:
-    number = int(connection.execute("SELECT max(id) + 1 FROM StringIds").fetchone()[0])
-    connection.execute("INSERT INTO StringIds (id, value) VALUES (?, ?)", (number, text))
-    return number
+def add_string(report: Path, text: str) -> int:
+    [(number,)] = select(report, "SELECT max(id) + 1 FROM StringIds")
+    add_rows(report, "StringIds (id, value)", [(number, text)])
+    return int(number)
+
+
+def copy_rows(report: Path, table: str, changes: Iterable[dict[str, int]]) -> None:
+    """Append copies of the first row of a table, each with changes."""
+    columns = [name for (name,) in select(report, f"SELECT name FROM pragma_table_info('{table}')")]
+    some = dict(zip(columns, select(report, f"SELECT * FROM {table} LIMIT 1")[0], strict=True))
+    add_rows(report, table, [[*(some | change).values()] for change in changes])
 
 
 def find_host(folder: Path) -> Finding:
@@ -162,27 +164,19 @@ def find_host(folder: Path) -> Finding:
 
 def test_short_calls_are_summed_and_their_stack_is_named(tmp_path: Path) -> None:
     stalled = stall(tmp_path, 19_203, "read")
-    with closing(sqlite3.connect(stalled.report)) as connection, connection:
-        connection.execute("DELETE FROM OSRT_API WHERE end - start > 10000000")
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(OSRT_API)")]
-        some = dict(
-            zip(columns, connection.execute("SELECT * FROM OSRT_API LIMIT 1").fetchone(), strict=True)
-        )
-        marks = ", ".join("?" * len(columns))
-        number = add_string(connection, "fsync")
-        length = (stalled.end - stalled.start) // 100
-        for at in range(100):  # 80 of 100 pieces of the stall, none of which is a large part of it
-            if at % 5:
-                start = stalled.start + at * length
-                row = some | {"start": start, "end": start + length, "globalTid": stalled.thread}
-                row |= {"nameId": number, "callchainId": 1}
-                connection.execute(f"INSERT INTO OSRT_API VALUES ({marks})", [row[name] for name in columns])
-        connection.execute("CREATE TABLE IF NOT EXISTS OSRT_CALLCHAINS (id, symbol, module, stackDepth)")
-        for depth, name in enumerate(("fsync", "save_checkpoint", "train")):
-            connection.execute(
-                "INSERT INTO OSRT_CALLCHAINS (id, symbol, module, stackDepth) VALUES (1, ?, ?, ?)",
-                (add_string(connection, name), add_string(connection, "python"), depth),
-            )
+    report = edit(
+        stalled.report,
+        "DELETE FROM OSRT_API WHERE end - start > 10000000",
+        "CREATE TABLE IF NOT EXISTS OSRT_CALLCHAINS (id, symbol, module, stackDepth)",
+    )
+    call = {"globalTid": stalled.thread, "nameId": add_string(report, "fsync"), "callchainId": 1}
+    edges = range(stalled.start, stalled.end + 1, (stalled.end - stalled.start) // 100)
+    # 80 of 100 pieces of the stall, none of which is a large part of it
+    pieces = [(start, end) for at, (start, end) in enumerate(pairwise(edges)) if at % 5]
+    copy_rows(report, "OSRT_API", ({"start": start, "end": end, **call} for start, end in pieces))
+    for depth, name in enumerate(("fsync", "save_checkpoint", "train")):
+        row = (1, add_string(report, name), add_string(report, "python"), depth)
+        add_rows(report, "OSRT_CALLCHAINS (id, symbol, module, stackDepth)", [row])
     nsys_pp.extract(tmp_path, tmp_path.parent / f"{tmp_path.name}-parts")
     line = find_host(tmp_path).line
     assert find_host(tmp_path.parent / f"{tmp_path.name}-parts").line == line
@@ -237,21 +231,8 @@ def test_a_flush_beside_a_cuda_call_of_the_late_thread_is_a_guess(tmp_path: Path
     folder = run_host(tmp_path, "--host-stall 2,12=30", 19_112)
     [overhead] = turn(folder, thread_offset=77)
     report = next(folder.rglob("rank2.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:  # the thread is inside a call meanwhile
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(CUPTI_ACTIVITY_KIND_RUNTIME)")]
-        some = dict(
-            zip(
-                columns,
-                connection.execute("SELECT * FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone(),
-                strict=True,
-            )
-        )
-        some |= {"start": overhead.start, "end": overhead.end, "globalTid": overhead.thread - 77}
-        some["correlationId"] = 1 << 30
-        marks = ", ".join("?" * len(columns))
-        connection.execute(
-            f"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({marks})", [some[name] for name in columns]
-        )
+    meanwhile = {"start": overhead.start, "end": overhead.end, "globalTid": overhead.thread - 77}
+    copy_rows(report, "CUPTI_ACTIVITY_KIND_RUNTIME", [meanwhile | {"correlationId": 1 << 30}])
     finding = nsys_pp.pipeline(folder).verdict.findings[0]
     assert (finding.kind, finding.confidence, finding.label) == ("host", "guess", "rank 2")
     assert "nsys flushed its buffers on another thread meanwhile" in finding.text
@@ -262,11 +243,8 @@ def test_flushes_while_gpus_compute_are_no_finding(tmp_path: Path) -> None:
     folder = run_host(tmp_path, "--pace-us 1", 19_113)
     training = nsys_pp.pipeline(folder).training
     for path in sorted(folder.rglob("*.sqlite")):
-        with closing(sqlite3.connect(path)) as connection:
-            rows = connection.execute(
-                "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE end - start > 100000"
-            ).fetchall()
-            [thread] = connection.execute("SELECT DISTINCT globalTid FROM OSRT_API").fetchone()
+        rows = select(path, "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE end - start > 100000")
+        (thread,) = select(path, "SELECT DISTINCT globalTid FROM OSRT_API")[0]
         add_overheads(path, [Overhead(start, end, thread) for start, end in rows])
     result = nsys_pp.pipeline(folder)
     assert "profiler" not in [found.kind for found in result.verdict.findings]
@@ -279,18 +257,14 @@ def test_flushes_while_gpus_compute_are_no_finding(tmp_path: Path) -> None:
 
 def test_lost_events_are_a_line(tmp_path: Path) -> None:
     folder = run_host(tmp_path, "", 19_114)
-    report = next(folder.rglob("rank1.sqlite"))
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid)"
-        )
-        connection.execute(
-            "INSERT INTO DIAGNOSTIC_EVENT VALUES (0, 1, 1, 3, 'Not all CUDA events might have been collected.', 0)"
-        )
+    report = edit(
+        next(folder.rglob("rank1.sqlite")),
+        "CREATE TABLE IF NOT EXISTS DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid)",
+        "INSERT INTO DIAGNOSTIC_EVENT VALUES (0, 1, 1, 3, 'Not all CUDA events might have been collected.', 0)",
+    )
     with pytest.warns(UserWarning, match="but every recorded launch has its kernel"):  # nsys does not know it
         assert not [found for found in nsys_pp.pipeline(folder).verdict.findings if found.kind == "losses"]
-    with closing(sqlite3.connect(report)) as connection, connection:
-        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 9")
+    edit(report, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 9")
     with pytest.warns(UserWarning, match="Not all CUDA events"):
         verdict = nsys_pp.pipeline(folder).verdict
     [line] = [found.line for found in verdict.findings if found.kind == "losses"]

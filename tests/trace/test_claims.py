@@ -34,6 +34,7 @@ from tests.read.layouts import (
 )
 from tests.read.tables import Row, write_export
 from tests.recording import record
+from tests.sql import edit, select
 from tests.tables.test_requested import add_network
 from tests.trace.test_reports import offset_ns, zero_ns
 
@@ -271,14 +272,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sums") / "pipeline"
     shutil.copytree(PIPELINE, folder)
     for path in folder.rglob("*.sqlite"):
-        with closing(sqlite3.connect(path)) as connection, connection:
-            begin, end = connection.execute(
-                "SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL"
-            ).fetchone()
-            (thread,) = connection.execute(
-                "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1"
-            ).fetchone()
-            (name,) = connection.execute("SELECT max(id) FROM StringIds").fetchone()
+        [(begin, end)] = select(path, "SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        [(thread,)] = select(path, "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1")
+        [(name,)] = select(path, "SELECT max(id) FROM StringIds")
         write_export(path, list_rows(thread, begin, end, name))
         add_metrics(path, rows=10_000, end_ns=end)
         add_network(path, until_ns=end, rates={5: 3000, 6: 500})
@@ -303,7 +299,6 @@ def test_each_table_with_sums_changes_them(recorded: Path, tmp_path: Path) -> No
         folder = tmp_path / table
         shutil.copytree(recorded, folder)
         for path in folder.rglob("*.sqlite"):
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute(f'DROP TABLE "{table}"')
+            edit(path, f'DROP TABLE "{table}"')
         assert len(results[sums]), table
         assert not results[sums].equals(read_result(folder, sums)), (table, sums)

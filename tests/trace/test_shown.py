@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -26,6 +24,7 @@ from tests.importer.importer import Importer
 from tests.importer.readback import assert_no_errors, read_flows, slices_by_track
 from tests.read.on_request import write_everything
 from tests.read.tables import PROCESS, Row, call, op, os_call, push_pop, strings, write_export
+from tests.sql import edit, select
 from tests.trace.test_reports import COUNTERS, offset_ns, zero_ns
 
 ROW = re.compile(r"/(?:CPU: .* (?P<pid>\d+)|system)/(?P<row>[^/]*)$")  # names of processes are paths
@@ -182,14 +181,11 @@ def test_a_window_cuts_shown_rows(importer: Importer, tmp_path: Path) -> None:
 def test_the_default_trace_has_no_more_bytes_with_them(tmp_path: Path) -> None:
     path = write_everything(tmp_path / "report.sqlite")
     on_request = {name for table in TABLES_ON_REQUEST for name in table.names} - DRAWN_ANYWAY
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM GPU_METRICS")  # the overview has them
-        connection.execute("DELETE FROM TARGET_INFO_GPU_METRICS")
+    edit(path, "DELETE FROM GPU_METRICS", "DELETE FROM TARGET_INFO_GPU_METRICS")  # the overview has them
     merged = nsys_pp.merge([path], tmp_path / "whole.pftrace")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        for name in (names & on_request) | {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}:
-            connection.execute(f'DROP TABLE "{name}"')
+    names = {name for (name,) in select(path, "SELECT name FROM sqlite_master")} & on_request
+    names |= {"SOMETHING_NEW", "SYSTEM_THING", "CUDA_UM_CPU_PAGE_FAULT_EVENTS"}
+    edit(path, *(f'DROP TABLE "{name}"' for name in names))
     nsys_pp.merge([path], tmp_path / "bare.pftrace")
     assert merged.output.read_bytes() == (tmp_path / "bare.pftrace").read_bytes()
 
@@ -330,8 +326,7 @@ def test_waits_without_an_arrow_are_counted(importer: Importer, tmp_path: Path) 
         nsys_pp.merge([path], trace, show="sync")
     slices_by_track(importer, trace)
     assert len(read_flows(importer)) == 8
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+    edit(path, "DROP TABLE CUPTI_ACTIVITY_KIND_CUDA_EVENT")
     with pytest.warns(UserWarning, match="no arrow to 11 of 11 waits .*: 11 without a known record"):
         nsys_pp.merge([path], trace, show="sync", force=True)
 

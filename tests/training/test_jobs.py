@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from nsys_pp.training.jobs import (
 from nsys_pp.training.kernels import sum_kernels
 from nsys_pp.training.launched import LaunchedOps
 from nsys_pp.training.names import NAMED_JOBS, NAMED_STEPS
+from tests.sql import edit
 from tests.training.expected_training import (
     APART,
     analyse_reports,
@@ -319,8 +318,7 @@ def test_a_backward_without_a_range_is_found_by_its_position(tmp_path: Path) -> 
     )
     named = find_backwards(tmp_path)
     for report in tmp_path.rglob("*.sqlite"):
-        with closing(sqlite3.connect(report)) as connection, connection:
-            connection.execute("DELETE FROM NVTX_EVENTS WHERE text LIKE 'backward%'")
+        edit(report, "DELETE FROM NVTX_EVENTS WHERE text LIKE 'backward%'")
     found = find_backwards(tmp_path)
     assert len(named) == 6
     assert found.drop("name").equals(named.drop("name"))
