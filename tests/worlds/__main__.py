@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from tests.worlds.draw import draw_options, perturb, repair, to_arguments
 from tests.worlds.tables import append_score, build_tables, list_breaks, read_scores, write_tables
-from tests.worlds.world import QUESTIONS, WorldScore, run_seed, run_world
+from tests.worlds.world import QUESTIONS, WorldScore, map_seeds, run_seed, run_world
 
 _RESTART = 25  # tries without progress
 
@@ -122,7 +119,8 @@ def _run_all(chosen: argparse.Namespace, only: Sequence[str]) -> list[WorldScore
     """Run the worlds that are not saved yet; return the scores of all, by seed."""
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     scores = {score.seed: score for score in read_scores(chosen.save) if score.seed in seeds}
-    for score in _run([seed for seed in seeds if seed not in scores], only, chosen.processes):
+    missing = [seed for seed in seeds if seed not in scores]
+    for score in map_seeds(partial(run_seed, only=tuple(only)), missing, chosen.processes):
         scores[score.seed] = score
         append_score(chosen.save, score)
         if not chosen.quiet:
@@ -133,18 +131,6 @@ def _run_all(chosen: argparse.Namespace, only: Sequence[str]) -> list[WorldScore
 def _print_breaks(score: WorldScore) -> None:
     if found := list_breaks(score):
         print(f"seed {score.seed}: {'; '.join(text for _, text in found)}\n    {score.command}", flush=True)
-
-
-def _run(seeds: Sequence[int], only: Sequence[str], processes: int) -> Iterator[WorldScore]:
-    """Score the worlds of some seeds, in order."""
-    score = partial(run_seed, only=tuple(only))
-    if processes == 1:
-        yield from map(score, seeds)
-        return
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        yield from pool.map(score, seeds)
 
 
 if __name__ == "__main__":

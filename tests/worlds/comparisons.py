@@ -12,12 +12,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import multiprocessing
-import os
 import sys
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +24,7 @@ from nsys_pp.errors import NsysPPError
 from nsys_pp.frames.verdict import Finding
 from tests.worlds.draw import World, to_arguments
 from tests.worlds.verdicts import add_fault, draw_healthy, simulate_world
+from tests.worlds.world import map_seeds
 
 FAULTS = ("none", "rank", "rank since a step", "stage", "link", "micro-batches")
 _MEMBERS = ("rank", "ranks", "stage", "link")
@@ -131,15 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
     chosen = parser.parse_args(arguments)
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     scores: list[ComparisonScore] = []
-    with ProcessPoolExecutor(chosen.processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for of_seed in pool.map(score_seed, range(chosen.seed, chosen.seed + chosen.count)):
-            scores += of_seed
-            for score in of_seed:
-                is_missed = score.fault not in ("none", "micro-batches") and not score.is_named
-                if score.failed or score.false or is_missed:
-                    print(score, flush=True)
+    for of_seed in map_seeds(score_seed, range(chosen.seed, chosen.seed + chosen.count), chosen.processes):
+        scores += of_seed
+        for score in of_seed:
+            is_missed = score.fault not in ("none", "micro-batches") and not score.is_named
+            if score.failed or score.false or is_missed:
+                print(score, flush=True)
     print(build_table(scores))
     return 0
 

@@ -11,12 +11,9 @@ import argparse
 import contextlib
 import io
 import json
-import multiprocessing
-import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +32,7 @@ from tests.worlds.draw import Value, World, draw_options, repair, to_arguments
 from tests.worlds.findings import Findings, analyse
 from tests.worlds.scores import Truth
 from tests.worlds.tables import write_tables
+from tests.worlds.world import map_seeds
 
 _COSTS = (0.0, 0.02, 0.05, float("inf"))
 
@@ -394,15 +392,6 @@ def score_seed(seed: int) -> list[VerdictScore]:
     return scores
 
 
-def _run(seeds: Sequence[int], processes: int) -> Iterator[list[VerdictScore]]:
-    if processes == 1:
-        yield from map(score_seed, seeds)
-        return
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
-    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(score_seed, seeds)
-
-
 def _read_scores(path: Path | None) -> list[VerdictScore]:
     """Read the scores of a file; none if it does not exist."""
     if path is None or not path.exists():
@@ -424,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     scores = [score for score in _read_scores(chosen.save) if score.seed in seeds]
     done = {score.seed for score in scores}
-    for of_seed in _run([seed for seed in seeds if seed not in done], chosen.processes):
+    for of_seed in map_seeds(score_seed, [seed for seed in seeds if seed not in done], chosen.processes):
         for score in of_seed:
             scores.append(score)
             if chosen.save is not None:

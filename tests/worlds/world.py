@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import multiprocessing
+import os
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import TypeVar
 
 from fixtures import options, simulate
 from nsys_pp.errors import NsysPPError
@@ -129,3 +133,16 @@ def _score(score: WorldScore, folder: Path, only: Collection[str]) -> None:
             score.pairs[way] = score_pairs(found, truth)
         if "jobs" in only:
             score.jobs[way] = score_jobs(found, truth, chosen)
+
+
+_Score = TypeVar("_Score")
+
+
+def map_seeds(score: Callable[[int], _Score], seeds: Sequence[int], processes: int) -> Iterator[_Score]:
+    """Score some seeds, in order, in processes of their own if there are several."""
+    if processes == 1:
+        yield from map(score, seeds)
+        return
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(score, seeds)
