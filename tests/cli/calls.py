@@ -90,11 +90,11 @@ def environment(**changes: str) -> dict[str, str]:
     }
 
 
-def wait_until(happens: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
-    """Wait until something happens while a process runs."""
+def wait_until(happens: Callable[[], bool], process: subprocess.Popen[Any] | None = None) -> None:
+    """Wait until something happens, maybe while a process runs."""
     until = time.monotonic() + PATIENCE_S
     while not happens():
-        assert process.poll() is None, process.communicate()
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.002)
 

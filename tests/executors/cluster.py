@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.cli.calls import environment
+from tests.cli.calls import environment, wait_until
 from tests.patience import PATIENCE_S
 
 WORKERS = 2
@@ -51,18 +49,12 @@ class Cluster:
 
     def add_worker(self, *, nanny: bool = False, **changes: str) -> str:
         name = self.start_worker(nanny=nanny, **changes)
-        self.wait_until(lambda: name in self.workers())
+        wait_until(lambda: name in self.workers())
         return name
 
     def workers(self) -> set[str]:
         workers = self.client.scheduler_info(n_workers=-1)["workers"]
         return {worker["name"] for worker in workers.values()}
-
-    def wait_until(self, holds: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < until
-            time.sleep(0.05)
 
     def kill_a_busy_worker(self) -> bool:
         """Kill a worker that has something to do, if there is any."""

@@ -18,7 +18,7 @@ from nsys_pp.executors import dask as dask_run
 from nsys_pp.executors.dask import DaskExecutor
 from nsys_pp.progress import Share
 from nsys_pp.run.inputs import Batch
-from tests.cli.calls import run
+from tests.cli.calls import run, wait_until
 from tests.executors import jobs
 from tests.executors.cluster import Cluster
 
@@ -144,7 +144,7 @@ def test_a_worker_without_the_same_nsys_pp_is_refused(
         list(DaskExecutor(scheduler=cluster.address).map(jobs.read, items))
     assert hint in (raised.value.hint or "")
     cluster.processes[-1].terminate()
-    cluster.wait_until(lambda: worker not in cluster.workers())
+    wait_until(lambda: worker not in cluster.workers())
 
 
 @pytest.mark.slow

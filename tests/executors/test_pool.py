@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from nsys_pp.executors.executor import SerialExecutor, list_tree, measure_tree
 from nsys_pp.executors.pool import ProcessExecutor
 from nsys_pp.run.inputs import Batch
 from nsys_pp.run.options import BatchOptions
-from tests.cli.calls import environment
+from tests.cli.calls import environment, wait_until
 from tests.executors import jobs
 from tests.patience import PATIENCE_S
 
@@ -123,13 +122,6 @@ def test_an_item_that_kills_its_process_twice_is_an_error_and_the_others_are_don
     assert "--memory" in (error.hint or "")
     tries = [len(path.with_suffix(".tries").read_text()) for path in items]
     assert tries == [1, 1, 2, 1, 1, 1]
-
-
-def wait_until(holds: Callable[[], Any]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def is_alive(process: int) -> bool:
