@@ -27,7 +27,7 @@ from nsys_pp.arrays.search import (
     order_rows,
 )
 from nsys_pp.frames.training import JOB_KIND, JOB_KINDS
-from tests.cli.calls import call
+from tests.cli.calls import succeed
 
 values = st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(1 << 60), 1 << 60)))
 
@@ -174,5 +174,4 @@ def test_names_of_machines_of_any_length(tmp_path: Path) -> None:
             assert connection.execute("SELECT changes()").fetchone() == (1,)
         paths.append(path)
     for command in (["pipeline"], ["summary"]):
-        done = call(*command, *paths)
-        assert done.code == 0, done.stderr
+        succeed(*command, *paths)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import Result, call, environment
+from tests.cli.calls import Result, environment, succeed
 from tests.patience import PATIENCE_S
 
 NEVER = "never"  # a job whose dependency cannot come true, as `--kill-on-invalid-dep=yes` ends it
@@ -156,8 +156,7 @@ class World:
         """The trace that `merge` makes of some reports at once."""
         trace = self.folder / "expected" / "run.pftrace"
         trace.parent.mkdir(exist_ok=True)
-        done = call("merge", *reports, "-o", trace, "--force", env=dict(self.environment))
-        assert done.code == 0, done
+        succeed("merge", *reports, "-o", trace, "--force", env=dict(self.environment))
         return trace.read_bytes()
 
     def copy_reports(self, to: Path) -> None:

@@ -46,6 +46,13 @@ def call(
     return Result(done.exit_code, done.stdout, done.stderr)
 
 
+def succeed(*arguments: str | Path, env: Mapping[str, str | None] | None = None) -> Result:
+    """Call `nsys-pp` in this process, and hold that it exits with 0."""
+    done = call(*arguments, env=env)
+    assert done.code == 0, done
+    return done
+
+
 def arguments_of(command: str, *reports: str | Path, folder: Path) -> list[str]:
     """Give the arguments of one of `COMMANDS` on some reports, with its output in `folder`."""
     name, *options = command.split()

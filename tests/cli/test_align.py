@@ -11,14 +11,13 @@ import pytest
 
 from fixtures.recording.export import Session, write_report
 from fixtures.simulate import main as simulate
-from tests.cli.calls import call
+from tests.cli.calls import call, succeed
 
 CLOCKS = Path(__file__).parents[2] / "fixtures" / "clocks"
 
 
 def align(*arguments: str | Path) -> list[dict[str, Any]]:
-    done = call("align", "--json", *arguments)
-    assert done.code == 0, done
+    done = succeed("align", "--json", *arguments)
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 

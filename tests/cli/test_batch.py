@@ -19,7 +19,7 @@ from rich.console import Console
 import nsys_pp
 from fixtures.recording.bulk import write_bulk_report
 from nsys_pp.cli.command import build_bar
-from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, wait_until
+from tests.cli.calls import Result, assert_refused, call, command_line, environment, run, succeed, wait_until
 from tests.patience import PATIENCE_S
 from tests.sql import select
 
@@ -126,8 +126,7 @@ def test_inputs_that_match_no_file_are_skipped_and_named(tmp_path: Path) -> None
 
 def test_a_result_tells_what_was_done(tmp_path: Path) -> None:
     result, output = tmp_path / "result.json", tmp_path / "run.pftrace"
-    done = call("merge", PIPELINE, "-o", output, "--processes", "2", "--result", result)
-    assert done.code == 0
+    succeed("merge", PIPELINE, "-o", output, "--processes", "2", "--result", result)
     found = read(result)
     assert (found["command"], found["exit_status"], found["error"]) == ("merge", 0, None)
     assert found["outputs"] == [{"path": str(output), "bytes": output.stat().st_size}]
@@ -332,8 +331,7 @@ def _sum(entry: dict[str, Any]) -> int:
 def test_every_command_counts(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = [*command.split(), *_COMMANDS[command], "--result", "r.json", "--explain-rows"]
-    done = call(*arguments, RANK0)
-    assert done.code == 0, done.stderr
+    done = succeed(*arguments, RANK0)
     found = read(Path("r.json"))
     assert (found["command"], found["exit_status"]) == (arguments[0], 0)
     assert bool(found["outputs"]) == ("-o" in arguments)

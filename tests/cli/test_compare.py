@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures.simulate import main as simulate
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 TABLES = ["steps", "bubbles", "stages", "ranks", "links", "kinds", "families", "kernels"]
@@ -93,8 +93,7 @@ def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: P
     assert_refused(done, "A and B cannot be compared: stages 4 in A, 2 in B")
     assert "`--allow-different stages`" in done.stderr
     assert not page.exists()
-    allowed = call("compare", PIPELINE, runs[0], "--allow-different", "stages", "--json")
-    assert allowed.code == 0, allowed
+    allowed = succeed("compare", PIPELINE, runs[0], "--allow-different", "stages", "--json")
     tables = json.loads(allowed.stdout)["tables"]
     assert (tables["stages"], tables["ranks"], tables["links"]) == ([], [], [])
     assert {row["stage"] for row in tables["kinds"]} == {None}
@@ -102,8 +101,7 @@ def test_what_cannot_be_compared_is_refused(runs: tuple[Path, Path], tmp_path: P
 
 def test_a_page_is_written(runs: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "change.html"
-    done = call("compare", *runs, "-o", page, "--title", "A <new> kernel", "--fail-on", "step>1000%")
-    assert done.code == 0, done
+    done = succeed("compare", *runs, "-o", page, "--title", "A <new> kernel", "--fail-on", "step>1000%")
     assert f"Wrote {page} (" in done.stderr
     assert done.stdout.startswith("Verdict\n")
     text = page.read_text()
@@ -123,8 +121,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
         options = f"{fixed} --seed {number} --micro-batches {count} --stage-costs {cost},{cost}"
         simulate([str(folder / "reports" / name), *options.split()])
         place = "good" if name in "12" else name
-        done = call("extract", folder / "reports" / name, "-o", folder / place / name, "--detail", "jobs")
-        assert done.code == 0, done
+        succeed("extract", folder / "reports" / name, "-o", folder / place / name, "--detail", "jobs")
     return folder
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fixtures.recording.export import write_report
 from tests.breaks import BREAKS
-from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run
+from tests.cli.calls import COMMANDS, Result, arguments_of, assert_refused, call, run, succeed
 from tests.sql import edit
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
@@ -68,8 +68,7 @@ def test_a_report_without_cuda_is_refused(tmp_path: Path, folder: Path, command:
     assert_refused(refused, f"`{silent}`", "no GPU operations")
     assert "--trace cuda,nvtx" in refused.stderr
     assert list(folder.iterdir()) == []
-    done = call(*arguments_of("merge", silent, folder=folder))
-    assert done.code == 0, done.stderr
+    done = succeed(*arguments_of("merge", silent, folder=folder))
     assert "note: no report has GPU operations: CPU ranges, calls and samples are drawn" in done.stderr
     assert "1 slice on 0 GPUs" in done.stderr
 
@@ -171,8 +170,7 @@ def test_an_output_that_exists_is_kept_without_force(folder: Path, kind: str) ->
     assert_refused(refused, f"`{output}` exists")
     assert "--force" in refused.stderr
     assert output.read_text() == "precious"
-    done = call(*arguments, "--force")
-    assert done.code == 0, done
+    succeed(*arguments, "--force")
     assert output.stat().st_size > 1000
     assert list(folder.iterdir()) == [output]
 

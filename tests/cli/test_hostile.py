@@ -17,7 +17,7 @@ import pytest
 import nsys_pp
 from nsys_pp.cli.result import escape_screen
 from tests.bench.measure import measure_peak_bytes
-from tests.cli.calls import assert_refused, call, environment, run
+from tests.cli.calls import assert_refused, call, environment, run, succeed
 from tests.sql import edit
 
 RANK0 = Path(__file__).parents[2] / "fixtures" / "pipeline" / "node2" / "rank0.sqlite"
@@ -76,8 +76,7 @@ def test_names_are_no_formulas_in_csv(tmp_path: Path) -> None:
     report = Path(shutil.copy(RANK0, tmp_path))
     for sign, old in zip("=+-@", ("forward_0", "forward_1", "backward_0", "backward_1"), strict=True):
         edit(report, f"UPDATE NVTX_EVENTS SET text = '{sign}' || text WHERE text LIKE '{old}%'")
-    safe = call("project", report, "--format", "csv")
-    assert safe.code == 0
+    safe = succeed("project", report, "--format", "csv")
     for sign in "=+-@":
         assert f",'{sign}" in safe.stdout
     assert not re.search(r",[=+@]", safe.stdout)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.recording.export import Session, write_report
-from tests.cli.calls import assert_refused, call, on_terminal
+from tests.cli.calls import assert_refused, call, on_terminal, succeed
 
 PIPELINE = Path(__file__).parent.parent.parent / "fixtures" / "pipeline"
 KEYS = [
@@ -33,8 +33,7 @@ KEYS = [
 
 
 def _tell(*reports: Path, options: Sequence[str] = (), notes: int = 0) -> list[dict[str, Any]]:
-    done = call("info", "--json", *reports, *options)
-    assert done.code == 0, done.stderr
+    done = succeed("info", "--json", *reports, *options)
     assert done.stderr.count("note: ") == done.stderr.count("\n") == notes
     told: list[dict[str, Any]] = json.loads(done.stdout)
     return told
@@ -100,8 +99,7 @@ def test_several_reports_are_listed_first() -> None:
 
 def test_doubts_are_notes(tmp_path: Path) -> None:
     reports = [_write(tmp_path / f"{n}.sqlite", rank, pid=n + 1) for n, rank in enumerate((0, 0, 2))]
-    done = call("info", *reports)
-    assert done.code == 0
+    done = succeed("info", *reports)
     doubt = f"note: `{reports[0]}` and `{reports[1]}` are both rank 0 at one time: not of one run"
     assert done.stderr.splitlines() == [doubt]
     done = call("info", *reports[1:])
@@ -238,8 +236,7 @@ def test_an_export_on_another_clock_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_no_line_is_wider_than_the_terminal(shared_reports: list[Path], width: int) -> None:
     reports = shared_reports[::6]
-    done = call("info", *reports, "--verbose", env={"COLUMNS": str(width)})
-    assert done.code == 0
+    done = succeed("info", *reports, "--verbose", env={"COLUMNS": str(width)})
     names = {str(report) for report in reports}
     lines = [line for line in done.stdout.splitlines() if line not in names]
     assert max(map(len, lines)) <= width

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nsys_pp
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 from tests.output.report_pages import read_heat_map
 from tests.sql import select
 
@@ -20,8 +20,7 @@ USAGE = 2
 
 
 def as_json(*arguments: str | Path, of: Path = PIPELINE) -> dict[str, list[dict[str, Any]]]:
-    done = call("pipeline", of, "--format", "json", *arguments)
-    assert done.code == 0, done
+    done = succeed("pipeline", of, "--format", "json", *arguments)
     found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
     return found
 
@@ -34,8 +33,7 @@ def assert_usage(*arguments: str | Path, says: str) -> None:
 
 
 def test_a_terminal_shows_tables_with_how_they_were_made() -> None:
-    done = call("pipeline", PIPELINE)
-    assert done.code == 0, done
+    done = succeed("pipeline", PIPELINE)
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
     shown = ["verdict", "schedule", "steps", "stages", "kinds", "families", "stragglers", "critical"]
     assert [lines[0] for lines in blocks] == [nsys_pp.PIPELINE_TABLES[name].title for name in shown]
@@ -51,8 +49,7 @@ def test_what_is_said_below_a_table_is_about_columns_that_it_has() -> None:
     assert "Formula (%)" in whole
     assert "; formula: " in whole
     assert "; gain: " in whole
-    less = call("pipeline", PIPELINE, "--table", "schedule,stages", "--job-pattern", r"other=forward_\d+")
-    assert less.code == 0, less
+    less = succeed("pipeline", PIPELINE, "--table", "schedule,stages", "--job-pattern", r"other=forward_\d+")
     assert "unknown: there are no forwards within steps" in less.stdout.splitlines()
     assert "unknown: " not in whole
     for word in ("ideal", "formula", "gain"):
@@ -85,8 +82,7 @@ def test_steps_can_be_chosen() -> None:
 
 
 def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
-    done = call("pipeline", PIPELINE, "--steptask", tmp_path / "out")
-    assert done.code == 0, done
+    done = succeed("pipeline", PIPELINE, "--steptask", tmp_path / "out")
     copies = sorted((tmp_path / "out").glob("*.db"))
     assert [path.name for path in copies] == [f"rank{rank}.steptask.db" for rank in range(4)]
     assert "Wrote 4 databases with the StepTaskInfo of a rank: " in done.stderr
@@ -100,16 +96,14 @@ def test_copies_get_a_table_of_steps(tmp_path: Path) -> None:
 
 def test_reports_are_written_only_where_that_is_asked_for(tmp_path: Path) -> None:
     shutil.copytree(PIPELINE / "node2", tmp_path / "run")
-    done = call("pipeline", tmp_path / "run", "--in-place")
-    assert done.code == 0, done
+    succeed("pipeline", tmp_path / "run", "--in-place")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["rank0.sqlite", "rank1.sqlite"]
     assert call("pipeline", tmp_path / "run", "--in-place").code == 0
     assert call("info", tmp_path / "run").code == 0
 
 
 def test_the_files_of_paddle(tmp_path: Path) -> None:
-    done = call("pipeline", PIPELINE, "--format", "paddle", "-o", tmp_path / "out", "--device", "1")
-    assert done.code == 0, done
+    done = succeed("pipeline", PIPELINE, "--format", "paddle", "-o", tmp_path / "out", "--device", "1")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "pipeline_profile.json",
         "pipeline_profile_perfetto.json",
@@ -126,8 +120,7 @@ STARTS = {"html": b"<!doctype html>", "svg": b"<", "png": b"\x89PNG"}
 @pytest.mark.parametrize("format", [*STARTS])
 def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:
     path = tmp_path / f"x.{format}"
-    done = call("chart", PIPELINE, "-o", path, "--title", "Run <7>")
-    assert done.code == 0, done
+    done = succeed("chart", PIPELINE, "-o", path, "--title", "Run <7>")
     assert path.read_bytes()[:15].lower().startswith(STARTS[format].lower())
     assert done.stdout == ""
     assert f"Wrote {path}" in done.stderr
@@ -137,8 +130,9 @@ def test_the_ending_says_what_is_drawn(tmp_path: Path, format: str) -> None:
 
 def test_it_says_what_it_wrote_and_found(tmp_path: Path) -> None:
     path, result = tmp_path / "x.html", tmp_path / "result.json"
-    done = call("report", PIPELINE, "-o", path, "--title", "Run <7>", "--steps", "11:12", "--result", result)
-    assert done.code == 0, done
+    done = succeed(
+        "report", PIPELINE, "-o", path, "--title", "Run <7>", "--steps", "11:12", "--result", result
+    )
     assert done.stdout == ""
     assert f"Wrote {path}" in done.stderr
     assert "1 step of 4 ranks." in done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nsys_pp
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 SHOWN = (
@@ -33,21 +33,18 @@ def one(parts: Path) -> Path:
 
 
 def as_json(reports: Path, *arguments: str | Path) -> dict[str, list[dict[str, Any]]]:
-    done = call("summary", reports, "--format", "json", *arguments)
-    assert done.code == 0, done
+    done = succeed("summary", reports, "--format", "json", *arguments)
     found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
     return found
 
 
 def lines_of(reports: Path, *arguments: str | Path) -> list[str]:
-    done = call("summary", reports, *arguments)
-    assert done.code == 0, done
+    done = succeed("summary", reports, *arguments)
     return done.stdout.splitlines()
 
 
 def test_by_default_a_terminal_shows_what_fits_it_each_with_how_it_was_made(one: Path) -> None:
-    done = call("summary", one)
-    assert done.code == 0, done
+    done = succeed("summary", one)
     assert done.stderr == ""
     blocks = [block.splitlines() for block in done.stdout.split("\n\n")]
     assert blocks.pop(0)[0] == nsys_pp.PIPELINE_TABLES["verdict"].title
@@ -118,8 +115,7 @@ def test_data_that_were_not_recorded_are_noted_and_left_out(one: Path, tmp_path:
 
 
 def test_a_folder_has_a_file_for_each_table_that_is_there(tmp_path: Path, one: Path) -> None:
-    done = call("summary", one, "-o", tmp_path / "out", "--format", "csv")
-    assert done.code == 0, done
+    done = succeed("summary", one, "-o", tmp_path / "out", "--format", "csv")
     missing = {"memory"} | {name for name in ("os",) if f"no table {name}" in done.stderr}
     names = {"verdict", *nsys_pp.SUMMARY_TABLES} - missing
     assert {path.stem for path in (tmp_path / "out").iterdir()} == names

@@ -13,7 +13,7 @@ import nsys_pp
 from fixtures.simulate import main as simulate
 from nsys_pp.commands.pipeline import PipelineResult
 from nsys_pp.output.chart.content import describe_run
-from tests.cli.calls import call
+from tests.cli.calls import call, succeed
 from tests.importer.importer import Importer
 from tests.importer.readback import read_flows, read_tracks, slices_by_machine
 from tests.sql import edit
@@ -135,8 +135,7 @@ def test_every_command_reports_the_groups(torn: Path, tmp_path: Path, importer: 
     assert "Group" not in whole.stdout
     assert NOTE in call("pipeline", torn).stderr
     trace = tmp_path / "run.pftrace"
-    merged = call("merge", torn, "-o", trace)
-    assert merged.code == 0, merged
+    merged = succeed("merge", torn, "-o", trace)
     assert NOTE in merged.stderr
     assert b"clock.node4.group" in trace.read_bytes()
     descriptions = read_tracks(importer, trace)["description"].drop_nulls()

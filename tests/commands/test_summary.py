@@ -15,7 +15,7 @@ import nsys_pp
 from nsys_pp.commands.sql import SQL_COLUMNS, list_sql_columns
 from nsys_pp.errors import OptionError, ReportError
 from nsys_pp.options import SUMMARY_GROUPS as GROUPS
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 
 PIPELINE = Path(__file__).parents[2] / "fixtures" / "pipeline"
 REPORTS = sorted(PIPELINE.rglob("*.sqlite"))
@@ -158,8 +158,7 @@ def test_every_listed_column_can_be_selected() -> None:
 
 def test_the_command_prints_and_writes_the_answer(tmp_path: Path) -> None:
     query = "SELECT kind, count(*) AS n FROM jobs GROUP BY kind ORDER BY kind"
-    done = call("sql", query, REPORTS[0])
-    assert done.code == 0
+    done = succeed("sql", query, REPORTS[0])
     assert "forward    24" in done.stdout.split("\n")
     answer = json.loads(call("sql", query, REPORTS[0], "--json").stdout)["answer"]
     assert {"kind": "forward", "n": 24} in answer
@@ -175,8 +174,7 @@ def test_lists_become_text() -> None:
 
 
 def test_the_list_of_columns_is_printed_without_reports() -> None:
-    done = call("sql", "--explain", "clocks")
-    assert done.code == 0
+    done = succeed("sql", "--explain", "clocks")
     assert "bound_ns" in done.stdout
     assert "micro_batch" not in done.stdout
     everything = call("sql", "--explain").stdout

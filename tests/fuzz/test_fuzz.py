@@ -26,7 +26,7 @@ from nsys_pp.options import (
 from nsys_pp.run.options import parse_patterns, parse_rank_from, parse_steps
 from nsys_pp.tables.compare import parse_gate
 from nsys_pp.training.names import load_preset, parse_job_rule
-from tests.cli.calls import call
+from tests.cli.calls import succeed
 from tests.fuzz import targets
 from tests.fuzz.targets import TARGETS, Bench
 from tests.fuzz.worker import draw
@@ -103,8 +103,7 @@ def test_variables_of_many_digits(tmp_path: Path) -> None:
             for name in ("RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
         ),
     )
-    done = call("merge", report, "-o", tmp_path / "run.pftrace")
-    assert done.code == 0, done.stderr
+    succeed("merge", report, "-o", tmp_path / "run.pftrace")
     assert os.path.exists(tmp_path / "run.pftrace")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import assert_refused, call
+from tests.cli.calls import assert_refused, call, succeed
 from tests.conftest import REPOSITORY
 
 NAMES = ["nsys_pp_merge", "nsys_pp_pipeline", "nsys_pp_summary"]
@@ -53,8 +53,7 @@ def test_recipes_are_copied_to_those_of_nsys(named: str, nsys_folder: Path, tmp_
         "NSYS_PP_NSYS": f"{folder}/nsys" if named == "variable" else None,
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}" if named == "path" else os.environ["PATH"],
     }
-    done = call("recipe", "install", *words, env=variables)
-    assert done.code == 0, done.stderr
+    done = succeed("recipe", "install", *words, env=variables)
     assert_installed(side / INSIDE)
     shown = "nsys" if named == "path" else str(side / "nsys")
     assert done.stderr.endswith(f"Run one:\n  {shown} recipe nsys_pp_merge --input DIR\n")
@@ -63,8 +62,7 @@ def test_recipes_are_copied_to_those_of_nsys(named: str, nsys_folder: Path, tmp_
 def test_recipes_are_copied_to_a_folder_and_replaced_when_asked(tmp_path: Path) -> None:
     assert call("recipe", "path").stdout == f"{REPOSITORY / 'recipes'}\n"
     folder = tmp_path / "my own" / "recipes"
-    done = call("recipe", "install", "--to", folder)
-    assert done.code == 0, done.stderr
+    done = succeed("recipe", "install", "--to", folder)
     assert_installed(folder)
     assert f"NSYS_RECIPE_PATH='{folder}' nsys recipe nsys_pp_merge --input DIR" in done.stderr
     (folder / "nsys_pp_merge" / "nsys_pp_merge.py").unlink()
