@@ -357,24 +357,6 @@ def find_candidates(
     return ranked
 
 
-def weigh_lines(
-    events: Events, reference: Reference, lines: Sequence[Line], scatter_ns: float | None
-) -> list[float]:
-    """Return the evidence of each line between a domain and a timeline, as of a candidate.
-
-    The lines stay as they are.
-
-    Args:
-        events: Events of one domain.
-        reference: Operations of the timeline.
-        lines: The lines.
-        scatter_ns: Scatter of the ends of one operation in this run; None: not known.
-    """
-    comparison = Comparison(events, reference)
-    scatters = (scatter_ns,) if scatter_ns is not None else SCATTERS_NS
-    return [max(comparison.weigh(line, scatter)[0] for scatter in scatters) for line in lines]
-
-
 def _list_first_lines(
     comparison: Comparison, center: Line, half_width_ns: float, is_voter: Bools
 ) -> list[tuple[Start, int]]:

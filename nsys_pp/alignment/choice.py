@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single, weigh_lines
-from nsys_pp.alignment.events import Events, mark_shared
+from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
+from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.near import (
     DRIFT_SIGMA,
     FIRST_SCATTER_NS,
@@ -65,7 +65,6 @@ class Timeline(Struct):
         machines: Machines of the domains that were added.
         lines: Correction of each of these domains.
         rival_distances: RivalDistances of each of these domains.
-        rivals: Other corrections of each of these domains that operations supported.
         operations: All operations; None before the first domain.
         rows: Events of each of these domains.
         merged: `merge_operations`, until a domain is added.
@@ -78,7 +77,6 @@ class Timeline(Struct):
     machines: set[int] = field(default_factory=set)
     lines: dict[int, Line] = field(default_factory=dict)
     rival_distances: dict[int, RivalDistances] = field(default_factory=dict)
-    rivals: dict[int, list[Line]] = field(default_factory=dict)
     operations: Reference | None = None
     rows: dict[int, Int64s] = field(default_factory=dict)
     merged: Events | None = None
@@ -88,29 +86,10 @@ class Timeline(Struct):
         assert self.operations is not None
         return self.operations.keep_keys(keys)
 
-    def find_machine_line(self, machine: int) -> Line | None:
-        """Return the correction of a domain of a machine, the middle one of several; None without any."""
+    def find_machine_line(self, machine: int) -> Line:
+        """Return the correction of a domain of a machine that was added, the middle one of several."""
         lines = [line for domain, line in self.lines.items() if self.machine[domain] == machine]
-        return (
-            sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2] if lines else None
-        )
-
-    def without(self, omitted: Collection[int]) -> Timeline:
-        """Return the timeline without some domains and the operations that only these have."""
-        assert self.operations is not None
-        others = [other for other in self.lines if other not in omitted]
-        is_kept = np.zeros(len(self.instance), dtype=np.bool_)  # by operation
-        for other in others:
-            is_kept[self.instance[self.rows[other]]] = True
-        return replace(
-            self,
-            machines={int(self.machine[other]) for other in others},
-            lines={other: self.lines[other] for other in others},
-            rival_distances={other: self.rival_distances[other] for other in others},
-            operations=self.operations.select(is_kept[self.operations.instances]),
-            rows={other: self.rows[other] for other in others},
-            merged=None,
-        )
+        return sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2]
 
     def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
         """Return the distances of rivals of the operations of the timeline that a domain shares.
@@ -178,20 +157,6 @@ class Timeline(Struct):
         is_new = (instances == rows) & ~self._is_covered(events, channels, times)
         new = build_reference(events, times, channels, rows, is_kept=is_new)
         self.operations = new if self.operations is None else self.operations.insert(new)
-
-    def list_unmatched(self) -> list[int]:
-        """List the domains that share no collective, although others have some of their kind.
-
-        Messages placed them, before the members of their collectives were there.
-        """
-        rows = np.flatnonzero(np.isin(self.events.domain, np.array([*self.lines])) & ~self.events.is_message)
-        domain = self.events.domain[rows]
-        expected, shared = (
-            list_distinct(domain[mark_shared(values[rows], domain)])
-            for values in (self.events.key, self.instance)
-        )
-        unmatched: list[int] = np.setdiff1d(expected, shared).tolist()
-        return unmatched
 
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.
@@ -266,8 +231,6 @@ class Prior(Struct, frozen=True, kw_only=True):
         if not shared:
             return Line(), MAX_UTC_ERROR_NS
         ours, theirs = (one.find_machine_line(shared[0]) for one in (timeline, unit))
-        assert ours is not None
-        assert theirs is not None
         at_zero = float(ours.at(np.zeros(1))[0] - theirs.at(np.zeros(1))[0])
         return Line(offset_ns=at_zero, rate=ours.rate - theirs.rate), self.session_width_ns
 
@@ -358,7 +321,6 @@ class Choice(Struct, frozen=True, kw_only=True):
     Attributes:
         unit: The unit.
         line: Its correction.
-        rivals: Its other candidates.
         margin: Evidence beyond that of the best rival.
         rival_distances: Of rivals that explain nearly as much.
         weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or
@@ -368,7 +330,6 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     unit: Timeline
     line: Line
-    rivals: list[Line]
     margin: float
     rival_distances: RivalDistances
     weakness_ns: float
@@ -447,9 +408,6 @@ def choose(
     return Choice(
         unit=joint[number],
         line=best.line,
-        rivals=[
-            candidate.line for _, owner, candidate, _ in scored if owner == number and candidate is not best
-        ],
         margin=margin,
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
@@ -465,25 +423,6 @@ def _doubt_utc(utc_ns: float, *, is_shared: bool) -> float:
     Close to it the operations and UTC confirm each other.
     """
     return utc_ns + (0.0 if is_shared else _UTC_SCALE_NS) if utc_ns > SESSION_SCALE_NS else 0.0
-
-
-def is_best(
-    timeline: Timeline, unit: Timeline, line: Line, rivals: list[Line], prior: Prior, scatter_ns: float | None
-) -> bool:
-    """Whether the operations of a timeline, and probability, prefer a correction of a unit to its rivals."""
-    center, _ = prior.expect(timeline, unit)
-    merged = unit.merge_operations()
-    reference = timeline.keep_keys(merged.key)
-    if not len(merged) or not len(reference):
-        return True
-    lines = [line, *rivals]
-    probabilities = prior.weigh(timeline, unit, lines, center)
-    evidence = weigh_lines(merged, reference, lines, scatter_ns)
-    scores = [
-        own + weigh_drift(one) + probability
-        for one, own, probability in zip(lines, evidence, probabilities, strict=True)
-    ]
-    return scores[0] >= max(scores)
 
 
 def _score(
@@ -555,7 +494,6 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     return Choice(
         unit=unit,
         line=line,
-        rivals=[],
         margin=0.0,
         rival_distances=RivalDistances(),
         weakness_ns=_DOUBT_MARGIN * _doubt_utc(utc_ns, is_shared=is_shared) if utc_ns < np.inf else 0.0,

@@ -22,13 +22,11 @@ from nsys_pp.alignment.choice import (
     RivalDistances,
     Timeline,
     choose,
-    is_best,
 )
 from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.near import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Int64s
-from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
 _AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
@@ -86,13 +84,13 @@ def match_events(events: Events, machine: Int64s, is_utc: list[bool]) -> Matches
         # first
         matcher = replace(matcher, rows_of=_split_by_domain(events, len(machine), np.arange(len(events))))
         units = matcher.tie_all([matcher.rebuild(unit) for unit in units])
-    units = [matcher.review(unit) for unit in units]
     group = np.empty(len(machine), dtype=np.int64)
     lines, rival_distances = [Line()] * len(machine), [RivalDistances()] * len(machine)
     for number, unit in enumerate(units):
+        torn = matcher.prior.list_torn(unit)  # UTC was stepped between them, or one is wrong
         for domain, line in unit.lines.items():
             group[domain], lines[domain] = number, line
-            rival_distances[domain] = unit.rival_distances[domain]
+            rival_distances[domain] = unit.rival_distances[domain].widen(torn.get(domain, 0.0))
     instance = matcher.instance
     sizes = np.bincount(
         instance[instance >= 0], minlength=len(instance)
@@ -141,15 +139,14 @@ class _Matcher(Struct, frozen=True, kw_only=True):
     def start(self, domain: int) -> Timeline:
         """Return a unit of one domain."""
         unit = self._begin()
-        self._add_domain(unit, domain, Line(), RivalDistances(), [])
+        self._add_domain(unit, domain, Line(), RivalDistances())
         return unit
 
-    def rebuild(self, unit: Timeline, *, omitted: int = -1) -> Timeline:
-        """Return a unit of the same domains, but one, and their corrections, with all their rows."""
+    def rebuild(self, unit: Timeline) -> Timeline:
+        """Return a unit of the same domains and their corrections, with all their rows."""
         rebuilt = self._begin()
         for domain, line in unit.lines.items():
-            if domain != omitted:
-                self._add_domain(rebuilt, domain, line, unit.rival_distances[domain], unit.rivals[domain])
+            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain])
         return rebuilt
 
     def _begin(self) -> Timeline:
@@ -161,12 +158,10 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             channel=self.channel,
         )
 
-    def _add_domain(
-        self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances, rivals: list[Line]
-    ) -> None:
+    def _add_domain(self, timeline: Timeline, domain: int, line: Line, distances: RivalDistances) -> None:
         """Add a domain to a timeline by its correction."""
         timeline.add(domain, self.rows_of[domain], line, self.scatter_ns())
-        timeline.rival_distances[domain], timeline.rivals[domain] = distances, rivals
+        timeline.rival_distances[domain] = distances
 
     def tie_all(self, units: list[Timeline]) -> list[Timeline]:
         """Tie units until no two share operations; return the larger units."""
@@ -196,8 +191,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             margins: dict[int, float] = {}
             while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
-            for domain in timeline.list_unmatched() if only_clear else ():
-                timeline = self._choose_again(timeline, domain)
             tied.append(timeline)
         return tied
 
@@ -218,54 +211,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             keys_after[min(unit.lines)] = keys
             keys |= self._list_keys(unit)
         return keys_after
-
-    def review(self, timeline: Timeline) -> Timeline:
-        """Choose again the corrections that all other domains contradict; each was chosen by those before it.
-
-        Sessions of a machine that stay apart: UTC may have been stepped between them, or one is wrong. Their
-        distance is a doubt.
-        """
-        for domain in sorted(timeline.lines):
-            if self._is_misplaced(timeline, domain):
-                timeline = self._choose_again(timeline, domain)
-        for domain, distance_ns in self.prior.list_torn(timeline).items():
-            timeline.rival_distances[domain] = timeline.rival_distances[domain].widen(distance_ns)
-        return timeline
-
-    def _is_misplaced(self, timeline: Timeline, domain: int) -> bool:
-        """Whether all other domains prefer another correction of a domain.
-
-        One of its candidates when it was added.
-        """
-        rivals = timeline.rivals[domain]
-        if not rivals:
-            return False
-        rows = self.rows_of[domain]
-        instance, channel = self.instance[rows].copy(), self.channel[rows].copy()
-        others, unit = timeline.without([domain]), self.start(domain)
-        line = timeline.lines[domain]
-        is_misplaced = not is_best(others, unit, line, rivals, self.prior, self.scatter_ns())
-        self.instance[rows], self.channel[rows] = instance, channel
-        return is_misplaced
-
-    def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:
-        """Return a timeline on which the correction of a domain is chosen by all others.
-
-        Without evidence it keeps its own.
-        """
-        others = self.rebuild(timeline, omitted=domain)
-        choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
-        if choice is None:
-            self._add_domain(
-                others,
-                domain,
-                timeline.lines[domain],
-                timeline.rival_distances[domain],
-                timeline.rivals[domain],
-            )
-        else:
-            self._add(others, choice)
-        return others
 
     def _add_next(
         self, timeline: Timeline, remaining: list[Timeline], margins: dict[int, float], *, only_clear: bool
@@ -336,7 +281,6 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                     if int(self.machine[domain]) in shared
                 )
             )
-        distances = distances.widen(self._inherit_from_doubted(timeline, choice, distances.any_ns))
         distances += choice.rival_distances.widen(choice.weakness_ns)
         for domain, line in choice.unit.lines.items():
             self._add_domain(
@@ -344,32 +288,4 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                 domain,
                 line.compose(choice.line),
                 choice.unit.rival_distances[domain] + distances,
-                [
-                    *(line.compose(rival) for rival in choice.rivals),
-                    *(rival.compose(choice.line) for rival in choice.unit.rivals[domain]),
-                ],
             )
-
-    def _inherit_from_doubted(self, timeline: Timeline, choice: Choice, inherited_ns: float) -> float:
-        """Return the least distance of rivals of doubted domains.
-
-        If a choice by the others is another one or not certain; else 0.
-
-        Args:
-            timeline: The timeline, without the unit.
-            choice: The choice.
-            inherited_ns: Distance that is inherited in any case.
-        """
-        doubted = {
-            domain: distances.any_ns
-            for domain, distances in timeline.rival_distances.items()
-            if distances.any_ns > inherited_ns + SKEW_NS
-        }
-        if not doubted:
-            return 0.0
-        others = timeline.without(doubted)
-        alone = choose(others, [choice.unit], self.prior, self.scatter_ns()) if others.lines else None
-        is_same = alone is not None and alone.line.distance_ns(choice.line) <= SKEW_NS
-        if alone is not None and is_same and max(alone.rival_distances.any_ns, alone.weakness_ns) <= SKEW_NS:
-            return 0.0
-        return min(doubted.values())

@@ -8,4 +8,3 @@ import numpy.typing as npt
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Bytes = npt.NDArray[np.uint8]

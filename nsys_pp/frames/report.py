@@ -133,11 +133,10 @@ OVERHEAD_SUMS = build_schema(
     name="OVERHEAD_SUMS",
 )
 
-UNKNOWN_OVERHEAD = "Unknown"
-"""Name that older versions of nsys give to kinds of overhead that they do not know, as lazy loading."""
 LOADING = r"(?i)\b(?:function|module) loading\b|\bjit\b|compil"
 """Pattern of the names of overhead in which CUDA loads or compiles code."""
-_OF_OTHERS = rf"{LOADING}|command buffer|^dl[a-z]+\(|^{UNKNOWN_OVERHEAD}$"
+# "Unknown": of kinds that older versions of nsys do not know, as lazy loading
+_OF_OTHERS = rf"{LOADING}|command buffer|^dl[a-z]+\(|^Unknown$"
 
 
 def mark_of_profiler(name: pl.Expr) -> pl.Expr:

@@ -85,7 +85,9 @@ def describe_hosts(
     samples = _sum_names(rows, "sample", "count")
     count = to_float(samples["count"].sum())
     if to_float(stacks["time_ns"].max()) >= LEAST_PART * whole:
-        caller = _shorten(stacks["name"][0])
+        callers = stacks["name"][0].split(_CALLER)[1:]
+        named = [caller for caller in callers if not caller.startswith(("[", "0x"))]
+        caller = cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
         stack = f", called from `{caller}`" if caller else ""
     elif count * LEAST_PART >= 1 and samples["count"][0] >= LEAST_PART * count:  # fewer samples show no share
         share = samples["count"][0] / count
@@ -120,17 +122,6 @@ def _list_calls(rows: pl.DataFrame, whole: float) -> list[tuple[float, str]]:
         if call[0] >= LEAST_PART and sum(share for share, _ in listed) + call[0] <= 1.005:
             listed.append(call)
     return listed[:_MOST_NAMED]
-
-
-def _shorten(stack: str) -> str:
-    """Shorten a stack to the innermost callers that have a name; "" where none has.
-
-    >>> _shorten("read < [libc.so.6] < next_batch < train < main")
-    'next_batch < train < main'
-    """
-    functions = stack.split(_CALLER)[1:]
-    named = [function for function in functions if not function.startswith(("[", "0x"))]
-    return cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
 
 
 def _sum_names(rows: pl.DataFrame, activity: str, value: str = "time_ns") -> pl.DataFrame:
@@ -431,10 +422,8 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
     for cause, words in _WAITS.items():
         # single stalls raise the mean, and short steps between long ones the median
         time = pl.col(f"{cause}_ns")
-        times = evidence.lane_steps.group_by("lane").agg(
-            time_ns=pl.min_horizontal(time.mean(), time.median())
-        )
-        times = times.sort("lane")
+        shortest = pl.min_horizontal(time.mean(), time.median())
+        times = evidence.lane_steps.group_by("lane").agg(time_ns=shortest).sort("lane")
         usual_ns, mean_ns = to_float(times["time_ns"].median()), to_float(times["time_ns"].mean())
         if evidence.share(usual_ns) >= LEAST_SHARE or evidence.step_count < FEWEST:  # else stalls
             subject = "GPUs wait" if lanes.height > 1 else "the GPU waits"

@@ -739,7 +739,7 @@ STEP_TABLE = Table(
             is_optional=True,
         ),
     ),
-    caption="bubble: time in the step without computing kernels, over all lanes, but for pauses up to 2 us",
+    caption="bubble: time without computing kernels but for pauses, over all lanes",
     rows=build_step_table,
     view=View(
         columns=(
