@@ -85,8 +85,7 @@ def describe_hosts(
     samples = _sum_names(rows, "sample", "count")
     count = to_float(samples["count"].sum())
     if to_float(stacks["time_ns"].max()) >= LEAST_PART * whole:
-        callers = stacks["name"][0].split(_CALLER)[1:]
-        named = [caller for caller in callers if not caller.startswith(("[", "0x"))]
+        named = [one for one in stacks["name"][0].split(_CALLER)[1:] if not one.startswith(("[", "0x"))]
         caller = cut_name(_CALLER.join(named[:_MOST_FUNCTIONS]))
         stack = f", called from `{caller}`" if caller else ""
     elif count * LEAST_PART >= 1 and samples["count"][0] >= LEAST_PART * count:  # fewer samples show no share
