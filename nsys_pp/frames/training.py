@@ -70,7 +70,10 @@ _CAUSES = {  # words in sentences, and meaning in tables
         "late launch: CUDA loaded or compiled code in the thread that launches",
     ),
     "profiler": ("waiting for nsys itself", "late launch: nsys held the thread that launches"),
-    "unknown": ("unknown causes", "launched, and nothing recorded explains the delay"),
+    "unknown": (
+        "unknown causes",
+        "nothing recorded explains the delay of what was launched, or the GPU's clock is off",
+    ),
     "idle": ("no work left", "no work left in the step"),
 }
 CAUSE_WORDS = {cause: words for cause, (words, _) in _CAUSES.items()}

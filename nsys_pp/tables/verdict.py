@@ -880,7 +880,7 @@ def _describe_waiting(evidence: Evidence, members: Sequence[int]) -> str:
         if stages["stage"][0] in own_stages:
             return "; its peers wait for it" if len(members) == 1 else ""
         name = f"stage {stages['stage'][0]}"
-    return f"; {name} waits for it" if len(members) == 1 else f"; {name} waits longest"
+    return f"; {name} waits longest{' for it' * (len(members) == 1)}"
 
 
 FINDERS: tuple[Callable[[Evidence, Sequence[Finding]], list[Finding]], ...] = (
