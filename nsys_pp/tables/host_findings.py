@@ -424,7 +424,7 @@ def _find_host_bound(evidence: Evidence) -> list[Finding]:
         shortest = pl.min_horizontal(time.mean(), time.median())
         times = evidence.lane_steps.group_by("lane").agg(time_ns=shortest).sort("lane")
         usual_ns, mean_ns = to_float(times["time_ns"].median()), to_float(times["time_ns"].mean())
-        if evidence.share(usual_ns) >= LEAST_SHARE or evidence.step_count < FEWEST:  # else stalls
+        if evidence.share(usual_ns) >= LEAST_SHARE:
             subject = "GPUs wait" if lanes.height > 1 else "the GPU waits"
             slow, gain_ns = times, mean_ns
         else:
