@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nsys_pp.alignment.candidates import Candidate, find_candidates, find_single
-from nsys_pp.alignment.events import Events
+from nsys_pp.alignment.events import Events, mark_shared
 from nsys_pp.alignment.near import (
     DRIFT_SIGMA,
     FIRST_SCATTER_NS,
@@ -91,6 +91,23 @@ class Timeline(Struct):
         lines = [line for domain, line in self.lines.items() if self.machine[domain] == machine]
         return sorted(lines, key=lambda line: float(line.at(np.zeros(1))[0]))[len(lines) // 2]
 
+    def without(self, omitted: Collection[int]) -> Timeline:
+        """Return the timeline without some domains and the operations that only these have."""
+        assert self.operations is not None
+        others = [other for other in self.lines if other not in omitted]
+        is_kept = np.zeros(len(self.instance), dtype=np.bool_)  # by operation
+        for other in others:
+            is_kept[self.instance[self.rows[other]]] = True
+        return replace(
+            self,
+            machines={int(self.machine[other]) for other in others},
+            lines={other: self.lines[other] for other in others},
+            rival_distances={other: self.rival_distances[other] for other in others},
+            operations=self.operations.select(is_kept[self.operations.instances]),
+            rows={other: self.rows[other] for other in others},
+            merged=None,
+        )
+
     def inherit_doubts(self, events: Events, line: Line, scatter_ns: float | None) -> RivalDistances:
         """Return the distances of rivals of the operations of the timeline that a domain shares.
 
@@ -157,6 +174,20 @@ class Timeline(Struct):
         is_new = (instances == rows) & ~self._is_covered(events, channels, times)
         new = build_reference(events, times, channels, rows, is_kept=is_new)
         self.operations = new if self.operations is None else self.operations.insert(new)
+
+    def list_unmatched(self) -> list[int]:
+        """List the domains that share no collective, although others have some of their kind.
+
+        Messages placed them, before the members of their collectives were there.
+        """
+        rows = np.flatnonzero(np.isin(self.events.domain, np.array([*self.lines])) & ~self.events.is_message)
+        domain = self.events.domain[rows]
+        expected, shared = (
+            list_distinct(domain[mark_shared(values[rows], domain)])
+            for values in (self.events.key, self.instance)
+        )
+        unmatched: list[int] = np.setdiff1d(expected, shared).tolist()
+        return unmatched
 
     def _is_covered(self, events: Events, channels: Int64s, times: Floats) -> npt.NDArray[np.bool_]:
         """Return the mask of collectives at times when their channel of the timeline was recorded.

@@ -27,6 +27,7 @@ from nsys_pp.alignment.events import Events
 from nsys_pp.alignment.near import Line
 from nsys_pp.arrays.columns import find_distinct, list_distinct
 from nsys_pp.arrays.types import Int64s
+from nsys_pp.frames.clock import SKEW_NS
 
 _ABOUT_BEST = 0.6  # of the clearest margin
 _AT_A_TIME = 16  # units or machines whose corrections are compared; more only as long as none is clear
@@ -142,11 +143,12 @@ class _Matcher(Struct, frozen=True, kw_only=True):
         self._add_domain(unit, domain, Line(), RivalDistances())
         return unit
 
-    def rebuild(self, unit: Timeline) -> Timeline:
-        """Return a unit of the same domains and their corrections, with all their rows."""
+    def rebuild(self, unit: Timeline, *, omitted: int = -1) -> Timeline:
+        """Return a unit of the same domains, but one, and their corrections, with all their rows."""
         rebuilt = self._begin()
         for domain, line in unit.lines.items():
-            self._add_domain(rebuilt, domain, line, unit.rival_distances[domain])
+            if domain != omitted:
+                self._add_domain(rebuilt, domain, line, unit.rival_distances[domain])
         return rebuilt
 
     def _begin(self) -> Timeline:
@@ -191,6 +193,8 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             margins: dict[int, float] = {}
             while added := self._add_next(timeline, remaining, margins, only_clear=only_clear):
                 remaining = [unit for unit in remaining if not any(unit is one for one in added)]
+            for domain in timeline.list_unmatched() if only_clear else ():
+                timeline = self._choose_again(timeline, domain)
             tied.append(timeline)
         return tied
 
@@ -211,6 +215,19 @@ class _Matcher(Struct, frozen=True, kw_only=True):
             keys_after[min(unit.lines)] = keys
             keys |= self._list_keys(unit)
         return keys_after
+
+    def _choose_again(self, timeline: Timeline, domain: int) -> Timeline:
+        """Return a timeline on which the correction of a domain is chosen by all others.
+
+        Without evidence it keeps its own.
+        """
+        others = self.rebuild(timeline, omitted=domain)
+        choice = choose(others, [self.start(domain)], self.prior, self.scatter_ns())
+        if choice is None:
+            self._add_domain(others, domain, timeline.lines[domain], timeline.rival_distances[domain])
+        else:
+            self._add(others, choice)
+        return others
 
     def _add_next(
         self, timeline: Timeline, remaining: list[Timeline], margins: dict[int, float], *, only_clear: bool
@@ -281,6 +298,7 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                     if int(self.machine[domain]) in shared
                 )
             )
+        distances = distances.widen(self._inherit_from_doubted(timeline, choice, distances.any_ns))
         distances += choice.rival_distances.widen(choice.weakness_ns)
         for domain, line in choice.unit.lines.items():
             self._add_domain(
@@ -289,3 +307,27 @@ class _Matcher(Struct, frozen=True, kw_only=True):
                 line.compose(choice.line),
                 choice.unit.rival_distances[domain] + distances,
             )
+
+    def _inherit_from_doubted(self, timeline: Timeline, choice: Choice, inherited_ns: float) -> float:
+        """Return the least distance of rivals of doubted domains.
+
+        If a choice by the others is another one or not certain; else 0.
+
+        Args:
+            timeline: The timeline, without the unit.
+            choice: The choice.
+            inherited_ns: Distance that is inherited in any case.
+        """
+        doubted = {
+            domain: distances.any_ns
+            for domain, distances in timeline.rival_distances.items()
+            if distances.any_ns > inherited_ns + SKEW_NS
+        }
+        if not doubted:
+            return 0.0
+        others = timeline.without(doubted)
+        alone = choose(others, [choice.unit], self.prior, self.scatter_ns()) if others.lines else None
+        is_same = alone is not None and alone.line.distance_ns(choice.line) <= SKEW_NS
+        if alone is not None and is_same and max(alone.rival_distances.any_ns, alone.weakness_ns) <= SKEW_NS:
+            return 0.0
+        return min(doubted.values())
