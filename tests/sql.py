@@ -10,8 +10,8 @@ from typing import Any
 
 
 def select(report: Path, query: str, *values: object) -> list[Any]:
-    """List the rows that a query finds."""
-    with closing(sqlite3.connect(report)) as connection:
+    """List the rows that a query finds; the report is not written."""
+    with closing(sqlite3.connect(f"{report.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         return connection.execute(query, values).fetchall()
 
 

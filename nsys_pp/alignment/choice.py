@@ -354,8 +354,8 @@ class Choice(Struct, frozen=True, kw_only=True):
         line: Its correction.
         margin: Evidence beyond that of the best rival.
         rival_distances: Of rivals that explain nearly as much.
-        weakness_ns: Distance of recorded UTC, if the operations are few for how roughly they end together, or
-            for messages; else 0.
+        weakness_ns: How far the truth may be if it is recorded UTC, where operations in lockstep could
+            explain the correction; else 0.
         sharpest_ns: Least scatter of the channels that support it; infinite where too few operations show it.
     """
 
@@ -443,7 +443,7 @@ def choose(
         rival_distances=RivalDistances(
             _DOUBT_MARGIN * max(close, default=0.0), _DOUBT_MARGIN * max(stepped, default=0.0)
         ),
-        weakness_ns=_DOUBT_MARGIN * _doubt_utc(utc_ns, is_shared=is_shared) if is_weak else 0.0,
+        weakness_ns=_doubt_utc(utc_ns, is_shared=is_shared) if is_weak else 0.0,
         sharpest_ns=best.sharpest_ns,
     )
 
@@ -453,7 +453,9 @@ def _doubt_utc(utc_ns: float, *, is_shared: bool) -> float:
 
     Close to it the operations and UTC confirm each other.
     """
-    return utc_ns + (0.0 if is_shared else _UTC_SCALE_NS) if utc_ns > SESSION_SCALE_NS else 0.0
+    if utc_ns <= SESSION_SCALE_NS:
+        return 0.0
+    return _DOUBT_MARGIN * (utc_ns + (0.0 if is_shared else _UTC_SCALE_NS))
 
 
 def _score(
@@ -516,17 +518,17 @@ def _choose_single(timeline: Timeline, unit: Timeline, prior: Prior) -> Choice |
     events = unit.merge_operations()
     line = find_single(events, timeline.keep_keys(events.key)) if len(events) else None
     center, width_ns = prior.expect(timeline, unit)
-    if timeline.machines & unit.machines:
+    is_shared = bool(timeline.machines & unit.machines)
+    if is_shared:
         width_ns = MAX_SESSION_DIFFERENCE_NS
     if line is None or line.distance_ns(center) > width_ns:
         return None
     (utc_ns,) = prior.measure_offsets(timeline, unit, [line], center)
-    is_shared = bool(timeline.machines & unit.machines)
     return Choice(
         unit=unit,
         line=line,
         margin=0.0,
         rival_distances=RivalDistances(),
-        weakness_ns=_DOUBT_MARGIN * _doubt_utc(utc_ns, is_shared=is_shared) if utc_ns < np.inf else 0.0,
+        weakness_ns=_doubt_utc(utc_ns, is_shared=is_shared) if utc_ns < np.inf else 0.0,
         sharpest_ns=np.inf,
     )

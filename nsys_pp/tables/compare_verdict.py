@@ -854,7 +854,7 @@ def _describe_steps(comparison: Comparison) -> Finding:
     """Describe the change of the length of steps."""
     both = comparison.changes("steps").filter(subject="step").drop_nulls(["a", "b"])
     if both.is_empty():
-        text = "the length of steps cannot be compared: it is known in one run only"
+        text = "the length of steps cannot be compared: it is not known in both runs"
         return Finding(kind="step", text=text, confidence="certain", subject="run")
     row = both.row(0, named=True)
     a, b, change = row["a"], row["b"], row["change_fraction"]

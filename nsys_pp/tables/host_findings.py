@@ -213,6 +213,7 @@ class _Stall(Struct, frozen=True, kw_only=True):
     cause: str
     excess_ns: float
     usual_ns: float
+    longer_ns: float  # of the step, or the excess where no other step shows it
     gain_ns: float
     longest_ns: int
     start_ns: int
@@ -288,7 +289,11 @@ def _list_stalls(evidence: Evidence) -> list[_Stall]:
             times.join(evidence.measure_excess(), on="step")
             .filter(pl.col("excess_ns") > least)
             .join(longest, on=["lane", "step"])
-            .with_columns(cause=pl.lit(cause), gain_ns=pl.min_horizontal("excess_ns", "longer_ns") / count)
+            .with_columns(
+                cause=pl.lit(cause),
+                longer_ns=pl.coalesce("longer_ns", "excess_ns"),
+                gain_ns=pl.min_horizontal("excess_ns", "longer_ns") / count,
+            )
             .sort("lane", "step")
         )
         found += [_Stall(**row) for row in rows.select(_Stall.__struct_fields__).iter_rows(named=True)]
@@ -354,10 +359,8 @@ def _describe_stalls(evidence: Evidence, stalls: Sequence[_Stall]) -> Finding:
 
 def _describe_cost(evidence: Evidence, stalls: Sequence[_Stall]) -> str:
     """Describe the time that steps are longer."""
-    steps = {stall.step for stall in stalls}
-    if len(steps) == 1:
-        longer_ns = evidence.measure_excess().filter(pl.col("step").is_in(steps))["longer_ns"].item()
-        return f"the step is {format_time(longer_ns)} longer"
+    if len({stall.step for stall in stalls}) == 1:
+        return f"the step is {format_time(stalls[0].longer_ns)} longer"
     lost = sum(stall.gain_ns for stall in stalls) * evidence.step_count
     return (
         f"{format_time(lost)} in all, {format_share(lost / evidence.step_count / evidence.step_ns)} of "

@@ -148,9 +148,7 @@ def find_longest_gaps(
         gap the 3 longest activities of each kind.
     """
     devices, api_calls = ops.devices, ops.api_calls
-    first = np.full(len(devices), -NEVER)
-    np.minimum.at(first, ops.device, ops.start)
-    since = np.maximum(segments.previous_end, first[segments.group])
+    since = np.maximum(segments.previous_end, ops.limits[0][segments.group])
     row = _select(segments, since)
     keys = (numbers(devices[name])[segments.group[row]] for name in ("process_key", "device_id"))
     row = row[sort_rows(*keys, since[row])]

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
+from nsys_pp.arrays.columns import NEVER, find_distinct, index_rows, keep_rows, mark_categories, numbers, pack
 from nsys_pp.arrays.launch_calls import find_launch_calls, gather_calls
 from nsys_pp.arrays.names import list_names
 from nsys_pp.arrays.types import Bools, Int64s
@@ -149,6 +149,14 @@ class LaunchedOps:
         count = np.bincount(self.device[known], minlength=len(self.devices))
         early: Bools = 2 * np.bincount(self.device[known], is_early, minlength=len(self.devices)) > count
         return early
+
+    @cached_property
+    def limits(self) -> tuple[Int64s, Int64s]:
+        """Start of the first operation of each device, and end of its last one."""
+        first, last = np.full(len(self.devices), -NEVER), np.full(len(self.devices), NEVER)
+        np.minimum.at(first, self.device, self.start)
+        np.maximum.at(last, self.device, self.end)
+        return first, last
 
     @cached_property
     def by_end(self) -> Int64s:

@@ -205,6 +205,7 @@ def _find_edges(steps: _StepBounds, ops: LaunchedOps) -> tuple[Int64s, Int64s, B
     is_off = ops.is_off[device]
     begin = np.where((steps.host_start == NEVER) | is_off, first, steps.host_start)
     start = np.minimum(np.where(follows, np.maximum(begin, np.roll(ended, 1)), begin), first)
+    # and do not show what of its first step was not recorded
     is_cut = ~follows & (is_off | ((start < first) & _is_delayed(first, device, ops)))
     start = running_maximum(device, np.where(is_cut, first, start))
 
@@ -375,7 +376,7 @@ def find_steps(
         pl.Series("end_ns", end),
         *(
             pl.Series(name, limit[steps.device])
-            for name, limit in zip(("first_op_ns", "last_op_ns"), _find_limits(ops), strict=True)
+            for name, limit in zip(("first_op_ns", "last_op_ns"), ops.limits, strict=True)
         ),
     ]
     frame = build_frame(columns)
@@ -438,7 +439,7 @@ def _build_steps_before_ranges(
     return _build_bounds(
         device,
         _RANGE,
-        _find_limits(ops)[0][device],
+        ops.limits[0][device],
         number=np.where(number == NEVER, NEVER, number - 1),
         is_partial=np.ones(len(device), dtype=np.bool_),
     )
@@ -478,15 +479,7 @@ def _build_capture_steps(device: Int64s, ops: LaunchedOps) -> _StepBounds:
     """
     has_kernels = np.unique(ops.device[ops.is_main_kernel])
     device = np.intersect1d(device, has_kernels) if len(has_kernels) else device
-    return _build_bounds(device, _CAPTURE, _find_limits(ops)[0][device])
-
-
-def _find_limits(ops: LaunchedOps) -> tuple[Int64s, Int64s]:
-    """Return the start of the first operation of each device, and the end of its last one."""
-    first, last = np.full(len(ops.devices), -NEVER), np.full(len(ops.devices), NEVER)
-    np.minimum.at(first, ops.device, ops.start)
-    np.maximum.at(last, ops.device, ops.end)
-    return first, last
+    return _build_bounds(device, _CAPTURE, ops.limits[0][device])
 
 
 def _find_first_launched(
