@@ -83,6 +83,8 @@ def run(*arguments: str | Path, before: Sequence[str] = (), **options: Any) -> R
 def environment(**changes: str) -> dict[str, str]:
     """The environment of a subprocess: the same code, and warnings are errors there, too.
 
+    But not those of files left open, which an interrupt leaves where it meets an import.
+
     What says how large a terminal is stays behind: pytest-xdist sets it for its workers.
     """
     root = str(Path(__file__).parent.parent.parent)
@@ -91,7 +93,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {
         **inherited,
         "PYTHONPATH": root,
-        "PYTHONWARNINGS": "error,ignore:nsys says of",
+        "PYTHONWARNINGS": "error,ignore:nsys says of,ignore::ResourceWarning",
         **quiet,
         **changes,
     }
