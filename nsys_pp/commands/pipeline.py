@@ -48,8 +48,8 @@ _NAME_THEM = (
     " and the like (docs/presets.md)"
 )
 _RECORD_THEM = (
-    "`nsys profile --trace cuda,nvtx` records them; `nsys_pp.capture` writes them where a framework has none"
-    " (docs/capture.md)"
+    "`nsys profile --trace cuda,nvtx` records those that a program pushes; `nsys_pp.capture` writes them"
+    " where a framework has none (docs/capture.md)"
 )
 NOTEBOOK_TABLES = ("verdict", "schedule", "steps", "stages", "kinds", "stragglers")
 PIPELINE_TABLES = TABLES
@@ -217,7 +217,8 @@ def build_pipeline(
         check(batch.paths)
     if run.training.lanes.is_empty():
         raise MissingDataError(
-            f"{_format_none(run)} GPU operations", "record them with `nsys profile --trace cuda,nvtx`"
+            f"{_format_none(run)} GPU operations",
+            "`nsys profile --trace cuda,nvtx` records those of a program that has any",
         )
     training = run.training
     has_passes = bool(training.jobs["kind"].is_in(SCHEDULED_KINDS).any())

@@ -114,7 +114,8 @@ def _project_file(
     for frame, content in ((report.gpu_ops, "GPU operations"), (report.ranges, "NVTX ranges")):
         if frame.is_empty():
             return MissingDataError(
-                f"`{report.path}` has no {content}", "record them with `nsys profile --trace cuda,nvtx`"
+                f"`{report.path}` has no {content}",
+                "`nsys profile --trace cuda,nvtx` records those of a program that has any",
             )
     launches = match_launches(report.api_calls, report.gpu_ops)
     projections = project_report(report, ops=ops, scope=scope, per_stream=per_stream, launches=launches)

@@ -261,9 +261,10 @@ def _find_host_needs(
 def _list_syncs(ops: LaunchedOps, needs: Needs, events: EventWaits) -> _Syncs:
     """List the synchronising calls with the operations that they waited for.
 
-    A synchronous copy waits for itself. Other calls wait for the last operation of their stream or event,
-    where it is recorded, else for the last operation other than compute that ended while they waited: they
-    return soon after it, unless they wait for the whole device. Calls rarely wait for sends.
+    A synchronous copy waits for itself, though it may return before the last bytes have arrived. Other calls
+    wait for the last operation of their stream or event, where it is recorded, else for the last operation
+    other than compute that ended while they waited: they return soon after it, unless they wait for the whole
+    device. Calls rarely wait for sends.
     """
     api_calls, calls = ops.api_calls, ops.calls.list_rows(WAITING_CALL)
     thread, process, begin, returned = (
@@ -285,7 +286,8 @@ def _list_syncs(ops: LaunchedOps, needs: Needs, events: EventWaits) -> _Syncs:
         guess = np.where(_end(found, ops) > begin, found, guess)
     is_soon = ops.calls.contain(_DEVICE)[calls] | (returned - _end(guess, ops) <= _RETURN_NS)
     need = np.where(is_guess & is_soon, guess, need)
-    is_possible = (_end(need, ops) > begin) & (_end(need, ops) <= returned)
+    is_own = (need == of_call[calls]) & (pick(ops.start, need, NEVER) < returned)
+    is_possible = (_end(need, ops) > begin) & (is_own | (_end(need, ops) <= returned))
     rows = np.flatnonzero(is_possible)
     rows = rows[np.lexsort((returned[rows], thread[rows]))]
     return _Syncs(thread=thread[rows], returned=returned[rows], need=need[rows])

@@ -320,6 +320,20 @@ def test_what_nothing_explains_is_unknown() -> None:
     ]
 
 
+@pytest.mark.parametrize("early_ns", [0, 40_000])
+def test_a_synchronous_copy_may_return_before_its_end(early_ns: int) -> None:
+    program = Program()
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    program.launch(COPY, COMPUTE, 18_000_000, [])
+    copied = program.ops[-1]
+    program.calls[-1] |= {"name": "cudaMemcpy", "end_ns": copied.end - early_ns}
+    program.now = copied.end + 20_000
+    program.launch(GEMM, COMPUTE, 50_000, [])
+    found = pieces_of(waits_of(program))
+    assert ("copy", copied.start, copied.end) in found
+    assert [cause for cause, *_ in found] == ["host", "host", "copy", "host", "idle"]
+
+
 @pytest.mark.parametrize("is_waited", [True, False])
 def test_a_launch_that_another_thread_waits_for_waits_for_its_operations(is_waited: bool) -> None:
     """The main thread waits for a message, then autograd launches."""
