@@ -486,6 +486,7 @@ def _count_common(events: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
         own, to = own[is_other], to[is_other]
         error = np.where(clock[own] == clock[to], 0, bound[own] + bound[to]).clip(max=MAX_BOUND_NS)
         common = {
+            "own": own,
             "stream": stream[own],
             "other": stream[to],
             "apart_ns": end[own] - end[to],
@@ -499,8 +500,8 @@ def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -
     """Compare the ends of common collectives of each two streams; result as `_count_common`.
 
     Args:
-        common: Collectives of a stream and another one that end near each other: stream, other, apart_ns,
-            error_ns.
+        common: Collectives of a stream and another one that end near each other: own (number of the first
+            one), stream, other, apart_ns, error_ns.
         sampled: stream and end_ns of all sampled collectives.
         spans: other, first_ns, last_ns: span of the capture of each stream.
     """
@@ -508,6 +509,7 @@ def _compare(common: pl.DataFrame, sampled: pl.DataFrame, spans: pl.DataFrame) -
     pairs = (
         common.cast(dict.fromkeys(pair, pl.UInt32))
         .filter(apart.abs() <= SKEW_NS + pl.col("error_ns"))
+        .filter(apart.abs() == apart.abs().min().over("own", "other"))  # buckets may follow each other soon
         .group_by(pair)
         .agg(
             pl.col("error_ns").first(),

@@ -311,6 +311,29 @@ def test_members_are_those_that_end_together_however_poorly_clocks_are_known(
     assert all(partners[lane] == other for lane, other in found.select("lane", "waits_for").iter_rows())
 
 
+def test_buckets_that_follow_each_other_soon_are_of_all_machines() -> None:
+    """The bound of the clocks is as long as a bucket: the one before and the one after are near, too."""
+    chance = random.Random(3)
+    rows = [
+        {
+            "lane": lane,
+            "start_ns": number * 77_000,
+            "end_ns": number * 77_000 + 75_000 + chance.randrange(2_000),
+        }
+        for number in range(36)
+        for lane in range(4)
+    ]
+    anchors = pl.DataFrame(rows).with_columns(kind=pl.lit("collective"), name=pl.lit("ReduceScatter"))
+    anchors = _fill(anchors, LANE_ANCHORS)
+    needed = anchors.filter(lane=0).select("lane", need_start_ns="start_ns", need_end_ns="end_ns")
+    late = pl.when(pl.col("lane") == 3).then(pl.col("start_ns") + 30_000).otherwise("start_ns")
+    anchors = anchors.with_columns(start_ns=late)
+    found = find_last_members(needed, lanes=build_lanes([28_000, 28_000]), anchors=anchors)
+    assert found.select("need_start_ns", "peer_start_ns", "waits_for").rows() == [
+        (start, start + 30_000, 3) for start in needed["need_start_ns"].sort()
+    ]
+
+
 def _match_in_loops(events: list[tuple[int, int, int]], own: int, ordinal: int, other: int) -> int | None:
     """Return the start of the collective of another lane that ends with one, else of the shifted ordinal."""
     mine, its = ([event[1:] for event in events if event[0] == lane] for lane in (own, other))

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import io
 import json
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -306,8 +307,8 @@ def _is_fault(finding: Finding, facts: dict[str, object], rank_of: dict[int, int
     subject, step = target.rsplit(" ", 1)
     if fault == "slow loader":
         return (
-            finding.kind == "idle"
-            and "wait for data" in finding.text.replace("waits", "wait")
+            finding.kind in ("idle", "host")
+            and re.search(r"wait(s|ed)?\b.* for data", finding.text) is not None
             and (finding.lane is None or f"rank {rank}" == subject)
         )
     of_rank = subject == "data" or f"rank {rank}" == subject
