@@ -127,14 +127,7 @@ def gather_rows(
 
 def set_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
     """Return a frame with one column replaced, or added."""
-    if column.name not in frame.columns:
-        return frame.hstack([column])
-    return frame.clone().replace_column(frame.get_column_index(column.name), column)
-
-
-def add_constants(frame: pl.DataFrame, values: Sequence[pl.Series]) -> pl.DataFrame:
-    """Add columns of one value, each a column of one row."""
-    return frame.with_columns(pl.lit(value[0], value.dtype).alias(value.name) for value in values)
+    return frame.with_columns(column)
 
 
 def index_rows(frame: pl.DataFrame, row: Int64s) -> pl.DataFrame:
@@ -202,7 +195,7 @@ def list_distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def pack(*columns: Int64s) -> Int64s:
-    """Combine columns into one number per row, equal where all columns are equal.
+    """Combine columns into one number per row: equal where all are equal, and in the order of the columns.
 
     Args:
         columns: At least one; all of the same length.

@@ -64,11 +64,6 @@ def is_named(names: pl.Series, pattern: str) -> Bools:
     return list_names(names).contain(pattern)
 
 
-def has_match(names: pl.Series, pattern: str) -> bool:
-    """Return whether a name (`NAME`) contains a match of an expression of polars."""
-    return bool(is_matched(names, pattern).any())
-
-
 def is_matched(names: pl.Series, pattern: str) -> Bools:
     """Return the mask of names (`NAME`) that contain a match of an expression of polars; false for null."""
     return list_names(names).match(pattern)

@@ -7,36 +7,14 @@ then suffices; a full sort is needed only where it does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct
+from nsys_pp.arrays.columns import HALF_OF_INT64, NEVER, find_distinct, list_distinct, pack
 from nsys_pp.arrays.types import Int64s
-
-
-def combine_keys(group: Int64s, values: Int64s) -> Int64s:
-    """Combine groups and values into numbers that sort by group, then value; equal where both are equal.
-
-    Values with too large a span are replaced by their ranks.
-
-    Args:
-        group: Not negative.
-        values: Any integers.
-
-    >>> combine_keys(np.array([1, 0, 1]), np.array([5, 9, 3]))
-    array([9, 6, 7])
-    """
-    if not len(group):
-        return np.zeros(0, np.int64)
-    least = int(values.min())
-    span = int(values.max()) - least + 1
-    if span * (int(group.max()) + 1) >= HALF_OF_INT64:
-        distinct, rank = np.unique(values, return_inverse=True)
-        return group * len(distinct) + rank
-    return group * span + (values - least)
 
 
 def order_rows(group: Int64s, values: Int64s) -> Int64s:
@@ -47,7 +25,7 @@ def order_rows(group: Int64s, values: Int64s) -> Int64s:
     >>> order_rows(np.array([1, 0, 1]), np.array([5, 9, 3]))
     array([1, 2, 0])
     """
-    return np.argsort(combine_keys(group, values), kind="stable")
+    return np.argsort(pack(group, values), kind="stable")
 
 
 def sort_rows(*keys: Int64s) -> Int64s:
@@ -114,19 +92,6 @@ def running_maximum(segment: Int64s, values: Int64s) -> Int64s:
     by_value, rank = np.unique(values, return_inverse=True)
     shift = segment * len(by_value)
     return by_value[np.maximum.accumulate(rank + shift) - shift]
-
-
-def is_every_row(row: npt.NDArray[np.integer[Any]], count: int) -> bool:
-    """Return whether rows are all rows of `count`, in order.
-
-    Args:
-        row: Rows, each from 0 to `count` - 1.
-        count: Number of rows.
-
-    >>> is_every_row(np.array([0, 1, 2]), 3), is_every_row(np.array([0, 0, 2]), 3)
-    (True, False)
-    """
-    return len(row) == count and bool((row[1:] > row[:-1]).all())
 
 
 def expand_windows(first: Int64s, last: Int64s) -> Int64s:
@@ -266,7 +231,7 @@ def find_pairs(group: Int64s, ids: Int64s, wanted_group: Int64s, wanted_id: Int6
     """
     if not len(ids):
         return np.full(len(wanted_id), -1)
-    combined = combine_keys(np.append(group, wanted_group), np.append(ids, wanted_id))
+    combined = pack(np.append(group, wanted_group), np.append(ids, wanted_id))
     return find_rows(combined[: len(ids)], combined[len(ids) :])
 
 
@@ -336,7 +301,7 @@ def _find(
         return np.full(len(group), -1)
     count = len(of_group)
     _, number = find_distinct(np.append(of_group, group))
-    combined = combine_keys(number, np.append(of_time, time))
+    combined = pack(number, np.append(of_time, time))
     order = np.argsort(combined[:count], kind="stable")
     at = np.searchsorted(combined[:count], combined[count:], side=side, sorter=order) + step
     row = order[at.clip(0, count - 1)]

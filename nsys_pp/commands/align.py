@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Unpack, cast
 
 import polars as pl
 
@@ -16,9 +16,6 @@ from nsys_pp.run.options import ClockOptions, Inputs, RunOptions, check_keywords
 from nsys_pp.run.report import Input, survey_report
 from nsys_pp.run.run import Run
 from nsys_pp.tables.listings import CLOCK_TABLE as CLOCK_TABLE
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 from nsys_pp.commands.pipeline import build_pipeline
 from nsys_pp.frames.verdict import Verdict
@@ -13,9 +13,6 @@ from nsys_pp.output.files import check_output
 from nsys_pp.output.formats import EXPORTERS, ExportOptions, find_exporter
 from nsys_pp.run.inputs import Batch, Result
 from nsys_pp.run.options import Inputs, RunOptions, check_choice, check_keywords
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

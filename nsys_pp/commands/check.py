@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import polars as pl
 
@@ -23,9 +23,6 @@ from nsys_pp.read import is_part, open_part_blocks, read_part, read_report
 from nsys_pp.read.files import Integrity, check_integrity
 from nsys_pp.run.inputs import Batch, Result, collect_row_counts, unforeseen_error
 from nsys_pp.run.options import BatchOptions, Inputs, check_keywords, check_values
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _SHOWN_COMPLAINTS = 10
 _PIECE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from glob import glob
 from importlib.metadata import version
 from itertools import combinations, product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import polars as pl
 from msgspec import Struct
@@ -52,10 +52,6 @@ from nsys_pp.tables.compare_verdict import (
     describe_comparability,
 )
 from nsys_pp.tables.verdict import VERDICT_TABLE, build_verdict_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 COMPARE_TABLES: Mapping[str, AnyTable] = {
     VERDICT_TABLE.name: VERDICT_TABLE,

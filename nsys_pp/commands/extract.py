@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import polars as pl
 from msgspec import Struct
@@ -38,9 +38,6 @@ from nsys_pp.run.options import (
 from nsys_pp.run.report import Window, draw_part, nothing_to_draw_error, redraw_report, shorten_path
 from nsys_pp.run.trace import OF_HOSTS, describe_hosts, is_content_open
 from nsys_pp.training.jobs import list_job_ranges
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class ExtractedPart(Struct, frozen=True, kw_only=True):

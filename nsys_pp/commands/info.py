@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import polars as pl
 from msgspec.structs import replace
@@ -24,9 +24,6 @@ from nsys_pp.run.options import Inputs, RosterOptions, check_keywords, parse_ran
 from nsys_pp.run.report import count_report_rows
 from nsys_pp.run.run import build_run_roster
 from nsys_pp.tables.listings import ROSTER_TABLE as ROSTER_TABLE
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _GROUPS: frozenset[Group] = frozenset({"ranges", "ops", "cpu", "communication", "tables"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.verdict import Verdict
@@ -36,9 +36,6 @@ from nsys_pp.run.trace import (
     write_division,
 )
 from nsys_pp.units import format_count
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
-import numpy as np
 import polars as pl
 
-from nsys_pp.arrays.columns import add_constants, gather_rows, numbers, pack
-from nsys_pp.arrays.search import number_keys
 from nsys_pp.errors import MissingDataError
 from nsys_pp.frames.raw import SURVEY_GROUPS
 from nsys_pp.frames.report import Report
@@ -28,9 +25,6 @@ from nsys_pp.run.inputs import Batch, Result, collect_row_counts, label_reports,
 from nsys_pp.run.options import BatchOptions, Inputs, check_choice, check_keywords, parse_counted_ops
 from nsys_pp.run.report import count_report_rows, project_report
 from nsys_pp.tables.listings import define_projection_table as define_projection_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 PROJECT_COLUMNS = (
     *("report", "machine", "process_id", "thread_id", "device_id", "stream_id", "range_id", "parent_id"),
@@ -135,37 +129,21 @@ def _join(
     for number, (_, frame, _) in enumerate(different):
         own = roster.filter(report=number)
         devices = own.select("process_key", "device_id", "gpu", "rank")
-        located = _join_few(frame, devices, ["process_key", "device_id"])
+        located = frame.join(devices, on=["process_key", "device_id"], how="left", maintain_order="left")
         frames.append(located.with_columns(machine=pl.lit(own["machine"][0])).select(PROJECT_COLUMNS))
     return pl.concat(frames)
 
 
 def _add_identity(report: Report, label: str, projections: pl.DataFrame) -> pl.DataFrame:
     """Add the facts in the report itself: label, process, thread and UTC offset."""
-    session = report.session
     threads = report.threads.select("thread_key", thread_id="tid")
     processes = report.processes.select("process_key", process_id="pid")
-    epoch = session.utc_epoch_ns
-    frame = _join_few(_join_few(projections, processes, ["process_key"]), threads, ["thread_key"])
-    return frame.with_columns(
-        report=pl.lit(label),
-        utc_offset_ns=pl.lit(None if epoch is None else epoch - session.time_shift_ns, pl.Int64),
+    epoch = report.session.utc_epoch_ns
+    return (
+        projections.join(processes, on="process_key", how="left", maintain_order="left")
+        .join(threads, on="thread_key", how="left", maintain_order="left")
+        .with_columns(
+            report=pl.lit(label),
+            utc_offset_ns=pl.lit(None if epoch is None else epoch - report.session.time_shift_ns, pl.Int64),
+        )
     )
-
-
-def _join_few(rows: pl.DataFrame, facts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Add the columns of `facts`, which has a row for each of few keys.
-
-    A join takes several times as long for millions of rows.
-    """
-    if rows.is_empty():
-        return rows.join(facts, on=keys, how="left", maintain_order="left")
-    columns = [numbers(rows[key]) for key in keys]
-    different = [column for column in columns if (column != column[0]).any()]
-    first, number = number_keys(pack(*different)) if different else (np.zeros(1, np.int64), None)
-    of_key = rows[keys][first].join(facts, on=keys, how="left", maintain_order="left").drop(keys)
-    if len(of_key) > len(first):  # several rows for a key
-        return rows.join(facts, on=keys, how="left", maintain_order="left")
-    if number is None:
-        return add_constants(rows, of_key.get_columns())
-    return rows.hstack(gather_rows(of_key, of_key.columns, number))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Unpack
 
 import polars as pl
 
@@ -29,9 +29,6 @@ from nsys_pp.tables.page import build_rank_steps, choose_steps, measure_steps
 from nsys_pp.tables.registry import TABLES
 from nsys_pp.units import format_count
 from nsys_pp.viewer import SITE, build_address
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _ADDRESSES = ("http://", "https://")
 

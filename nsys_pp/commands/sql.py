@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -20,9 +20,6 @@ from nsys_pp.frames.table import AnyTable, describe_columns
 from nsys_pp.frames.training import LANE_STATES, RUN_JOBS, TRANSFERS
 from nsys_pp.run.inputs import Result, Skipped
 from nsys_pp.run.options import BatchOptions, Inputs, RunOptions, check_keywords
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 SQL_COLUMNS = build_schema(
     {  # one row per column that a query may use, by table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, Unpack
 
 import polars as pl
 
@@ -24,10 +24,6 @@ from nsys_pp.run.requested import explain
 from nsys_pp.run.run import Run, select_steps
 from nsys_pp.tables import registry
 from nsys_pp.tables.verdict import build_verdict, build_verdict_table
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _FOLDED = (
     f"in {{}} of the reports, ranges have more than {MOST_NAMES:,} names: numbers in them are shown as #"

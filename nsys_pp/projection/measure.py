@@ -31,7 +31,7 @@ import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.columns import index_column, index_rows
-from nsys_pp.arrays.search import expand_windows, is_every_row, order_by_number, running_maximum
+from nsys_pp.arrays.search import expand_windows, order_by_number, running_maximum
 from nsys_pp.arrays.types import Int64s
 from nsys_pp.frames.conform import build_frame
 from nsys_pp.frames.report import PROJECTIONS
@@ -373,10 +373,8 @@ def gather_launched(gpu_ops: pl.DataFrame, launches: pl.DataFrame, *, per_stream
     """
     keys = ["process_key", "device_id", *(["stream_id"] if per_stream else [])]
     op_row, call_row = launches["op_id"].to_numpy(), launches["call_row"].to_numpy().astype(np.int64)
-    start, end = (gpu_ops[name].to_numpy() for name in ("start_ns", "end_ns"))
-    ops = gpu_ops[[*keys]]
-    if not is_every_row(op_row, len(ops)):
-        ops, start, end = index_rows(ops, op_row), start[op_row], end[op_row]
+    start, end = (gpu_ops[name].to_numpy()[op_row] for name in ("start_ns", "end_ns"))
+    ops = index_rows(gpu_ops[[*keys]], op_row)
     targets = _list_targets(ops)
     if len(targets) == 1:
         target = np.zeros(len(ops), dtype=np.int64)

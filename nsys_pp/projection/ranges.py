@@ -33,7 +33,6 @@ from nsys_pp.arrays.columns import (
     set_column,
 )
 from nsys_pp.arrays.intervals import find_parents
-from nsys_pp.arrays.search import is_every_row
 from nsys_pp.arrays.types import Bools, Int64s
 from nsys_pp.frames.conform import build_frame, build_schema, conform
 from nsys_pp.frames.raw import build_row_counts, list_counts
@@ -233,9 +232,7 @@ def project_ranges(
     columns = ranges[
         ["process_key", "thread_key", "range_id", "domain", "name", "start_ns", "end_ns", "is_open"]
     ].hstack([parent_id.alias("parent_id"), pl.Series("depth", depth)])
-    row = projected["row"].to_numpy()
-    if not is_every_row(row, len(columns)):
-        columns = index_rows(columns, row)
+    columns = index_rows(columns, projected["row"].to_numpy())
     return conform(pl.concat([projected, columns], how="horizontal"), PROJECTIONS)
 
 

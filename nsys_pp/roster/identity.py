@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from nsys_pp.arrays.columns import keep_rows
-from nsys_pp.arrays.names import has_match, is_matched
+from nsys_pp.arrays.names import is_matched
 from nsys_pp.frames.report import Report, Session
 from nsys_pp.frames.roster import COORDINATES, Identity, ProcessDevice, capture_window
 from nsys_pp.units import NS_PER_S
@@ -94,16 +94,13 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `COORDINATES`.
     """
-    if not any(has_match(frame["name"], _LETTERS) for frame in (ranges, marks)):
-        return COORDINATES.to_frame()
     named = pl.concat(
         keep_rows(frame[["process_key", "name"]], is_matched(frame["name"], _LETTERS))
         for frame in (ranges, marks)
     )
-    text = pl.col("name").cast(pl.String)
-    names = named.select(pl.col("name").unique()).drop_nulls()
-    coordinates = names.select(
-        "name", *(_read(text, axis).alias(ours) for ours, axis in COORDINATE_AXES.items())
+    coordinates = named.select(pl.col("name").unique()).select(
+        "name",
+        *(_read(pl.col("name").cast(pl.String), axis).alias(ours) for ours, axis in COORDINATE_AXES.items()),
     )
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)

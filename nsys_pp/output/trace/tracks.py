@@ -18,7 +18,6 @@ processes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -28,7 +27,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nsys_pp.arrays.columns import (
-    add_constants,
     clear_values,
     find_distinct,
     gather,
@@ -39,7 +37,7 @@ from nsys_pp.arrays.columns import (
 )
 from nsys_pp.arrays.intervals import average_windows
 from nsys_pp.arrays.search import find_rows, list_groups, sort_rows
-from nsys_pp.arrays.types import Floats, Int64s
+from nsys_pp.arrays.types import Int64s
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.conform import NO_NAME, build_frame, build_nulls, conform
 from nsys_pp.frames.part import Track
@@ -52,7 +50,6 @@ from nsys_pp.frames.report import (
     drop_unit,
     is_of_overview,
 )
-from nsys_pp.frames.training import JOB_KINDS
 from nsys_pp.options import Detail
 from nsys_pp.output.trace.drawing import (
     SAMPLES,
@@ -387,9 +384,6 @@ def _thread_names(view: View) -> dict[int, str]:
     }
 
 
-_NO_FLOW = pl.Series("flow_id", [None], dtype=pl.UInt64)
-
-
 _KIND_COLORS = {"memcpy": "copy", "memset": "memset", "graph": "graph"}
 
 
@@ -420,22 +414,14 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
         "range_id": projections["range_id"],
     }
     slices = build_frame(column.alias(name) for name, column in columns.items())
-    return add_constants(slices, [_NO_FLOW])
+    return slices.with_columns(flow_id=pl.lit(None, pl.UInt64))
 
 
 def _measure_busy(projections: pl.DataFrame) -> pl.Series:
     """Measure the busy part of each range on the GPU, in percent; null for a range without length."""
-    busy, start, end = (projections[name].to_numpy() for name in ("busy_ns", "gpu_start_ns", "gpu_end_ns"))
-    has_length = end > start
-    percent = pl.Series("", np.round(100 * busy / np.where(has_length, end - start, 1), 1))
-    return clear_values(percent, ~has_length)
-
-
-@cache
-def _list_colors() -> pl.Series:
-    """List the color of each kind of operation, and of communication at last."""
-    colors = [*map(_KIND_COLORS.get, OP_KIND.categories.to_list()), "communication"]
-    return pl.Series("color", colors, dtype=pl.Categorical())
+    length = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
+    percent = (100 * pl.col("busy_ns") / length).round(1)
+    return projections.select(pl.when(length > 0).then(percent)).to_series()
 
 
 def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFrame:
@@ -443,7 +429,8 @@ def operation_slices(gpu_ops: pl.DataFrame, op_details: OpDetails) -> pl.DataFra
 
     If details were read, they are arguments.
     """
-    colors = _list_colors()
+    of_kinds = map(_KIND_COLORS.get, OP_KIND.categories.to_list())
+    colors = pl.Series("color", [*of_kinds, "communication"], dtype=pl.Categorical())
     color = numbers(gpu_ops["kind"])
     color[gpu_ops["is_communication"].to_numpy()] = len(colors) - 1
     slices = [
@@ -565,13 +552,7 @@ def _color_jobs(ranges: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Series:
     if job_ranges.is_empty() or ranges.is_empty():
         return build_nulls("", pl.Categorical(), len(ranges))
     row = find_rows(numbers(job_ranges["range_id"]), numbers(ranges["range_id"]))
-    code = np.where(row < 0, -1, numbers(job_ranges["kind"])[row])
-    return gather(_list_job_colors(), code)
-
-
-@cache
-def _list_job_colors() -> pl.Series:
-    return pl.Series(JOB_KINDS, dtype=pl.Categorical())
+    return gather(job_ranges["kind"].cast(pl.String).cast(pl.Categorical()), row)
 
 
 def _no_color() -> pl.Expr:
@@ -636,8 +617,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     reach = np.maximum.accumulate(end)
-    begins = np.ones(len(start), dtype=bool)
-    begins[1:] = start[1:] > reach[:-1]
+    begins = np.append(True, start[1:] > reach[:-1])
     first, last = start[begins], reach[np.append(np.flatnonzero(begins)[1:], len(start)) - 1]
 
     window = round_up(-(-(int(last[-1]) - int(first[0])) // MOST_WINDOWS))
@@ -646,8 +626,7 @@ def busy_percent(start_ns: pl.Series, end_ns: pl.Series) -> pl.DataFrame:
     at = np.searchsorted(first, edges, side="right")
     total = covered[at] - np.maximum(last[np.maximum(at - 1, 0)] - edges, 0) * (at > 0)
     percent = np.append(np.round(100 * np.diff(total) / window, 1), 0.0)
-    changes = np.ones(len(edges), dtype=bool)
-    changes[1:] = percent[1:] != percent[:-1]
+    changes = np.append(True, percent[1:] != percent[:-1])
     return build_frame([pl.Series("time_ns", edges[changes]), pl.Series("value", percent[changes])])
 
 
@@ -698,16 +677,10 @@ def average(samples: pl.DataFrame) -> pl.DataFrame:
     """
     times, values = samples["time_ns"].to_numpy(), samples["value"].to_numpy()
     if len(times) > MOST_WINDOWS and times[-1] > times[0]:
-        times, values = _average(times, values)
-    changes = np.ones(len(times), dtype=bool)
-    changes[1:] = values[1:] != values[:-1]
+        first, last = int(times[0]), int(times[-1])
+        window = round_up(-(-(last - first) // MOST_WINDOWS))
+        edges = np.append(np.arange(first // window * window, last, window), last)
+        edges[0] = first
+        times, values = edges, np.round(np.append(average_windows(times, values, edges), values[-1]), 1)
+    changes = np.append(True, values[1:] != values[:-1])
     return pl.DataFrame({"time_ns": times[changes], "value": values[changes]}, schema=METRIC_VALUES)
-
-
-def _average(times: Int64s, values: Floats) -> tuple[Int64s, Floats]:
-    first, last = int(times[0]), int(times[-1])
-    window = round_up(-(-(last - first) // MOST_WINDOWS))
-    edges = np.append(np.arange(first // window * window, last, window), last)
-    edges[0] = first
-    means = np.round(average_windows(times, values, edges), 1)
-    return edges, np.append(means, np.round(values[-1], 1))
