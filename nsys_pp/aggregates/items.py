@@ -100,10 +100,9 @@ def sum_ranges(
     # Ranges are in order of range_id, and projections are of some of them.
     row = np.searchsorted(numbers(ranges["range_id"]), numbers(projections["range_id"]))
     projected = projections[["device_id", "call_count"]].hstack(index_rows(instances, row))
-    spans = projections["gpu_end_ns"] - projections["gpu_start_ns"]
     measured = {
         "host": (instances, ranges["end_ns"] - ranges["start_ns"]),
-        "span": (projected, spans),
+        "span": (projected, projections["gpu_end_ns"] - projections["gpu_start_ns"]),
         "gpu": (projected, projections["total_ns"]),
     }
     parts = [
@@ -172,13 +171,14 @@ def _sum_jobs(jobs: pl.DataFrame) -> list[pl.DataFrame]:
 def _sum_steps(gpu_ops: pl.DataFrame, is_counted: Bools, steps: pl.DataFrame) -> list[pl.DataFrame]:
     name = pl.lit("step", NAME)
     ops = keep_rows(gpu_ops, is_counted)
-    ran = (
+    on_device = steps.select(*_STEP, name=name).join(
         ops.select(*DEVICE, step=step_on_device(ops, steps), value_ns=pl.col("end_ns") - pl.col("start_ns"))
         .group_by(_STEP)
-        .agg(pl.col("value_ns").sum())
-    )
-    on_device = steps.select(*_STEP, name=name).join(
-        ran, on=_STEP, how="left", nulls_equal=True, maintain_order="left"
+        .agg(pl.col("value_ns").sum()),
+        on=_STEP,
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
     on_host = steps.group_by("process_key", "step", maintain_order=True).agg(
         value_ns=pl.col("host_end_ns").max() - pl.col("host_start_ns").min()
@@ -198,8 +198,7 @@ def _is_inside_its_kind(jobs: pl.DataFrame) -> Bools:
     outer = find_rows(ids[first], outer_ids[first])
     is_inside = np.zeros(len(first), dtype=np.bool_)
     for code in list_distinct(kind):
-        is_below = (outer >= 0) & has_marked_line(outer, kind == code)[outer]
-        is_inside |= (kind == code) & is_below
+        is_inside |= (kind == code) & ((outer >= 0) & has_marked_line(outer, kind == code)[outer])
     mask: Bools = is_inside[number]
     return mask
 
@@ -302,8 +301,7 @@ def _list_instances(ranges: pl.DataFrame, range_id: Int64s) -> _Instances:
     named = find_rows(range_id, numbers(ranges["range_id"]))
     row = np.flatnonzero((named >= 0) & ~has_value(ranges["end_thread_key"]))
     thread, start, end = (numbers(ranges[name])[row] for name in _CALL)
-    instances = _Instances(row, named[row], thread, start, end)
-    return select_rows(instances, sort_rows(thread, start, -end))
+    return select_rows(_Instances(row, named[row], thread, start, end), sort_rows(thread, start, -end))
 
 
 def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> pl.DataFrame:
@@ -321,11 +319,10 @@ def _sum_gpu(facts: pl.DataFrame, ops: _Ops, device: pl.Series, at: Int64s) -> p
     total = np.zeros(len(first), dtype=np.int64)
     np.add.at(total, number, ops.duration[inside])
     distinct, _ = number_keys(pack(number.astype(np.int64), call))
-    call_count = np.bincount(number[distinct], minlength=len(first))
     columns = [
         gather(device, inside[first]),
         pl.Series("value_ns", total),
-        pl.Series("call_count", call_count, dtype=pl.Int64),
+        pl.Series("call_count", np.bincount(number[distinct], minlength=len(first)), dtype=pl.Int64),
     ]
     launched = index_rows(facts, instance[first]).hstack(columns)
     return sum_instances(launched, item="operator", measure="gpu")

@@ -124,9 +124,9 @@ def concatenate_frames(
             process = on_device["process"].fill_null(of_process["process"])
         else:
             process = frame.join(at_process, on=_PROCESS, how="left", maintain_order="left")["process"]
-        keyless = frame.drop("report", "process_key", "device_id", strict=False)
         placed[name] = (
-            keyless.insert_column(0, process)
+            frame.drop("report", "process_key", "device_id", strict=False)
+            .insert_column(0, process)
             .join(steps, on=["process", "step"], how="left", maintain_order="left")
             .with_columns(step="run_step")
             .drop("run_step")

@@ -117,8 +117,7 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     new_row[_flatten(groups["rows"])] = np.repeat(np.arange(len(groups)), groups["rows"].list.len())
     least = groups["least"].to_numpy()
     distance = _mean_above(known, least[new_row]) - _mean_above(groups, least)[new_row]
-    apart = known["count"].to_numpy() * distance**2
-    between = _sum_rows(apart, new_row, len(groups))
+    between = _sum_rows(known["count"].to_numpy() * distance**2, new_row, len(groups))
     groups = groups.with_columns(squares=pl.col("squares") + pl.Series(between))
 
     old = _runs_of(known)

@@ -216,8 +216,7 @@ def find_rows(ids: Int64s, wanted: Int64s) -> Int64s:
     if span <= _SPARSEST * len(ids):
         row_of = np.full(span + 1, -1)  # by id; the last is of all others
         row_of[ids[::-1] - least] = np.arange(len(ids))[::-1]  # the last assignment stays
-        is_within = (wanted >= least) & (wanted < least + span)
-        return row_of[np.where(is_within, wanted - least, span)]
+        return row_of[np.where((wanted >= least) & (wanted < least + span), wanted - least, span)]
     order = np.argsort(ids, kind="stable")
     at = np.append(order, -1)[np.searchsorted(ids[order], wanted)]
     return np.where(np.append(ids, NEVER)[at] == wanted, at, -1)

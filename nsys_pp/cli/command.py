@@ -245,7 +245,6 @@ class TableOption(click.Option):
     """An option of the table; `section` is its heading in `--help`."""
 
     def __init__(self, option: Option) -> None:
-        is_switch = "/" in option.flags
         super().__init__(
             [*option.flags.split(), option.name],
             help=option.help,
@@ -253,7 +252,7 @@ class TableOption(click.Option):
             is_flag=option.type is bool,
             default=bool(option.default) if option.type is bool else option.default,
             multiple=option.is_many,
-            metavar=None if is_switch else option.metavar,
+            metavar=None if "/" in option.flags else option.metavar,
             envvar=option.variable,
         )
         self.section, self.option = option.section, option
@@ -278,11 +277,10 @@ class TableArgument(click.Argument):
     """An argument of the table, with a help text."""
 
     def __init__(self, option: Option) -> None:
-        is_list = option.metavar is not None
         super().__init__(
             [option.name],
             type=_build_type(option),
-            nargs=-1 if is_list else 1,
+            nargs=1 if option.metavar is None else -1,
             required=not option.is_optional,
             metavar=option.metavar,
         )

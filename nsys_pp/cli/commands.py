@@ -177,8 +177,7 @@ def open(file: Path, **options: Any) -> None:
     Example:
       nsys-pp open run.pftrace --expand 'rank 6 ' --query bubbles
     """
-    opened = nsys_pp.open_output(file, on_ready=_log_opening, **options)
-    if not opened.is_sent:
+    if not nsys_pp.open_output(file, on_ready=_log_opening, **options).is_sent:
         log_notes([f"no browser has read `{file}`"])
 
 
@@ -582,8 +581,7 @@ def info(reports: tuple[str, ...], format: str, verbose: bool, **options: Any) -
     """
     result = run_with_progress(nsys_pp.info, reports, **options)
     if format == "json":
-        infos = [_describe_info(info) for info in result.reports]
-        _print_json(infos)
+        _print_json([_describe_info(info) for info in result.reports])
     else:
         from nsys_pp.cli.info_screen import print_info, print_roster
 
@@ -693,8 +691,7 @@ def _print_findings(result: CheckResult, *, verbose: bool) -> None:
         )
     failed = result.findings.filter(severity="error")["report"].unique()
     others = result.findings.filter(~pl.col("report").is_in(failed.implode()))
-    warned = others.filter(severity="warning")["report"].n_unique()
-    counts = {"errors": len(failed), "warnings": warned}
+    counts = {"errors": len(failed), "warnings": others.filter(severity="warning")["report"].n_unique()}
     counts["nothing wrong found"] = len(result.reports) - sum(counts.values())
     total = format_count(len(result.reports), "report")
     if counts["nothing wrong found"] == len(result.reports):
@@ -803,10 +800,9 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
 
     from nsys_pp.frames.table import Column, FilledTable, Table
 
-    nested = [column for column, dtype in frame.schema.items() if dtype.is_nested()]
     frame = frame.with_columns(
         pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
-        for column in nested
+        for column in [column for column, dtype in frame.schema.items() if dtype.is_nested()]
     )
     columns = tuple(
         Column(values.name, values.dtype, "", heading=values.name, **_choose_digits(values))

@@ -62,10 +62,9 @@ def check(inputs: Inputs, *, time_limit_s: float = 60.0, **options: Unpack[Batch
     batch = Batch(inputs, options)
     work = partial(_check_file, nsys=batch.nsys, time_limit_s=time_limit_s)
     checked = batch.map("checking", batch.paths, work)
-    findings = {describe_path(path): found for path, (found, _) in checked.items()}
     return CheckResult(
         reports=[*checked],
-        findings=build_findings(findings),
+        findings=build_findings({describe_path(path): found for path, (found, _) in checked.items()}),
         skipped=batch.skipped,
         row_counts=collect_row_counts({path: counts for path, (_, counts) in checked.items()}),
     )

@@ -326,7 +326,6 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
     keys = ["report", "process_key", "device_id"]
     gpus = result.run.roster.select(*keys, "gpu_name")
     gpu_names = result.training.lanes.select(keys).join(gpus, on=keys, how="left")["gpu_name"]
-    sizes = result.run.roster["run_size"].drop_nulls().to_list()
     facts = replace(
         facts,
         made_by=version("nsys-pp"),
@@ -341,7 +340,7 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
         drivers=_distinct(session.driver_version for session in sessions),
         cuda=_distinct(session.cuda_version for session in sessions),
         nsys=_distinct(session.nsys_version for session in sessions),
-        run_size=max(sizes, default=0),
+        run_size=max(result.run.roster["run_size"].drop_nulls().to_list(), default=0),
         recorded=tuple(name_titles(recorded_kinds)),
         graph_modes=_distinct(session.graph_mode for session in sessions),
         options="; ".join(

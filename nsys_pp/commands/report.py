@@ -120,7 +120,6 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
         for recorded, label in zip(run.inputs, labels, strict=True)
         for text in recorded.part.facts.data_warnings
     )
-    notes = [*training.notes, *summary_notes, *doubts]
     return PageSource(
         title=title,
         facts=facts,
@@ -133,7 +132,7 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
         steps=choose_steps(training, lengths),
         lacking=list_lacking(run.inputs),
         report_count=len(run.inputs),
-        notes=list(dict.fromkeys(notes)),
+        notes=list(dict.fromkeys([*training.notes, *summary_notes, *doubts])),
         trace_links=build_trace_links(trace),
         made_by=version("nsys-pp"),
     )

@@ -16,8 +16,7 @@ from nsys_pp.output.files import check_output, translate_errors
 from nsys_pp.read import find_reports
 from nsys_pp.read.arrow import is_table_directory
 from nsys_pp.read.export import export_report, is_unexported
-from nsys_pp.read.find import name_origin
-from nsys_pp.read.readers import REPORT_SUFFIXES
+from nsys_pp.read.readers import REPORT_SUFFIXES, name_origin
 from nsys_pp.run.options import Inputs, parse_inputs
 from nsys_pp.scrubbing.pseudonyms import Identities, Pseudonyms, choose_pseudonyms
 from nsys_pp.scrubbing.reports import ScrubbedReport, find_identities, scrub_report
@@ -172,8 +171,7 @@ def _find_root(named: Path) -> Path | None:
         return named
     if named.exists() or not any(character in str(named) for character in "*?["):
         return None
-    fixed = takewhile(lambda part: not any(character in part for character in "*?["), named.parts)
-    return Path(*fixed)
+    return Path(*takewhile(lambda part: not any(character in part for character in "*?["), named.parts))
 
 
 def _is_folder_of_reports(path: Path) -> bool:

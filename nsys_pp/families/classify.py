@@ -240,8 +240,7 @@ def classify_operations(operations: pl.DataFrame) -> pl.DataFrame:
         The same rows with `family`, `library`, `tensor_cores` and `folded_name`. Kernels marked as
         communication have this family, without a library where no rule agrees.
     """
-    is_kernel = operations["kind"] == "kernel"
-    families = classify_kernels(operations["name"].filter(is_kernel).unique())
+    families = classify_kernels(operations["name"].filter(operations["kind"] == "kernel").unique())
     is_marked = pl.col("is_communication") & (pl.col("family") != "communication").fill_null(value=True)
     kind, name = pl.col("kind"), pl.col("name").cast(pl.String)
     return operations.join(

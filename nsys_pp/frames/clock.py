@@ -96,8 +96,7 @@ class Clock(Struct, frozen=True, kw_only=True, eq=False):
 
     def to_trace(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map times of the report, in any order, onto the trace's clock."""
-        piece = np.searchsorted(self.from_ns[1:], times_ns, side="right")
-        return times_ns + self.offset_ns[piece]
+        return times_ns + self.offset_ns[np.searchsorted(self.from_ns[1:], times_ns, side="right")]
 
     def to_report_times(self, trace_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map times of the trace, in any order, back onto the report's clock: the inverse of `to_trace`.

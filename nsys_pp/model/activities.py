@@ -67,14 +67,13 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
     rows = _find_callers(rows, api_calls, event_calls)
     stacks = build_stacks(raw["os_stacks"], raw)
     rows = rows.join(stacks, on="stack_id", how="left", maintain_order="left")
-    text = pl.col("text").cast(NAME)
     return rows.select(
         row=pl.col("source").cast(pl.Categorical()),
         process_key=pl.coalesce(process_key(pl.col("thread")), "process"),
         thread_key="thread",
         start_ns="start",
         end_ns="end",
-        name=pl.coalesce("name", text, pl.lit(NO_NAME).cast(NAME)),
+        name=pl.coalesce("name", pl.col("text").cast(NAME), pl.lit(NO_NAME).cast(NAME)),
         size_bytes="bytes",
         peer=pl.when(pl.col("peer") >= 0).then("peer"),
         tag="tag",
@@ -327,8 +326,11 @@ def _write_values(raw: RawReport, events: pl.DataFrame) -> pl.DataFrame:
     entries = found.sort("id", "field", maintain_order=True).select(
         "id", entry=pl.format('"{}": {}', name.str.replace_all('"', "'", literal=True), value)
     )
-    texts = entries.group_by("id", maintain_order=True).agg(pl.col("entry").str.join(", "))
-    return texts.select("id", of_values=pl.format("{{{}}}", "entry"))
+    return (
+        entries.group_by("id", maintain_order=True)
+        .agg(pl.col("entry").str.join(", "))
+        .select("id", of_values=pl.format("{{{}}}", "entry"))
+    )
 
 
 def _parse(text: str) -> dict[str, object]:

@@ -258,16 +258,20 @@ def _find_ends(messages: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     The end of the first call that waits for it, before the request is used again.
     """
     messages = messages.with_row_index("row")
-    open_ones = messages.drop_nulls("request").sort("start", maintain_order=True)
-    ended = open_ones.join_asof(
-        waits.select(*_REQUEST, "start", waited_ns="start", until_ns="end")
-        .drop_nulls("request")
-        .sort("start", maintain_order=True),
-        on="start",
-        by=_REQUEST,
-        strategy="forward",
-        check_sortedness=False,
-    ).with_columns(next_ns=pl.col("start").shift(-1).over(_REQUEST))
+    ended = (
+        messages.drop_nulls("request")
+        .sort("start", maintain_order=True)
+        .join_asof(
+            waits.select(*_REQUEST, "start", waited_ns="start", until_ns="end")
+            .drop_nulls("request")
+            .sort("start", maintain_order=True),
+            on="start",
+            by=_REQUEST,
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .with_columns(next_ns=pl.col("start").shift(-1).over(_REQUEST))
+    )
     is_own = pl.col("next_ns").is_null() | (pl.col("waited_ns") <= pl.col("next_ns"))
     ends = ended.select("row", until_ns=pl.when(is_own).then("until_ns"))
     return messages.join(ends, on="row", how="left", maintain_order="left").with_columns(
@@ -284,7 +288,6 @@ def _find_communicators(messages: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     them.
     """
     processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
-    is_world = (pl.col("parent").fill_null(0) == 0) & (pl.col("local_rank") == pl.col("rank"))
     created = (
         raw["mpi_communicators"]
         .drop_nulls("communicator")
@@ -295,7 +298,7 @@ def _find_communicators(messages: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
             start=pl.col("time").fill_null(0),
             known_as=pl.when(pl.col("root").is_not_null() & pl.col("number").is_not_null())
             .then(pl.format("{}:{}", "root", "number"))
-            .when(is_world)
+            .when((pl.col("parent").fill_null(0) == 0) & (pl.col("local_rank") == pl.col("rank")))
             .then(pl.format("all {}", "size")),
             rank="local_rank",
             member_count="size",

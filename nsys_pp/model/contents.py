@@ -190,8 +190,7 @@ def _count_graph_launches(calls: pl.DataFrame, launches: pl.DataFrame) -> tuple[
     names = calls["name"].unique().drop_nulls()
     names = names.filter(names.cast(pl.String).str.contains(GRAPH_LAUNCH))
     rows = calls.with_row_index("call_row").filter(pl.col("name").is_in(names.implode())).select("call_row")
-    lost = rows.join(launches, on="call_row", how="anti")
-    return len(rows), len(lost)
+    return len(rows), len(rows.join(launches, on="call_row", how="anti"))
 
 
 def _count_by_gpu(report: Report) -> pl.DataFrame:
@@ -704,8 +703,7 @@ def count_unnamed(raw: RawReport) -> dict[str, int]:
     known = raw["strings"]["id"].drop_nulls()
     counts = {}
     for (table, column), noun in _NAMES_FINDINGS.items():
-        ids = raw[table][column].drop_nulls()
-        if count := int((~ids.is_in(known.implode())).sum()):
+        if count := int((~raw[table][column].drop_nulls().is_in(known.implode())).sum()):
             counts[noun] = count
     return counts
 
@@ -859,12 +857,11 @@ def _find_window(report: Report, launches: pl.DataFrame) -> Iterator[Finding]:
         )
     if end_ns is None:
         return
-    frames = (report.ranges, report.api_calls, report.gpu_ops)
     outside = sum(
         frame.select(
             ((pl.col("start_ns") < session.time_shift_ns) | (pl.col("end_ns") > end_ns)).sum()
         ).item()
-        for frame in frames
+        for frame in (report.ranges, report.api_calls, report.gpu_ops)
     )
     if outside:
         yield Finding(

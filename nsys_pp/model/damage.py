@@ -149,8 +149,7 @@ def _warn_of_names(raw: RawReport) -> None:
 def _drop(raw: RawReport, table: str, passes: pl.Series, reason: str) -> None:
     total = len(passes)
     count = raw.keep(table, passes, reason)
-    is_rare = reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE
-    if count and table in NOTED and not is_rare:
+    if count and table in NOTED and not (reason == UNKNOWN_EVENT and count <= total * QUIET_SHARE):
         warnings.warn(f"`{raw.path}`: left out {count:,} of {total:,} {NOTED[table]} {reason}", stacklevel=5)
 
 
@@ -273,8 +272,11 @@ def drop_repeated_calls(raw: RawReport) -> None:
         return
     inner_start = pl.col("start").max().over(keys)
     is_kept = (pl.col("start") == inner_start) | (pl.col("end") <= inner_start)
-    passes = calls.select(is_kept | pl.col("correlation").is_null()).to_series()
-    raw.keep("calls", passes, "stored twice: around itself, with a stack")
+    raw.keep(
+        "calls",
+        calls.select(is_kept | pl.col("correlation").is_null()).to_series(),
+        "stored twice: around itself, with a stack",
+    )
 
 
 MOST_DEVICES = 512  # pairs of process and GPU; a machine has 16 GPUs or fewer, and a process for each

@@ -149,8 +149,7 @@ def _kernel_details(kernels: pl.DataFrame, raw: RawReport) -> pl.DataFrame:
     if "details" in raw.groups:
         for prefix in ("grid", "block"):
             x, y, z = (kernels[f"{prefix}_{axis}"].cast(pl.String) for axis in "xyz")
-            dimensions = (x + _COMMA + y + _COMMA + z).cast(NAME)  # null where one is
-            details = details.hstack([dimensions.alias(prefix)])
+            details = details.hstack([(x + _COMMA + y + _COMMA + z).cast(NAME).alias(prefix)])
     return details
 
 
@@ -372,10 +371,9 @@ def build_overheads(raw: RawReport) -> pl.DataFrame:
     if rows.is_empty():
         return OVERHEADS.to_frame()
     is_of_nsys = pl.Series(np.arange(len(rows)) < len(raw["overheads"]))
-    name = resolve(rows["name_id"], raw["strings"], dtype=pl.String())
     return (
         rows.select(thread_key="thread", start_ns="start", end_ns="end")
-        .hstack([name.alias("name")])
+        .hstack([resolve(rows["name_id"], raw["strings"], dtype=pl.String()).alias("name")])
         .with_columns(is_of_profiler=mark_of_profiler(pl.col("name")))
         # of CUDA's own table, only named intervals are known to be of the profiler
         .with_columns(pl.col("is_of_profiler") & (pl.col("name").is_not_null() | is_of_nsys))

@@ -285,7 +285,6 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
     found = samples.join(names, on=["list", "index"], how="left", maintain_order="left").join(
         _list_cards(raw), on="device", how="left", maintain_order="left"
     )
-    owner = pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0)))
     named = found.select(
         "start",
         "end",
@@ -293,7 +292,7 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
         "source",
         "port",
         metric=pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0))),
-        owner=owner,
+        owner=pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0))),
         unit=pl.col("unit").fill_null(""),
     ).sort("start", maintain_order=True)
     ports = named.group_by("owner").agg(count=pl.col("port").n_unique())

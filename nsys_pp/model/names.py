@@ -71,7 +71,6 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
     if "cpu" not in raw.groups or payloads.is_empty():
         return pl.DataFrame(schema={"row": pl.Int64, "payload": pl.String})
     json = pl.lit(resolve(payloads["json_id"], raw["strings"], dtype=pl.String()))
-    binary = pl.lit(_format_structures(structures, len(payloads)))
     return payloads.select(
         "row",
         payload=pl.coalesce(
@@ -83,7 +82,7 @@ def format_payloads(raw: RawReport, structures: Sequence[Structures]) -> pl.Data
             pl.col("float").cast(pl.String),
             json,
             pl.col("json"),
-            binary,
+            pl.lit(_format_structures(structures, len(payloads))),
             pl.col("binary"),
         ),
     )

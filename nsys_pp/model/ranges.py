@@ -140,8 +140,7 @@ def _add_nulls(events: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.DataFr
 
 def _key(events: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     domain = fill_null(events["domain"], 0)  # the default domain
-    process = process_key(events["thread"]).alias("process_key")
-    for column in (domain, process, names.alias("name")):
+    for column in (domain, process_key(events["thread"]).alias("process_key"), names.alias("name")):
         events = set_column(events, column)
     return events
 
@@ -162,8 +161,7 @@ def _message(events: pl.DataFrame, raw: RawReport, dtype: pl.DataType) -> pl.Ser
 def _name_by(events: pl.DataFrame, naming: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Add the name of the last key, `domain_name` or `category_name`; null where that key is 0."""
     number, column = keys[-1], f"{keys[-1]}_name"
-    is_named = events[number] != 0
-    if not is_named.any():
+    if not (events[number] != 0).any():
         return _add_nulls(events, column, NAME)
     columns = [numbers(events[key]) for key in keys]
     different = [column for column in columns if (column != column[0]).any()] or columns[:1]

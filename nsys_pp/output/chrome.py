@@ -291,10 +291,9 @@ def find_arrows(placed: list[PlacedSubtrack], base_ns: int) -> dict[int, pl.Data
         pl.when(leaves).then(pl.lit(',"flow_out":true')).otherwise(nothing),
         pl.when(enters).then(pl.lit(',"flow_in":true')).otherwise(nothing),
     )
-    phase = pl.when(enters).then(pl.lit('"f","bp":"e"')).otherwise(pl.lit('"s"'))
     after = pl.concat_str(
         pl.lit(',\n{"ph":'),
-        phase,
+        pl.when(enters).then(pl.lit('"f","bp":"e"')).otherwise(pl.lit('"s"')),
         pl.lit(',"cat":"arrow","name":"arrow",'),
         "place",
         pl.format(',"id":"0x{}","ts":', number),

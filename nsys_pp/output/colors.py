@@ -80,8 +80,7 @@ def chrome_names(keys: pl.Series) -> pl.Series:
 
     Null for a key without a color.
     """
-    names = [COLORS[key].cname if key in COLORS else None for key in keys]
-    return pl.Series(names, dtype=pl.String)
+    return pl.Series([COLORS[key].cname if key in COLORS else None for key in keys], dtype=pl.String)
 
 
 WHITE, BLACK = "#ffffff", "#000000"

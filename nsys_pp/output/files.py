@@ -246,7 +246,6 @@ def write_result(path: Path, facts: Mapping[str, Any]) -> None:
     """
     check_output(path, force=True)
     with replace_file(path, force=True) as target:
-        text = json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
         target.write_bytes(
-            text.encode("utf-8", "backslashreplace")
+            (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         )  # `\udcff`: a byte of a name that is no UTF-8

@@ -173,8 +173,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
     columns = ["range_id", "process_key", "thread_key", "start_ns", "end_ns", "name"]
     requests = keep_rows(ranges[columns], is_request)
     names = list_names(requests["name"])
-    call = gather(names.texts.str.extract(_REQUEST), names.row)
-    requests = requests.hstack([call.alias("call")])
+    requests = requests.hstack([gather(names.texts.str.extract(_REQUEST), names.row).alias("call")])
     if nccl_calls.is_empty():
         nothing = [
             build_nulls(name, NCCL_CALLS[name], len(requests))

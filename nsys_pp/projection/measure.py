@@ -399,8 +399,7 @@ def _list_targets(keys: pl.DataFrame) -> pl.DataFrame:
 
     A single target, the usual case, needs no sort.
     """
-    columns = [keys[name].to_numpy() for name in keys.columns]
-    if all((column == column[0]).all() for column in columns):
+    if all((column == column[0]).all() for column in [keys[name].to_numpy() for name in keys.columns]):
         return keys.head(1)
     return keys.unique().sort(*keys.columns[1:], keys.columns[0])
 

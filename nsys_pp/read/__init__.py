@@ -6,9 +6,8 @@ from pathlib import Path
 
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
-from nsys_pp.read.find import find_reports
 from nsys_pp.read.parts import check_part_blocks, is_part, open_part_blocks, read_part
-from nsys_pp.read.readers import ReadOptions, find_reader
+from nsys_pp.read.readers import ReadOptions, find_reader, find_reports
 
 __all__ = [
     "check_part_blocks",

@@ -225,8 +225,7 @@ def _read_source(source: Source, file: Path) -> pl.DataFrame:
 
 def _select_source(source: Source, table: pl.LazyFrame) -> pl.DataFrame:
     columns = [pl.col(theirs).alias(ours) for ours, theirs in source.columns.items()]
-    needs_row = "row" in source.table.columns and "row" not in source.columns
-    if needs_row:
+    if "row" in source.table.columns and "row" not in source.columns:
         table = table.with_row_index("__row", offset=1)
         columns.append(pl.col("__row").cast(pl.Int64).alias("row"))
     rows = table.select(columns)

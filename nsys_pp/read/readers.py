@@ -1,4 +1,4 @@
-"""Registry of the kinds of input that are read as reports.
+"""Registry of the kinds of input that are read as reports, and the search for those that a user names.
 
 To add a kind, write its function in a module of this package and add one entry to `READERS`. The function
 fills raw frames under our own names.
@@ -6,16 +6,21 @@ fills raw frames under our own names.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nsys_pp.arrays.names import natural_key
 from nsys_pp.errors import ReportError
 from nsys_pp.frames.part import FORMAT
+from nsys_pp.frames.part import SUFFIX as PART_SUFFIX
 from nsys_pp.frames.raw import ALL_GROUPS, Group, RawReport
-from nsys_pp.read.arrow import is_table_directory, read_table_directory
+from nsys_pp.read.arrow import has_session, is_table_directory, read_table_directory
 from nsys_pp.read.export import UNEXPORTED_SUFFIXES, export_report, is_unexported
 from nsys_pp.read.files import check_database, unreadable_error
 from nsys_pp.read.parts import is_part, read_part
@@ -59,8 +64,7 @@ class Reader(Struct, frozen=True, kw_only=True):
 
 
 def _read_unexported(path: Path, options: ReadOptions) -> RawReport:
-    export = export_report(path, nsys=options.nsys)
-    return replace(_read_sqlite(export, need=options.need), path=path)
+    return replace(_read_sqlite(export_report(path, nsys=options.nsys), need=options.need), path=path)
 
 
 def _check_recording(path: Path) -> None:
@@ -145,3 +149,245 @@ def read_stamp(path: Path) -> Stamp:
     except OSError:
         return ()
     return tuple((name, state.st_size, state.st_mtime_ns) for name, state in states)
+
+
+_Unreadable: TypeAlias = dict[str, ReportError]  # by the folder
+# Host, process, counter, variable; adjacent stars are included, since two of them would match folders.
+_NSYS_PATTERN = re.compile(r"\**(?:%(?:[hpn]|q\{\w+\})\**)+")
+
+
+def find_reports(
+    inputs: Iterable[str | Path],
+    *,
+    with_parts: bool = False,
+    absent: dict[str, ReportError] | None = None,
+) -> list[Path]:
+    """List the reports that `inputs` name, in that order; inside folders and patterns in natural order.
+
+    A folder is searched with all folders below it; an export by `nsys export --type parquetdir` or
+    `arrowdir` is one report. Patterns that the shell did not expand are expanded here, and so are the
+    patterns of `nsys profile -o` (`%h`, `%p`, `%n`, `%q{VARIABLE}`, with or without a suffix), each of which
+    matches any text. Of a `.nsys-rep` and its exports in the same folder only one is listed: an export that
+    is not older, SQLite before a folder of tables, else the `.nsys-rep`, to be exported again. Parts inside
+    folders are listed only `with_parts`, then instead of the report in the same folder, unless they are
+    older. A link to a report of its folder, or to another report of the same input, is this report, listed
+    once by its own name. A link to no file is listed: to read it is the error. Suffixes are read in any case.
+
+    Args:
+        inputs: Files, folders, patterns.
+        with_parts: Also list parts.
+        absent: Receives the error of each input that matches no file (yet), by the input, and of each folder
+            inside an input that may not be read, by its path, instead of raising it.
+
+    Raises:
+        ReportError: An input does not exist, a folder or pattern has no report, a folder may not be read, or
+            a report is named twice.
+    """
+    found: dict[Path, tuple[Path, str]] = {}  # by the resolved file
+    suffixes = (*REPORT_SUFFIXES, PART_SUFFIX) if with_parts else REPORT_SUFFIXES
+    for named in inputs:
+        refused: _Unreadable = {}
+        try:
+            expanded = _expand(Path(named), suffixes, refused)
+        except ReportError as error:
+            expanded, refused = [], {str(named): error}
+        for folder, refusal in refused.items():
+            if absent is None:
+                raise refusal
+            absent.setdefault(folder if expanded else str(named), refusal)
+        for report in expanded:
+            real = _resolve(report)
+            if real in found:
+                first, first_named = found[real]
+                # one name is a link to the other in its folder, as `latest` often is
+                is_link = first.is_symlink() or report.is_symlink()
+                is_linked = is_link and _resolve(first.parent) == _resolve(report.parent)
+                if (first_named == str(named) and first != report) or is_linked:
+                    if first.is_symlink() and not report.is_symlink():
+                        found[real] = (report, str(named))
+                    continue
+                same = (
+                    f"`{first}`"
+                    if first == report
+                    else f"`{first}` and `{report}` are the same report, which"
+                )
+                raise ReportError(
+                    f"{same} was named twice: by `{first_named}` and by `{named}`", "name each report once"
+                )
+            found[real] = (report, str(named))
+    return _drop_duplicates([report for report, _ in found.values()])
+
+
+def order_of_path(path: Path) -> list[list[tuple[str, int]]]:
+    """Return the sort key of a path: folder by folder, in natural order.
+
+    >>> sorted(map(Path, ["node10/a", "node2/a", "node2.x"]), key=order_of_path)
+    [PosixPath('node2/a'), PosixPath('node2.x'), PosixPath('node10/a')]
+    """
+    return [natural_key(name) for name in path.parts]
+
+
+def _expand(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    try:
+        exists, is_folder = named.exists(), named.is_dir()
+    except OSError as error:
+        raise unreadable_error(named, error) from None
+    if is_folder:
+        return [named] if is_table_directory(named) else _search(named, suffixes, unreadable)
+    if exists or named.is_symlink():
+        return [named]
+    if _NSYS_PATTERN.search(str(named)):
+        return _match_nsys_pattern(named, suffixes, unreadable)
+    if any(character in str(named) for character in "*?["):
+        return _match(named, suffixes, unreadable)
+    raise ReportError(f"`{named}` does not exist", "check the name and the folder")
+
+
+def _match_nsys_pattern(named: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    """Expand a name as in `nsys profile -o`, which appends the suffix itself."""
+    pattern = _NSYS_PATTERN.sub("*", str(named))
+    if named.suffix.lower() in suffixes:
+        return _match(Path(pattern), suffixes, unreadable, named=named)
+    found = [path for suffix in suffixes for path in _glob(Path(f"{pattern}{suffix}"))]
+    if not found:
+        return _match(Path(pattern), suffixes, unreadable, named=named)
+    return sorted(found, key=order_of_path)
+
+
+def _glob(pattern: Path) -> list[Path]:
+    """Expand a pattern, in natural order."""
+    root = Path(pattern.anchor or ".")
+    relative = str(pattern.relative_to(pattern.anchor)) if pattern.anchor else str(pattern)
+    try:
+        return sorted(root.glob(relative), key=order_of_path)
+    except ValueError as error:
+        raise ReportError(
+            f"invalid pattern `{pattern}`: {error}", "check the pattern and the folder"
+        ) from None
+
+
+def _match(
+    pattern: Path, suffixes: tuple[str, ...], unreadable: _Unreadable, *, named: Path | None = None
+) -> list[Path]:
+    """Expand a pattern that the shell left unexpanded."""
+    reports = [
+        report
+        for match in _glob(pattern)
+        for report in (
+            _search(match, suffixes, unreadable)
+            if match.is_dir() and not is_table_directory(match)
+            else [match]
+        )
+    ]
+    if not reports and not unreadable:
+        raise ReportError(f"`{named or pattern}` matches no report", "check the pattern and the folder")
+    return reports
+
+
+def _search(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    """List the reports below a folder; none only if folders cannot be read."""
+    reports = _list_folder(folder, suffixes, unreadable)
+    if not reports and not unreadable:
+        if any(map(is_part, folder.rglob("*.*"))):
+            raise ReportError(
+                f"`{folder}` holds no report, only parts",
+                "`merge`, `align`, `pipeline`, `chart`, `compare` and `summary` accept parts, where no "
+                "events of the reports are needed",
+            )
+        raise ReportError(
+            f"`{folder}` holds no report",
+            "reports end in .sqlite or .nsys-rep, or are folders written by `nsys export --type parquetdir`",
+        )
+    return reports
+
+
+def _list_folder(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    """List the reports below a folder.
+
+    A folder that cannot be read is noted in `unreadable`.
+    """
+    try:
+        return _walk(folder, suffixes, unreadable)
+    except OSError as error:
+        unreadable[str(folder)] = unreadable_error(error.filename or folder, error)
+        return []
+
+
+def _walk(folder: Path, suffixes: tuple[str, ...], unreadable: _Unreadable) -> list[Path]:
+    reports: list[Path] = []
+    for entry in sorted(folder.iterdir(), key=order_of_path):
+        if entry.is_dir():
+            # links to folders are not followed: they may form a cycle
+            if is_table_directory(entry):
+                reports.append(entry)
+            elif not entry.is_symlink() and not entry.name.startswith("."):
+                inner = _list_folder(entry, suffixes, unreadable)
+                if not inner and str(entry) not in unreadable and entry.suffix.lower() in suffixes:
+                    warnings.warn(
+                        f"`{entry}` is a folder without reports, named like a report: left out", stacklevel=4
+                    )
+                reports.extend(inner)
+        elif entry.suffix.lower() in suffixes:
+            reports.append(entry)
+    return reports
+
+
+def _drop_duplicates(reports: list[Path]) -> list[Path]:
+    """Keep one of each `.nsys-rep` and its exports in the same folder."""
+    by_origin: dict[tuple[Path, str], list[Path]] = {}
+    for report in reports:
+        by_origin.setdefault((report.parent, name_origin(report)), []).append(report)
+    kept = {path for same in by_origin.values() for path in _choose(same)}
+    return [report for report in reports if report in kept]
+
+
+def name_origin(report: Path) -> str:
+    """Return the name that an export shares with its `.nsys-rep`; nsys recipes append `_pqtdir`."""
+    if report.suffix.lower() in (*REPORT_SUFFIXES, PART_SUFFIX):
+        return report.name[: -len(report.suffix)]
+    return re.sub(r"_(pqtdir|arwdir|parquetdir|arrowdir)$", "", report.name)
+
+
+def _choose(same: list[Path]) -> list[Path]:
+    parts = [path for path in same if is_part(path)]
+    reports = _choose_report([path for path in same if not is_part(path)])
+    if not parts or not reports:
+        return parts or reports
+    if len(parts) > 1:
+        return [*parts, *reports]  # names do not show the part of these reports
+    reported_ns = max(map(_changed_ns, reports))
+    return [path for path in parts if _changed_ns(path) >= reported_ns] or reports
+
+
+def _choose_report(same: list[Path]) -> list[Path]:
+    recorded = [path for path in same if is_unexported(path)]
+    exports = [path for path in same if not is_unexported(path)]
+    if recorded:
+        reported_ns = max(map(_changed_ns, recorded))
+        exports = [
+            path
+            for path in exports
+            if _changed_ns(path) >= reported_ns and (path.is_file() or has_session(path))
+        ] or recorded
+    exports.sort(key=lambda path: (path.is_dir(), path.name))
+    # names that differ in the case of their suffixes alone are of two files
+    return [path for path in exports if path.name.lower() == exports[0].name.lower()]
+
+
+def _changed_ns(path: Path) -> int:
+    """Return the time of the last change.
+
+    Before all others where there is no file, as at the end of a broken link.
+    """
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _resolve(path: Path) -> Path:
+    """Resolve links; a cycle of links is resolved as far as it can be."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path.absolute()

@@ -148,8 +148,7 @@ class CompiledConnection:
     def __init__(self, uri: str, size: int, library: _Library) -> None:
         self._library, self._sqlite, self._size = library, library.sqlite, size
         self._budget, self._database = ctypes.c_int64(0), ctypes.c_void_p()
-        status = self._sqlite.sqlite3_open_v2(uri.encode(), ctypes.byref(self._database), _OPEN, None)
-        if status:
+        if self._sqlite.sqlite3_open_v2(uri.encode(), ctypes.byref(self._database), _OPEN, None):
             error = self._error()
             self.close()
             raise error
@@ -565,8 +564,7 @@ def _read_source(path: Path, export: _Export, connection: Connection, source: So
     if is_exact:
         _refuse_text(path, source, frame)
     ids = next((ours for ours, theirs in source.columns.items() if theirs == ROW_ID), _ORDER)
-    is_in_order = ids not in frame.columns or frame[ids].is_sorted()
-    return _SourceRows(shape_rows(source, frame), is_in_order)
+    return _SourceRows(shape_rows(source, frame), ids not in frame.columns or frame[ids].is_sorted())
 
 
 def _list_expressions(source: Source, *, has_row_id: bool, is_exact: bool) -> dict[str, tuple[str, str]]:
@@ -662,8 +660,7 @@ def _find_damage(path: Path, export: _Export, suspects: Sequence[str], connectio
     """Return SQLite's first complaint about a small file, or about suspect tables of a large one."""
     if export.is_computed:  # the check would run the programs of the file
         return None
-    small = path.stat().st_size <= _SMALL_FILE_BYTES
-    for argument in ["1"] if small else map(_quote, suspects):
+    for argument in ["1"] if path.stat().st_size <= _SMALL_FILE_BYTES else map(_quote, suspects):
         try:
             lines = connection.fetch(f"PRAGMA quick_check({argument})", "t").columns[0]
         except sqlite3.Error as error:

@@ -367,8 +367,7 @@ def _merge(groups: list[_Facts]) -> list[_Facts]:
 def _merge_equal(members: list[_Facts], fits: NDArray[np.float32]) -> list[_Facts]:
     """Join groups that fit the same groups; if fitting is not transitive, join none."""
     np.fill_diagonal(fits, 1)
-    is_transitive = all((row == fits[row > 0]).all() for row in fits)
-    if not is_transitive:
+    if not all((row == fits[row > 0]).all() for row in fits):
         return members
     groups: dict[bytes, list[_Facts]] = {}
     for member, row in zip(members, fits, strict=True):

@@ -310,8 +310,7 @@ def find_ranks(
         for key in gpu_processes(identity)
     ]
     if len(set(processes)) == len(processes):
-        used = [rank.rank for rank in ranks.values()]
-        add(guess_ranks(list_unranked(), used), "file name")
+        add(guess_ranks(list_unranked(), [rank.rank for rank in ranks.values()]), "file name")
         if not ranks:
             add(_number_files(identities), FILE_ORDER)
     return ranks

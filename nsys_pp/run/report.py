@@ -242,11 +242,10 @@ def view_report(
         processes=processes,
         threads=threads,
     )
-    crossing = report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"]
     return View(
         report=drawn,
         projections=window.cut(projections, "gpu_start_ns", "gpu_end_ns"),
-        crossing=crossing,
+        crossing=report.ranges.filter(pl.col("end_thread_key").is_not_null())["range_id"],
         job_ranges=JOB_RANGES.to_frame() if job_ranges is None else job_ranges,
         is_on_request=bool(show),
     )
@@ -771,9 +770,9 @@ def count_report_rows(
         projections: Its `PROJECTIONS`; None: not computed.
         scope: Launches that counted.
     """
-    counted = report.ranges, report.gpu_ops, launches, projections, scope
-    projected = count_projected(*counted)  # type: ignore[arg-type]
-    return report.row_counts.vstack(projected)
+    return report.row_counts.vstack(
+        count_projected(report.ranges, report.gpu_ops, launches, projections, scope)  # type: ignore[arg-type]
+    )
 
 
 def _aggregate(

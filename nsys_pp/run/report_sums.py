@@ -520,13 +520,12 @@ def _bound(hosts: pl.DataFrame) -> pl.DataFrame:
         .sort("weight", "activity", "name", descending=[True, False, False])
         .with_columns(is_kept=pl.col("rows").cum_sum() <= MOST_ROWS)
     )
-    keys = [*_BUBBLE, "activity", "name"]
     return (
         hosts.join(names.select("activity", "name", "is_kept"), on=["activity", "name"], how="left")
         .with_columns(
             name=pl.when(pl.col("is_kept").fill_null(value=True)).then("name").otherwise(pl.lit(OTHERS))
         )
-        .group_by(keys)
+        .group_by([*_BUBBLE, "activity", "name"])
         .agg(
             time_ns=pl.when(pl.col("time_ns").is_not_null().any()).then(pl.col("time_ns").sum()),
             count=pl.col("count").sum(),

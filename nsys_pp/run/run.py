@@ -43,8 +43,8 @@ from nsys_pp.frames.training import (
 )
 from nsys_pp.options import ClockMode
 from nsys_pp.progress import report_progress
-from nsys_pp.read.find import order_of_path
 from nsys_pp.read.parts import concat_frames
+from nsys_pp.read.readers import order_of_path
 from nsys_pp.roster.identity import name_paths
 from nsys_pp.roster.ranks import Layout
 from nsys_pp.roster.roster import build_roster, find_inconsistencies
@@ -963,8 +963,7 @@ class Run:
             stages, on=["first", *keys], how="left", maintain_order="left", suffix="_of_lane"
         )
         filled = [pl.coalesce(name, f"{name}_of_lane").alias(name) for name in ("stage", "stage_source")]
-        own = self.roster.select(keys)
-        return roster.with_columns(*filled, *own).select(self.roster.columns)
+        return roster.with_columns(*filled, *self.roster.select(keys)).select(self.roster.columns)
 
     @property
     def skipped(self) -> Skipped:

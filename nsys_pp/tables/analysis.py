@@ -350,12 +350,11 @@ class Evidence:
         Empty unless recorded.
         """
         sums = self._explanations.read_clocks().drop_nulls("step")
-        complete = self.lane_steps.select("lane", "step")
         return (
             sums.group_by("lane", "step")
             .agg(pl.col("integral", "time_ns").sum())
             .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
-            .join(complete, on=["lane", "step"], how="semi")
+            .join(self.lane_steps.select("lane", "step"), on=["lane", "step"], how="semi")
         )
 
     def read_hosts(self, lanes: Sequence[int]) -> pl.DataFrame:

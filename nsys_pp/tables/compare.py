@@ -193,13 +193,12 @@ def _shares(lanes: pl.DataFrame, subjects: tuple[str, ...]) -> pl.DataFrame:
             ("fraction", "share of the step", "span_ns"),
             ("ns", "per lane", "lane_count"),
         ):
-            value = pl.col(column) / pl.col(over)
             parts.append(
                 sums.with_columns(
                     subject=pl.lit(subject),
                     metric=pl.lit(metric),
                     unit=pl.lit(unit),
-                    value=value,
+                    value=pl.col(column) / pl.col(over),
                     least=LEAST_SHARE * pl.col("span_ns") / pl.col(over),
                 ).pipe(conform, SAMPLE)
             )
@@ -357,7 +356,6 @@ def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
 
 
 def _judge() -> pl.Expr:
-    change = pl.coalesce("change_fraction", pl.col("b") - pl.col("a"))  # the first is null from 0
     return (
         pl.when(pl.col("a").is_null())
         .then(pl.lit("new"))
@@ -367,7 +365,7 @@ def _judge() -> pl.Expr:
         .then(pl.lit("unknown"))
         .when(~pl.col("is_change"))
         .then(pl.lit("same"))
-        .when(change > 0)
+        .when(pl.coalesce("change_fraction", pl.col("b") - pl.col("a")) > 0)
         .then(pl.lit("slower"))
         .otherwise(pl.lit("faster"))
         .cast(VERDICT)
@@ -417,10 +415,9 @@ def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
         for span in spans
     ]
     row = find_changes(*longest).with_columns(noise)
-    limit = pl.max_horizontal("noise_fraction", "least_fraction")
     return row.with_columns(
         is_change=pl.when(pl.col("noise_fraction").is_not_null()).then(
-            pl.col("change_fraction").abs() > limit
+            pl.col("change_fraction").abs() > pl.max_horizontal("noise_fraction", "least_fraction")
         ),
         a_step_count=pl.lit(len(spans[0]), pl.Int64),
         b_step_count=pl.lit(len(spans[1]), pl.Int64),

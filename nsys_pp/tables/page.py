@@ -71,9 +71,8 @@ def build_rank_steps(evidence: Evidence, *, most_cells: int = MOST_CELLS) -> pl.
         is_complete="is_whole",
     ).join(evidence.find_excesses(), on=["lane", "step"], how="left")
     if len(rows) > most_cells:
-        block = (pl.col("step").rank("dense") - 1) // -(-len(rows) // most_cells)
         rows = (
-            rows.with_columns(block=block)
+            rows.with_columns(block=(pl.col("step").rank("dense") - 1) // -(-len(rows) // most_cells))
             .group_by("lane", "block")
             .agg(
                 pl.col("step", "start_ns").min(),

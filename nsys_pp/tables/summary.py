@@ -899,8 +899,7 @@ def _build_devices(summary: Summary, groups: Groups) -> pl.DataFrame:
         host_ns=pl.col("union_ns").filter(pl.col("activity") == "span").sum(),
         cpu_ns=pl.when(is_cpu.any()).then(pl.col("union_ns").filter(is_cpu).sum()),
     )
-    both = gpu.join(host, on=groups, how="full", coalesce=True, nulls_equal=True)
-    return both.with_columns(
+    return gpu.join(host, on=groups, how="full", coalesce=True, nulls_equal=True).with_columns(
         span_ns=pl.coalesce("span_ns", "host_ns"),
         cpu_fraction=share("cpu_ns", "host_ns"),
         kernel_fraction=share("kernel_ns", "span_ns"),
@@ -953,8 +952,7 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
     named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
-    are_timed = over(pl.col("is_timed").any(), groups)
-    named = named.filter(on_gpu | pl.col("is_timed") | ~are_timed)
+    named = named.filter(on_gpu | pl.col("is_timed") | ~over(pl.col("is_timed").any(), groups))
     rows = describe_items(named, [*groups, "phase"])
     on_gpus = named.filter(pl.col("measure") == "gpu")
     rows = add_ranks(rows, on_gpus, summary, groups=groups, keys=["phase"], value="total")
@@ -979,8 +977,9 @@ def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
         - pl.col(f"{side}_total_ns").filter(pl.col("phase") == ALL_JOBS).sum()
         for side in ("host", "gpu")
     }
-    has_phases = over((pl.col("phase") != _STEP).any(), groups)
-    others = sum_by(rows.filter(has_phases), groups, **left).with_columns(phase=pl.lit(_OUTSIDE))
+    others = sum_by(rows.filter(over((pl.col("phase") != _STEP).any(), groups)), groups, **left).with_columns(
+        phase=pl.lit(_OUTSIDE)
+    )
     return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
 
 

@@ -466,7 +466,6 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
         for statistic in ("median", "min", "max")
     ]
     # Null in steps without an ideal: the gain must not compare different steps.
-    gain = pl.col("bubble_ns") - pl.col("ideal_bubble_ns")
     return (
         select_whole_steps(training)
         .group_by(by)
@@ -480,7 +479,7 @@ def _sum_up(training: Training, by: str) -> pl.DataFrame:
             ).mean(),
             lane_count=pl.col("lane").n_unique(),
             step_count=pl.col("step").n_unique(),
-            gain_ns=gain.mean(),
+            gain_ns=(pl.col("bubble_ns") - pl.col("ideal_bubble_ns")).mean(),
         )
         .with_columns(bubble_fraction=(pl.col("bubble_ns") / pl.col("span_ns")).fill_nan(None))
     )
@@ -1120,8 +1119,7 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
 def build_step_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of `STEP_METRIC_TABLE`, by metric and step; arguments as in `build_metric_table`."""
     of_steps = sums.filter(pl.col("group") == "steps", pl.col("step").is_not_null())
-    by_step = of_steps.group_by("metric", "step").agg(**_sum())
-    return by_step.sort(_RANK, "metric", "step")
+    return of_steps.group_by("metric", "step").agg(**_sum()).sort(_RANK, "metric", "step")
 
 
 def _sum() -> dict[str, pl.Expr]:
@@ -1185,10 +1183,9 @@ def build_network_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """
     machines = training.lanes.select("lane", "machine")
     sender = machines.rename({"lane": "sender"})
-    receiver = machines.rename({"lane": "receiver", "machine": "to"})
     messages = (
         training.transfers.join(sender, on="sender")
-        .join(receiver, on="receiver")
+        .join(machines.rename({"lane": "receiver", "machine": "to"}), on="receiver")
         .filter(pl.col("machine") != pl.col("to"))
         .drop_nulls(["size_bytes", "step"])
         .group_by("step", "machine")
@@ -1828,11 +1825,10 @@ def build_critical_table(training: Training) -> pl.DataFrame:
 
 def build_path_table(training: Training) -> pl.DataFrame:
     """Build the rows of `PATH_TABLE`: the critical path of every step."""
-    labels = training.lanes.select("lane", "label")
     return (
         find_critical_path(training)
         .select(CRITICAL_PATH.names())
-        .join(labels, on="lane", how="left", maintain_order="left")
+        .join(training.lanes.select("lane", "label"), on="lane", how="left", maintain_order="left")
         .with_columns(pl.col("start_ns", "end_ns") - training.zero_ns)
     )
 

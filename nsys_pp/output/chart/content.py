@@ -245,8 +245,7 @@ def _count_by_lane(training: Training) -> pl.DataFrame:
     if len(training.jobs):
         states = states.filter(pl.col("cause").cast(pl.String).is_in(BUBBLE_CAUSES))
     parts = [training.jobs, states, training.transfers.select(lane="receiver")]
-    lanes = pl.concat([part.select("lane") for part in parts])
-    return lanes.group_by("lane").agg(count=pl.len())
+    return pl.concat([part.select("lane") for part in parts]).group_by("lane").agg(count=pl.len())
 
 
 def _select_lanes(

@@ -124,7 +124,6 @@ def describe_page(
     labels, label_codes = pack_strings(bars["label"])
     roles, role_codes = pack_strings(bars["role"])
     codes = {"name": name_codes, "label": label_codes} | ({"role": role_codes} if any(roles) else {})
-    has_messages = training.transfers.height > 0 or bool(bars["is_message"].any())
     return {
         "title": title,
         "facts": describe_run(training),
@@ -144,7 +143,7 @@ def describe_page(
         "looks": kind_looks(),
         "kindColors": {kind: color_of(kind) for kind in JOB_KINDS},
         "causeColors": {cause: color_of(cause) for cause in BUBBLE_CAUSES},
-        "hasMessages": has_messages,
+        "hasMessages": training.transfers.height > 0 or bool(bars["is_message"].any()),
         "lanes": pl.concat(
             [name_lanes(lanes), lanes[["rank", "stage", "replica", "tensor"]]], how="horizontal"
         ).to_dicts(),
@@ -317,8 +316,9 @@ def pack_strings(values: pl.Series) -> tuple[list[str], pl.Series]:
     """Return the distinct strings and the index of each row's string; null is ""."""
     filled = values.cast(pl.String).fill_null("")
     strings = filled.unique(maintain_order=True)
-    codes = filled.replace_strict(strings, pl.int_range(strings.len(), eager=True), return_dtype=pl.UInt32)
-    return strings.to_list(), codes
+    return strings.to_list(), filled.replace_strict(
+        strings, pl.int_range(strings.len(), eager=True), return_dtype=pl.UInt32
+    )
 
 
 def _encode(array: np.ndarray[Any, Any]) -> str:

@@ -125,9 +125,8 @@ def _find_steps(steps: pl.DataFrame, jobs: pl.DataFrame) -> pl.DataFrame:
         step, start_ns, end_ns, is_partial, by step.
     """
     drawn = steps.filter(pl.col("lane").is_in(jobs["lane"].unique().implode()))
-    lane_count = drawn["lane"].n_unique()
     partial = drawn.group_by("step").agg(
-        is_partial=pl.col("is_partial").any() | (pl.col("lane").n_unique() < lane_count)
+        is_partial=pl.col("is_partial").any() | (pl.col("lane").n_unique() < drawn["lane"].n_unique())
     )
     reach_ns = pl.col("end_ns").cum_max().shift(1)
     return (

@@ -88,9 +88,8 @@ def describe_step_tasks(training: Training, jobs: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `STEP_TASKS`. Empty in, empty out.
     """
-    around = jobs.select(outer="job", outer_kind="kind")
     shown = (
-        jobs.join(around, on="outer", how="left")
+        jobs.join(jobs.select(outer="job", outer_kind="kind"), on="outer", how="left")
         .filter(
             pl.col("kind").is_in([*TYPES]),
             ~pl.col("outer_kind").is_in(COMPUTE_KINDS).fill_null(False),
@@ -405,8 +404,7 @@ def _find_jobs(training: Training, source: ExportSource) -> pl.DataFrame:
     """Return the jobs of one report (`REPORT_JOBS`), with their times also on its own clock."""
     lanes = training.lanes.filter(pl.col("report") == source.report)
     since, until = source.window_ns
-    is_own = (pl.col("start_ns") >= since) & (pl.col("start_ns") < until)
-    jobs = training.jobs.filter(is_own).join(
+    jobs = training.jobs.filter((pl.col("start_ns") >= since) & (pl.col("start_ns") < until)).join(
         lanes.select("lane"), on="lane", how="semi", maintain_order="left"
     )
     on_report = (

@@ -151,10 +151,9 @@ def _measure(columns: Sequence[TextColumn], width: int, *, is_split: bool) -> _L
     for column, heading in zip(columns, headings, strict=True):
         heading_cells = max(map(cell_len, heading.split("\n")))
         cells = max(heading_cells, *map(cell_len, column.texts))
-        is_name = column is columns[-1]
         fair = (
             max(_LEAST_NAME, min(_FAIR_NAME, 2 * width // 5))
-            if is_name
+            if column is columns[-1]
             else max(_LEAST_TEXT, heading_cells, _measure_words(column))
         )
         wanted.append(cells)

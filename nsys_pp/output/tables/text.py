@@ -388,12 +388,11 @@ def arrange_rows(frame: pl.DataFrame, table: AnyTable, *, limit: int) -> ShownRo
     name = frame.columns[-1]
     groups, totals = _settle(frame, table)
     is_whole = _depths(frame, table) == 0
-    is_shown = _is_first(frame, table, limit)
     rows = frame.with_columns(
         _number_groups(frame, groups).alias("_group"),
         _is_whole=is_whole,
         _block=is_whole.cum_sum().cast(pl.Int64),
-        _is_shown=is_shown,
+        _is_shown=_is_first(frame, table, limit),
         _kind=pl.lit("row"),
     )
     hidden = rows.filter(~pl.col("_is_shown"))
@@ -637,7 +636,6 @@ def _choose_columns(rows: pl.DataFrame, columns: list[Column]) -> list[Column]:
         leading = leading and column.is_group
         values = rows[column.name]
         is_empty = values.null_count() == len(values) and not (leading or column.null_text)
-        is_same = column.is_optional and values.n_unique() < 2
-        if not (is_empty or is_same):
+        if not (is_empty or (column.is_optional and values.n_unique() < 2)):
             chosen.append(column)
     return chosen or columns

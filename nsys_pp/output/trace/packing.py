@@ -168,8 +168,7 @@ def _in_order_of_ends(end_ns: Int64s, depth: NDArray[np.int32], ends_after: NDAr
     """
     if not depth.any():
         return end_ns
-    last_of_row = np.cumsum(ends_after)
-    nth_end = np.arange(len(depth)) - np.repeat(last_of_row - ends_after, ends_after)
+    nth_end = np.arange(len(depth)) - np.repeat(np.cumsum(ends_after) - ends_after, ends_after)
     depth_of_end = np.repeat(depth, ends_after) - nth_end
     sort_kind = np.int16  # numpy sorts 16-bit integers by radix sort, in linear time
     ordered = np.empty(len(end_ns), dtype=np.int64)

@@ -121,8 +121,7 @@ def draw_training(
 
 def _hash_id(name: str) -> int:
     """Hash the name of a drawing of the run to its id."""
-    digest = hashlib.blake2b(f"nsys-pp {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    return int.from_bytes(hashlib.blake2b(f"nsys-pp {name}".encode(), digest_size=8).digest(), "little")
 
 
 def _arrange(slices: pl.DataFrame) -> dict[int, list[Subtrack]]:
@@ -204,8 +203,7 @@ def _jobs(training: Training, is_drawn: pl.Expr, role: str | None) -> pl.DataFra
 
 def _format_texts(columns: pl.DataFrame, text: pl.Expr) -> pl.Series:
     """Evaluate the expression of a text for each row; once per distinct row, since most rows repeat."""
-    code = pack(*(numbers(column, null=-1) for column in columns.iter_columns()))
-    first, index = find_distinct(code)
+    first, index = find_distinct(pack(*(numbers(column, null=-1) for column in columns.iter_columns())))
     return columns[first].select(text.cast(pl.Categorical())).to_series()[index]
 
 

@@ -507,8 +507,7 @@ def flat_subtracks(slices: pl.DataFrame, tracks: Tracks) -> Iterator[Subtrack]:
     for track, rows in tracks:
         number = pack_flat(start[rows], end[rows])
         order = sort_rows(number, start[rows], end[rows])
-        depth = np.zeros(len(rows), dtype=np.int32)
-        yield from _cut(slices, track, rows[order], number[order], depth)
+        yield from _cut(slices, track, rows[order], number[order], np.zeros(len(rows), dtype=np.int32))
 
 
 def nested_subtracks(slices: pl.DataFrame, tracks: Tracks) -> Iterator[Subtrack]:
