@@ -590,8 +590,11 @@ def sum_memory(
         return MEMORY_AGGREGATES.to_frame()
     events = _match_releases(memory_events)
     keys = ["process_key", "correlation_id"]
-    calls = api_calls.select(*keys, "thread_key").join(events.select(keys), on=keys, how="semi")
-    calls = calls.unique(keys, keep="first", maintain_order=True)
+    calls = (
+        api_calls.select(*keys, "thread_key")
+        .join(events.select(keys), on=keys, how="semi")
+        .unique(keys, keep="first", maintain_order=True)
+    )
     threads = events.select(keys).join(calls, on=keys, how="left", maintain_order="left")["thread_key"]
     jobs = jobs.select("thread_key", "name", "kind", start_ns="host_start_ns", end_ns="host_end_ns")
     job = _rows_around(threads, events["time_ns"], jobs)
@@ -738,9 +741,9 @@ def count_memory_in_use(memory_events: pl.DataFrame) -> pl.DataFrame:
         `COUNTERS` in bytes: what was allocated since the start of the capture and is not released. Empty in,
             empty out.
     """
-    used = _add_up(_match_releases(memory_events))
     return (
-        used.select(
+        _add_up(_match_releases(memory_events))
+        .select(
             "process_key",
             "device_id",
             name=pl.format("{} memory in use", pl.col("kind").fill_null("other")),

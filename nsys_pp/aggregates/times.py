@@ -658,8 +658,11 @@ def _measure_queues(launched: _Launches, steps: StepTimes) -> pl.DataFrame:
         queued[own] = sum_within(begins, ends, start[own], stop[own])
         most[own] = _find_longest(begins, ends, start[own], stop[own])
     columns = zip((*_STEP, "queued_ns", "queue_most"), (*keys, step, queued, most), strict=True)
-    windows = pl.DataFrame([as_numbers(name, values) for name, values in columns])
-    return windows.group_by(_STEP).agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
+    return (
+        pl.DataFrame([as_numbers(name, values) for name, values in columns])
+        .group_by(_STEP)
+        .agg(pl.col("queued_ns").sum(), pl.col("queue_most").max())
+    )
 
 
 def _find_longest(start: Int64s, end: Int64s, first: Int64s, last: Int64s) -> Int64s:

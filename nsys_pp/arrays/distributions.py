@@ -53,8 +53,11 @@ class _Runs(Struct, frozen=True, kw_only=True):
     def as_lists(self) -> list[pl.Series]:
         """Return `values` and `value_counts` of each row, in order."""
         columns = {_ROW: self.row, "values": self.value, "value_counts": self.count}
-        frame = pl.DataFrame([pl.Series(name, values) for name, values in columns.items()])
-        lists = frame.group_by(pl.col(_ROW).set_sorted(), maintain_order=True).all()
+        lists = (
+            pl.DataFrame([pl.Series(name, values) for name, values in columns.items()])
+            .group_by(pl.col(_ROW).set_sorted(), maintain_order=True)
+            .all()
+        )
         return [lists[name] for name in ("values", "value_counts")]
 
 
@@ -104,14 +107,18 @@ def merge_distributions(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFram
     """
     known = frame.filter(pl.col("count") > 0)
     # a constant is one group where there are no keys
-    numbered = known.with_row_index(_ROW).with_columns(pl.lit(0).alias(_ALL))
-    groups = numbered.group_by(*keys, _ALL, maintain_order=True).agg(
-        rows=pl.col(_ROW).cast(pl.Int64),
-        count=pl.col("count").sum(),
-        total=pl.col("total").sum(),
-        least=pl.col("least").min(),
-        most=pl.col("most").max(),
-        squares=pl.col("squares").sum(),
+    groups = (
+        known.with_row_index(_ROW)
+        .with_columns(pl.lit(0).alias(_ALL))
+        .group_by(*keys, _ALL, maintain_order=True)
+        .agg(
+            rows=pl.col(_ROW).cast(pl.Int64),
+            count=pl.col("count").sum(),
+            total=pl.col("total").sum(),
+            least=pl.col("least").min(),
+            most=pl.col("most").max(),
+            squares=pl.col("squares").sum(),
+        )
     )
     new_row = np.empty(len(known), dtype=np.int64)
     new_row[_flatten(groups["rows"])] = np.repeat(np.arange(len(groups)), groups["rows"].list.len())

@@ -133,8 +133,9 @@ def _unpack_column(columns: Sequence[_Column], sizes: Sequence[int], name: str, 
         words = filled
     if choices is not None:
         return gather(choices, words)
-    numbers = pl.Series(name, words.view(np.float64) if dtype == pl.Float64 else words)
-    numbers = numbers.cast(dtype, wrap_numerical=True)
+    numbers = pl.Series(name, words.view(np.float64) if dtype == pl.Float64 else words).cast(
+        dtype, wrap_numerical=True
+    )
     return numbers if is_valid.all() else clear_values(numbers, ~is_valid)
 
 

@@ -74,8 +74,11 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
     for number, ((identity, contents), label) in enumerate(zip(different, labels, strict=True)):
         own = roster.filter(report=number)  # GPUs are named as in the machine's other reports
         names = own.select("pid", "device_id", label="gpu").drop_nulls().unique(["pid", "device_id"])
-        gpus = contents.gpus.join(names, on=["pid", "device_id"], how="left", maintain_order="left")
-        gpus = gpus.with_columns(gpu=pl.coalesce("label", "gpu")).select(contents.gpus.columns)
+        gpus = (
+            contents.gpus.join(names, on=["pid", "device_id"], how="left", maintain_order="left")
+            .with_columns(gpu=pl.coalesce("label", "gpu"))
+            .select(contents.gpus.columns)
+        )
         named = replace(contents, gpus=gpus)
         session = identity.session
         reports.append(

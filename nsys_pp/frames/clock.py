@@ -201,8 +201,14 @@ def list_comparable_steps(steps: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFr
         lanes: `LANES`.
     """
     sets = lanes.select("lane", number_comparable(lanes))
-    of_step = steps.join(sets, on="lane", how="left").group_by("step").agg(pl.col("clock_set").n_unique())
-    return of_step.filter(clock_set=1).select("step").sort("step")
+    return (
+        steps.join(sets, on="lane", how="left")
+        .group_by("step")
+        .agg(pl.col("clock_set").n_unique())
+        .filter(clock_set=1)
+        .select("step")
+        .sort("step")
+    )
 
 
 def _sum_bounds(suffix: str) -> pl.Expr:

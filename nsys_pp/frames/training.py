@@ -607,8 +607,11 @@ def mark_split_backwards(jobs: pl.DataFrame) -> pl.Series:
     weights = jobs.filter(kind="weight_gradient").select(keys).unique().with_columns(is_split=pl.lit(True))
     if weights.is_empty():
         return pl.repeat(False, len(jobs), dtype=pl.Boolean, eager=True).alias("is_split")
-    joined = jobs.select(keys).join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    return joined["is_split"].fill_null(False)
+    return (
+        jobs.select(keys)
+        .join(weights, on=keys, how="left", nulls_equal=True, maintain_order="left")["is_split"]
+        .fill_null(False)
+    )
 
 
 JOB_RANGES = build_schema(

@@ -56,8 +56,11 @@ def build_activities(
     parts = [build() for table, build in builders.items() if not raw[table].is_empty()]
     order = [pl.col("row").cast(pl.String), "thread_key", "start_ns"]
     # the empty frame adds the columns that no part has
-    rows = pl.concat([ACTIVITIES.to_frame(), *parts], how="diagonal").pipe(conform, ACTIVITIES)
-    return rows.sort(order, maintain_order=True)
+    return (
+        pl.concat([ACTIVITIES.to_frame(), *parts], how="diagonal")
+        .pipe(conform, ACTIVITIES)
+        .sort(order, maintain_order=True)
+    )
 
 
 def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFrame) -> pl.DataFrame:
@@ -66,8 +69,7 @@ def _build_calls(raw: RawReport, api_calls: pl.DataFrame, event_calls: pl.DataFr
     rows = rows.with_columns(name=resolve(rows["name_id"], raw["strings"]))
     rows = _find_callers(rows, api_calls, event_calls)
     stacks = build_stacks(raw["os_stacks"], raw)
-    rows = rows.join(stacks, on="stack_id", how="left", maintain_order="left")
-    return rows.select(
+    return rows.join(stacks, on="stack_id", how="left", maintain_order="left").select(
         row=pl.col("source").cast(pl.Categorical()),
         process_key=pl.coalesce(process_key(pl.col("thread")), "process"),
         thread_key="thread",
@@ -131,15 +133,19 @@ def _build_states(raw: RawReport) -> pl.DataFrame:
     switches off a processor.
     """
     state = pl.when("is_in").then(pl.lit(RUNNING)).otherwise(pl.coalesce("state", pl.lit(NOT_RUNNING)))
-    states = _pair_switches(raw["switches"]).with_columns(name=state)
-    return states.filter(pl.col("name") != ENDED).select(
-        row=pl.lit(STATES).cast(pl.Categorical()),
-        process_key=process_key(pl.col("thread")),
-        thread_key="thread",
-        start_ns="time",
-        end_ns="end_ns",
-        name=pl.col("name").cast(NAME),
-        cpu=pl.when("is_in").then("cpu"),
+    return (
+        _pair_switches(raw["switches"])
+        .with_columns(name=state)
+        .filter(pl.col("name") != ENDED)
+        .select(
+            row=pl.lit(STATES).cast(pl.Categorical()),
+            process_key=process_key(pl.col("thread")),
+            thread_key="thread",
+            start_ns="time",
+            end_ns="end_ns",
+            name=pl.col("name").cast(NAME),
+            cpu=pl.when("is_in").then("cpu"),
+        )
     )
 
 
@@ -148,8 +154,9 @@ def _pair_switches(switches: pl.DataFrame) -> pl.DataFrame:
     # off before on in the same nanosecond: one run ends and the next begins
     switches = switches.with_columns(pl.col("is_in") != 0).sort("thread", "time", "is_in")
     following = pl.col("thread", "is_in").shift(-1).name.suffix("_after")
-    paired = switches.with_columns(following, end_ns=pl.col("time").shift(-1))
-    return paired.filter(pl.col("thread") == pl.col("thread_after"), pl.col("is_in") != pl.col("is_in_after"))
+    return switches.with_columns(following, end_ns=pl.col("time").shift(-1)).filter(
+        pl.col("thread") == pl.col("thread_after"), pl.col("is_in") != pl.col("is_in_after")
+    )
 
 
 def _build_samples(raw: RawReport) -> pl.DataFrame:
@@ -159,8 +166,7 @@ def _build_samples(raw: RawReport) -> pl.DataFrame:
     """
     samples = raw["samples"]
     stacks = build_stacks(raw["stacks"].rename({"sample": "stack_id"}), raw)
-    joined = samples.join(stacks, left_on="id", right_on="stack_id", how="left", maintain_order="left")
-    return joined.select(
+    return samples.join(stacks, left_on="id", right_on="stack_id", how="left", maintain_order="left").select(
         row=pl.lit(SAMPLES).cast(pl.Categorical()),
         process_key=process_key(pl.col("thread")),
         thread_key="thread",
@@ -240,9 +246,10 @@ def build_gpu_contexts(raw: RawReport, gpus: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `ACTIVITIES`, named after the process and the context.
     """
-    changes = raw["gpu_contexts"]
-    changes = changes.filter(pl.col("change") != "other").sort(
-        *_CONTEXT, "time", "order", maintain_order=True
+    changes = (
+        raw["gpu_contexts"]
+        .filter(pl.col("change") != "other")
+        .sort(*_CONTEXT, "time", "order", maintain_order=True)
     )
     is_same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in _CONTEXT)
     is_interval = is_same & (pl.col("change") == "restored") & (pl.col("change").shift(-1) == "saved")
@@ -271,8 +278,7 @@ _OF_GPUS = ("GPC Clock", "SYS Clock", "GR Active", "SM Active", "SMs Active", "S
 
 def list_metrics(raw: RawReport) -> dict[int, list[str]]:
     """List the names of metrics by type of event, of types whose events are samples of GPU metrics."""
-    texts = raw["generic_events"].drop_nulls("text")
-    first = texts.unique("type", keep="first", maintain_order=True)
+    first = raw["generic_events"].drop_nulls("text").unique("type", keep="first", maintain_order=True)
     keys = {
         kind: [key for key in _parse(text) if '"' not in key]
         for kind, text in first.select("type", "text").iter_rows()
@@ -315,19 +321,22 @@ def _write_values(raw: RawReport, events: pl.DataFrame) -> pl.DataFrame:
     """Write the values of events as objects of JSON: `id` and `of_values`, one row per event with values."""
     fields = raw["generic_fields"].unique(["type", "field"], keep="last", maintain_order=True)
     names = resolve(fields["name_id"], raw["strings"], dtype=pl.String())
-    own = raw["generic_values"].join(
-        events.drop_nulls("id").unique("id"), on="id", how="inner", maintain_order="left"
-    )
-    found = own.join(
-        fields.select("type", "field", name=names), on=["type", "field"], how="left", maintain_order="left"
+    found = (
+        raw["generic_values"]
+        .join(events.drop_nulls("id").unique("id"), on="id", how="inner", maintain_order="left")
+        .join(
+            fields.select("type", "field", name=names),
+            on=["type", "field"],
+            how="left",
+            maintain_order="left",
+        )
     )
     name = pl.coalesce("name", pl.format("field {}", pl.col("field").fill_null(0)))
     value = pl.coalesce(pl.col("integer", "unsigned", "float", "double").cast(pl.String), pl.lit("null"))
-    entries = found.sort("id", "field", maintain_order=True).select(
-        "id", entry=pl.format('"{}": {}', name.str.replace_all('"', "'", literal=True), value)
-    )
     return (
-        entries.group_by("id", maintain_order=True)
+        found.sort("id", "field", maintain_order=True)
+        .select("id", entry=pl.format('"{}": {}', name.str.replace_all('"', "'", literal=True), value))
+        .group_by("id", maintain_order=True)
         .agg(pl.col("entry").str.join(", "))
         .select("id", of_values=pl.format("{{{}}}", "entry"))
     )

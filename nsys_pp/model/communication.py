@@ -99,8 +99,11 @@ def build_mpi_calls(raw: RawReport) -> pl.DataFrame:
     collectives = raw["mpi_collectives"].with_columns(
         is_collective=pl.lit(value=True), bytes=pl.coalesce("bytes", "received_bytes")
     )
-    calls = pl.concat([messages, collectives], how="diagonal").sort("start", maintain_order=True)
-    calls = calls.with_columns(process_key=process_key(pl.col("thread")))
+    calls = (
+        pl.concat([messages, collectives], how="diagonal")
+        .sort("start", maintain_order=True)
+        .with_columns(process_key=process_key(pl.col("thread")))
+    )
     return (
         calls.with_columns(member_count=_count_members(calls, raw))
         .select(
@@ -126,9 +129,12 @@ def _count_members(calls: pl.DataFrame, raw: RawReport) -> pl.Series:
     At its last creation before the call, else at its first.
     """
     processes = raw["ranks"].select("rank", process_key=process_key(pl.col("thread"))).drop_nulls().unique()
-    created = raw["mpi_communicators"].drop_nulls(["communicator", "size"])
     created = (
-        created.join(processes, on="rank", how="inner").with_columns(pl.col("time").fill_null(0)).sort("time")
+        raw["mpi_communicators"]
+        .drop_nulls(["communicator", "size"])
+        .join(processes, on="rank", how="inner")
+        .with_columns(pl.col("time").fill_null(0))
+        .sort("time")
     )
     first = created.unique(_KEYS, keep="first", maintain_order=True).select(*_KEYS, first_size="size")
     return (
@@ -245,9 +251,10 @@ def _find_directions(messages: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit(value=False))
     )
     keys = ["thread", "start"]
-    both = messages.filter(is_both).sort(*keys, "end", maintain_order=True)
-    both = both.with_columns(
-        is_send=pl.when(pl.len().over(keys) == 2).then(pl.int_range(pl.len()).over(keys) == 0)
+    both = (
+        messages.filter(is_both)
+        .sort(*keys, "end", maintain_order=True)
+        .with_columns(is_send=pl.when(pl.len().over(keys) == 2).then(pl.int_range(pl.len()).over(keys) == 0))
     )
     return pl.concat([one, both]).drop_nulls("is_send")
 

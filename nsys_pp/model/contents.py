@@ -117,8 +117,11 @@ def describe_contents(report: Report, launches: pl.DataFrame) -> Contents:
     # the exporter shifts events and not the session
     start_ns, end_ns = session.time_shift_ns, session.capture_end_ns
     if session.capture_end_ns is None:
-        times = pl.concat([frame.select("start_ns", "end_ns") for frame in (report.ranges, calls, ops)])
-        start_ns, end_ns = times.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+        start_ns, end_ns = (
+            pl.concat([frame.select("start_ns", "end_ns") for frame in (report.ranges, calls, ops)])
+            .select(pl.col("start_ns").min(), pl.col("end_ns").max())
+            .row(0)
+        )
     return Contents(
         start_ns=start_ns,
         end_ns=end_ns,
@@ -430,8 +433,11 @@ def build_exported_tables(tables: Iterable[ExportedTable]) -> pl.DataFrame:
         (table.name, _find_use(table), _find_show(table), _find_sums(table), table.row_count)
         for table in sorted(tables, key=lambda table: table.name)
     ]
-    frame = pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
-    return frame.sort("use", "show", maintain_order=True).pipe(conform, EXPORTED_TABLES)
+    return (
+        pl.DataFrame(rows, schema=EXPORTED_TABLES, orient="row")
+        .sort("use", "show", maintain_order=True)
+        .pipe(conform, EXPORTED_TABLES)
+    )
 
 
 def _find_use(table: ExportedTable) -> str:

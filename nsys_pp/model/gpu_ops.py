@@ -203,9 +203,10 @@ def list_pageable_copies(raw: RawReport) -> pl.DataFrame:
     """
     if raw["copy_kinds"].is_empty():
         return PAGEABLE_COPIES.to_frame()
-    copies = raw["copy_kinds"].filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
     return (
-        copies.select(process_key="process", correlation_id="correlation")
+        raw["copy_kinds"]
+        .filter((pl.col("source") == "pageable") | (pl.col("target") == "pageable"))
+        .select(process_key="process", correlation_id="correlation")
         .drop_nulls()
         .unique(maintain_order=True)
         .pipe(conform, PAGEABLE_COPIES)

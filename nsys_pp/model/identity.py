@@ -340,8 +340,11 @@ def _from_xla(raw: RawReport) -> pl.DataFrame:
         return RANKS.to_frame()
     threads = threads.filter(pl.col("name").str.starts_with(_XLA_PREFIX))
     numbers = pl.col("name").str.extract_groups(RANK_THREAD).struct.unnest().cast(pl.Int64)
-    threads = threads.select(numbers, process_key=process_key(pl.col("thread_key")))
-    threads = threads.drop_nulls(["rank", "device_id"]).unique()
+    threads = (
+        threads.select(numbers, process_key=process_key(pl.col("thread_key")))
+        .drop_nulls(["rank", "device_id"])
+        .unique()
+    )
     return _conform(threads.filter(pl.len().over(_KEYS) == 1), "XLA", world_size=None)
 
 
@@ -367,8 +370,13 @@ def build_gpus(raw: RawReport, listed: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `GPUS` along the bus.
     """
-    used = raw["cuda_devices"].select(_clean_uuid()).drop_nulls().unique()
-    used = used.filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
+    used = (
+        raw["cuda_devices"]
+        .select(_clean_uuid())
+        .drop_nulls()
+        .unique()
+        .filter(~pl.col("uuid").is_in(listed["uuid"].drop_nulls().implode()))
+    )
     gpus = pl.concat([conform(listed, GPUS), used], how="diagonal").pipe(conform, GPUS)
     known = pl.any_horizontal(pl.col("uuid", "bus_location").is_not_null())
     return gpus.filter(known).unique().sort("bus_location", "uuid", nulls_last=True)
@@ -481,8 +489,9 @@ def number_gpus(raw: RawReport) -> pl.DataFrame:
     if gpus["ordinal"].is_null().all():
         # of 2019, with ordinals in another table; or of a tool that writes only ids
         cuda_gpus = cuda_gpus.select("bus_location", of_cuda="ordinal").drop_nulls().unique("bus_location")
-        gpus = gpus.join(cuda_gpus, on="bus_location", how="left", maintain_order="left")
-        gpus = gpus.with_columns(ordinal=pl.coalesce("of_cuda", "id"))
+        gpus = gpus.join(cuda_gpus, on="bus_location", how="left", maintain_order="left").with_columns(
+            ordinal=pl.coalesce("of_cuda", "id")
+        )
     position = pl.col("bus_location").str.to_lowercase().rank("dense") - 1
     on_bus = gpus["bus_location"].is_not_null()
     # integrated graphics are listed as well, without a bus location

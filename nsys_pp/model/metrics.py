@@ -282,19 +282,21 @@ def build_network_metrics(raw: RawReport) -> list[SampledMetric]:
     """
     samples = raw["network_metrics"]
     names = raw["network_metric_names"].unique(["list", "index"], keep="last", maintain_order=True)
-    found = samples.join(names, on=["list", "index"], how="left", maintain_order="left").join(
-        _list_cards(raw), on="device", how="left", maintain_order="left"
+    named = (
+        samples.join(names, on=["list", "index"], how="left", maintain_order="left")
+        .join(_list_cards(raw), on="device", how="left", maintain_order="left")
+        .select(
+            "start",
+            "end",
+            "value",
+            "source",
+            "port",
+            metric=pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0))),
+            owner=pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0))),
+            unit=pl.col("unit").fill_null(""),
+        )
+        .sort("start", maintain_order=True)
     )
-    named = found.select(
-        "start",
-        "end",
-        "value",
-        "source",
-        "port",
-        metric=pl.coalesce("name", pl.format("metric {}", pl.col("index").fill_null(0))),
-        owner=pl.coalesce("of_card", pl.format("{} {}", "source", pl.col("device").fill_null(0))),
-        unit=pl.col("unit").fill_null(""),
-    ).sort("start", maintain_order=True)
     ports = named.group_by("owner").agg(count=pl.col("port").n_unique())
     several = set(ports.filter(pl.col("count") > 1)["owner"])
     metrics = []

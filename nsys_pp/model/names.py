@@ -40,8 +40,13 @@ def resolve(
         .select("id", text.cast(dtype))
         .sort("id")
     )
-    wanted = ids.cast(used.schema["id"]).alias("id").to_frame()
-    return wanted.join(used, on="id", how="left", maintain_order="left")["text"].alias(ids.name)
+    return (
+        ids.cast(used.schema["id"])
+        .alias("id")
+        .to_frame()
+        .join(used, on="id", how="left", maintain_order="left")["text"]
+        .alias(ids.name)
+    )
 
 
 _HEADER_BYTES = 32  # domain, 0, schema, 0 in 32 bits each; size, size with header in 64 bits each
@@ -125,8 +130,9 @@ def _read_fields(data: pl.Series, layout: pl.DataFrame, size: int) -> pl.DataFra
 
     None unless all fields are plain numbers.
     """
-    fields = layout.with_columns(pl.col("offset").fill_null(0), pl.col("name").fill_null(""))
-    fields = fields.unique("name", keep="first", maintain_order=True)
+    fields = layout.with_columns(pl.col("offset").fill_null(0), pl.col("name").fill_null("")).unique(
+        "name", keep="first", maintain_order=True
+    )
     ends = (fields["offset"] + fields["bytes"]).max()
     is_simple = (fields["count"].fill_null(0) <= 1).all() and not fields["type"].has_nulls()
     if fields.is_empty() or not is_simple or not isinstance(ends, int) or ends > size:

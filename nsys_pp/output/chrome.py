@@ -113,8 +113,7 @@ def encode_texts(texts: pl.Series) -> pl.Series:
     >>> encode_texts(pl.Series(['a "b"', "\n"])).to_list()
     ['"a \\"b\\""', '"\\n"']
     """
-    wrapped = pl.struct(x=pl.lit(texts)).struct.json_encode()
-    encoded = wrapped.str.strip_prefix('{"x":').str.strip_suffix("}")
+    encoded = pl.struct(x=pl.lit(texts)).struct.json_encode().str.strip_prefix('{"x":').str.strip_suffix("}")
     # Perfetto v52 reads a quote after an escaped backslash as an escaped quote.
     return pl.select(encoded.str.replace(r'\\\\"$', r"\u005c" + '"')).to_series()
 
@@ -342,8 +341,12 @@ def _encode_blocks(placed: PlacedSubtrack, base_ns: int, arrows: pl.DataFrame | 
         if kind == "slices":
             beside = None
             if arrows is not None:
-                own = pl.int_range(first, first + len(rows), dtype=pl.UInt32, eager=True).to_frame("row")
-                beside = own.join(arrows, on="row", how="left", maintain_order="left").fill_null("")
+                beside = (
+                    pl.int_range(first, first + len(rows), dtype=pl.UInt32, eager=True)
+                    .to_frame("row")
+                    .join(arrows, on="row", how="left", maintain_order="left")
+                    .fill_null("")
+                )
             yield encode_slices(rows, placed, base_ns, beside)
         else:
             yield (encode_marks if kind == "marks" else encode_counters)(rows, placed, base_ns)

@@ -133,8 +133,9 @@ def match_requests(
     nccl_launches = keep_rows(launches, is_nccl_launch)
     op, row = _pair(api_calls, nccl_launches, *(numbers(requests[name]) for name in _TIMES))
     order = np.lexsort((numbers(requests["start_ns"])[row], op))
-    matched = gather_rows(requests, REQUESTS.names()[1:], row[order])
-    return matched.insert_column(0, pl.Series("op_id", op[order].astype(np.uint32)))
+    return gather_rows(requests, REQUESTS.names()[1:], row[order]).insert_column(
+        0, pl.Series("op_id", op[order].astype(np.uint32))
+    )
 
 
 def _pair(
@@ -179,8 +180,7 @@ def _list_requests(ranges: pl.DataFrame, nccl_calls: pl.DataFrame) -> pl.DataFra
             build_nulls(name, NCCL_CALLS[name], len(requests))
             for name in ("communicator", "rank", "peer", "size_bytes")
         ]
-        requests = requests.hstack(nothing)[_COLUMNS]
-        return requests.sort("start_ns", maintain_order=True)
+        return requests.hstack(nothing)[_COLUMNS].sort("start_ns", maintain_order=True)
     ranks = (
         nccl_calls.filter(pl.col("rank").is_not_null())
         .join(ranges.select("range_id", "process_key"), on="range_id")

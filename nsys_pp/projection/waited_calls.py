@@ -197,9 +197,9 @@ def _find_first_threads(ranges: pl.DataFrame, api_calls: pl.DataFrame, processes
     processes = processes - main.keys()
     if not processes:
         return first
-    starts = pl.concat([ranges.select(columns), api_calls.select(columns)])
     firsts = (
-        starts.filter(pl.col("process_key").is_in(list(processes)))
+        pl.concat([ranges.select(columns), api_calls.select(columns)])
+        .filter(pl.col("process_key").is_in(list(processes)))
         .group_by("process_key", "thread_key")
         .agg(pl.col("start_ns").min())
         .sort("process_key", "start_ns", "thread_key")

@@ -104,9 +104,16 @@ def find_coordinates(ranges: pl.DataFrame, marks: pl.DataFrame) -> pl.DataFrame:
     )
     is_complete = pl.col("stage").is_not_null() & pl.any_horizontal(pl.col("tensor", "replica").is_not_null())
     coordinates = coordinates.filter(is_complete)
-    named = named.filter(pl.col("name").is_in(coordinates["name"].implode())).unique()
-    named = named.join(coordinates, on="name", how="inner").drop("name").unique()
-    return named.filter(pl.len().over("process_key") == 1).select(COORDINATES.names()).sort("process_key")
+    return (
+        named.filter(pl.col("name").is_in(coordinates["name"].implode()))
+        .unique()
+        .join(coordinates, on="name", how="inner")
+        .drop("name")
+        .unique()
+        .filter(pl.len().over("process_key") == 1)
+        .select(COORDINATES.names())
+        .sort("process_key")
+    )
 
 
 def _read(text: pl.Expr, axis: str) -> pl.Expr:

@@ -78,9 +78,15 @@ def _find_sizes(identities: Sequence[Identity], roster: pl.DataFrame) -> dict[in
     sources = roster.select(pl.col("report").cast(pl.Int64), "rank_source").drop_nulls().unique()
     ranks = [identity.ranks for identity in identities]
     report = np.repeat(np.arange(len(ranks)), [len(of_report) for of_report in ranks])
-    joined = pl.concat(ranks)[["rank_source", "world_size"]].hstack([pl.Series("report", report)])
-    sizes = joined.drop_nulls().join(sources, on=["report", "rank_source"], how="semi")
-    sizes = sizes.group_by("world_size").agg(pl.col("report").unique().sort()).sort("world_size")
+    sizes = (
+        pl.concat(ranks)[["rank_source", "world_size"]]
+        .hstack([pl.Series("report", report)])
+        .drop_nulls()
+        .join(sources, on=["report", "rank_source"], how="semi")
+        .group_by("world_size")
+        .agg(pl.col("report").unique().sort())
+        .sort("world_size")
+    )
     return dict(sizes.rows())
 
 
@@ -318,8 +324,7 @@ def build_roster(
         _build_row(device, machines, gpus.get(device), ranks.get(device))
         for device in list_process_devices(identities)
     ]
-    roster = pl.DataFrame(rows, schema={**ROSTER}, strict=False)
-    roster = roster.with_columns(pid=pid(pl.col("process_key")))
+    roster = pl.DataFrame(rows, schema={**ROSTER}, strict=False).with_columns(pid=pid(pl.col("process_key")))
     if layout is None:
         roster = _add_named_coordinates(roster, identities)
     else:

@@ -288,8 +288,13 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
     starts = pl.concat([series.rename("time_ns") for series in times]).drop_nulls()
     time = pl.col("time_ns")
     width = (time.max() - time.min()) // _DENSITY_BINS + 1
-    bins = starts.to_frame().select((time - time.min()) // width * width + time.min())
-    return bins.group_by("time_ns").agg(rows=pl.len().cast(pl.UInt32)).sort("time_ns")
+    return (
+        starts.to_frame()
+        .select((time - time.min()) // width * width + time.min())
+        .group_by("time_ns")
+        .agg(rows=pl.len().cast(pl.UInt32))
+        .sort("time_ns")
+    )
 
 
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -299,14 +304,14 @@ def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
         ops["op_id"], gpu_ops=ops, api_calls=calls, launches=match_launches(calls, ops)
     )
     high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
-    first = (
+    flows = (
         ops.select("op_id", "start_ns", call_row=call_row)
         .filter(pl.col("call_row") >= 0)
         .sort("start_ns", "op_id")
         .unique("call_row", keep="first", maintain_order=True)
         .with_columns(flow_id=pl.col("call_row").cast(pl.UInt64) + high)
+        .select("op_id", pl.col("call_row").cast(pl.UInt32), "flow_id")
     )
-    flows = first.select("op_id", pl.col("call_row").cast(pl.UInt32), "flow_id")
     ops = ops.join(flows.drop("call_row"), on="op_id", how="left", maintain_order="left")
     calls = calls.with_row_index("call_row").join(
         flows.drop("op_id"), on="call_row", how="left", maintain_order="left"

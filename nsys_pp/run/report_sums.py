@@ -102,8 +102,11 @@ def list_family_times(report: Report, process_key: int, device_id: int) -> pl.Da
     if len(report.op_details.row):
         full_name = report.op_details.gather("full_name", ops["op_id"])
         ops = ops.with_columns(name=pl.coalesce(full_name, "name"))
-    families = classify_operations(ops.select("kind", "name", "is_communication", "start_ns", "end_ns"))
-    return families.with_columns(pl.col("family").cast(pl.String)).pipe(conform, FAMILY_TIMES)
+    return (
+        classify_operations(ops.select("kind", "name", "is_communication", "start_ns", "end_ns"))
+        .with_columns(pl.col("family").cast(pl.String))
+        .pipe(conform, FAMILY_TIMES)
+    )
 
 
 MOST_WINDOWS = 200_000  # of all metrics of a part, and as many of its network; they take some MB
@@ -136,8 +139,9 @@ def summarise_for_part(report: Report, steps: pl.DataFrame) -> dict[str, pl.Data
         owner = (process, device)
         own = {one.metric: one.samples for one in metrics if (one.process_key, one.device_id) == owner}
         if own:
-            of_device = steps.filter(process_key=process, device_id=device)
-            of_device = of_device.select("start_ns", "end_ns", step="start_ns")
+            of_device = steps.filter(process_key=process, device_id=device).select(
+                "start_ns", "end_ns", step="start_ns"
+            )
             kernels = list_family_times(report, process, device)
             sums = sum_metrics(measure_families(kernels, of_device, lane=0), own, lane=0)
             families.append(
@@ -299,8 +303,12 @@ def list_collectives(report: Report, requests: pl.DataFrame) -> pl.DataFrame:
     """List the collectives of a report whose size is known (`NETWORK_COLLECTIVES`)."""
     sized = requests.filter(~pl.col("call").is_in(_MESSAGES)).drop_nulls("size_bytes")
     starts = report.gpu_ops.select("op_id", "start_ns")
-    found = sized.select("op_id", "size_bytes").join(starts, on="op_id", how="inner")
-    return found.sort("start_ns").pipe(conform, NETWORK_COLLECTIVES)
+    return (
+        sized.select("op_id", "size_bytes")
+        .join(starts, on="op_id", how="inner")
+        .sort("start_ns")
+        .pipe(conform, NETWORK_COLLECTIVES)
+    )
 
 
 _NETWORK_GROUPS: frozenset[Group] = frozenset({"show_network", "ranges", "ops", "communication"})
@@ -353,13 +361,14 @@ def sum_network(path: Path, steps: pl.DataFrame, *, nsys: str | None) -> tuple[p
             direction=pl.lit(direction),
         )
         devices.append(conform(sums, DEVICE_BYTES))
-    in_steps = (
+    of_step = (
         collectives.select(at="start_ns", size="size_bytes")
         .sort("at")
         .join_asof(steps.sort("start_ns"), left_on="at", right_on="start_ns")
         .filter(pl.col("at") < pl.col("end_ns"))
+        .group_by("step")
+        .agg(collective_bytes=pl.col("size").sum())
     )
-    of_step = in_steps.group_by("step").agg(collective_bytes=pl.col("size").sum())
     return pl.concat(devices), conform(of_step, COLLECTIVE_BYTES)
 
 
@@ -388,8 +397,11 @@ def sum_other_threads(report: Report, bubbles: pl.DataFrame, *, launches: pl.Dat
         )
     ]
     items = _list_items(report, launches)
-    names = pl.concat([report.active_threads, report.threads]).unique("thread_key", keep="first")
-    titles = names.select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
+    titles = (
+        pl.concat([report.active_threads, report.threads])
+        .unique("thread_key", keep="first")
+        .select("thread_key", thread=pl.col("name").str.replace_all(_DIGITS, "*"))
+    )
     items = items.join(titles, on="thread_key", how="left").with_columns(
         pl.col("thread").fill_null(NO_NAME), process_key=process_key(pl.col("thread_key"))
     )
@@ -435,8 +447,9 @@ def _list_items(report: Report, launches: pl.DataFrame) -> pl.DataFrame:
     activities = report.activities.drop_nulls(["thread_key", "end_ns"]).filter(is_other)
     calls = activities.filter(pl.col("row") == "OS calls")
     running = activities.filter(pl.col("row") == "states", name == "running")
-    ranges = report.ranges.filter(is_other, pl.col("end_thread_key").is_null())
-    ranges = ranges.sort("thread_key", "start_ns", -pl.col("end_ns"))
+    ranges = report.ranges.filter(is_other, pl.col("end_thread_key").is_null()).sort(
+        "thread_key", "start_ns", -pl.col("end_ns")
+    )
     reach = pl.col("end_ns").cum_max().shift(1).over("thread_key")
     outermost = ranges.filter((pl.col("start_ns") >= reach).fill_null(value=True))
     return pl.concat(
@@ -505,8 +518,11 @@ def list_host_bubbles(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     thread = ["process_key", "thread_key"]
     working = jobs.filter(pl.col("kind") != "data").select(thread).unique()
     loading = jobs.filter(pl.col("kind") == "data").join(working, on=thread, how="semi")
-    bubbles = cut_loading(waits, loading, owner="process_key").filter(pl.col("cause") != "idle")
-    return bubbles.sort("process_key", "device_id", "start_ns")
+    return (
+        cut_loading(waits, loading, owner="process_key")
+        .filter(pl.col("cause") != "idle")
+        .sort("process_key", "device_id", "start_ns")
+    )
 
 
 def _bound(hosts: pl.DataFrame) -> pl.DataFrame:
@@ -579,9 +595,9 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
 def _sum_times(bubbles: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame:
     """Sum the times of calls or ranges in bubbles: keys, name, time_ns, count (of bubbles)."""
     found = find_activities(bubbles, items)
-    of = index_rows(bubbles[_BUBBLE], numbers(found["interval"]))
     return (
-        of.hstack([found["name"].cast(pl.String), found["time_ns"]])
+        index_rows(bubbles[_BUBBLE], numbers(found["interval"]))
+        .hstack([found["name"].cast(pl.String), found["time_ns"]])
         .group_by(*_BUBBLE, "name")
         .agg(time_ns=pl.col("time_ns").sum(), count=pl.len())
     )
@@ -613,9 +629,11 @@ def _outline_stacks(stacks: pl.Series) -> pl.Series:
     distinct = plain.list.eval(pl.element().filter(pl.element().ne_missing(pl.element().shift(1))))
     outline = distinct.list.head(_MOST_FUNCTIONS).list.join(_CALLER)
     is_cut = distinct.list.len() > _MOST_FUNCTIONS
-    unique = texts.drop_nulls().unique(maintain_order=True).to_frame()
-    shortened = unique.with_columns(
-        outline=pl.when(is_cut).then(outline + f"{_CALLER}...").otherwise(outline)
+    shortened = (
+        texts.drop_nulls()
+        .unique(maintain_order=True)
+        .to_frame()
+        .with_columns(outline=pl.when(is_cut).then(outline + f"{_CALLER}...").otherwise(outline))
     )
     return texts.to_frame().join(shortened, on="stack", how="left", maintain_order="left")["outline"]
 
@@ -647,18 +665,24 @@ def _count_samples(samples: pl.DataFrame, bubbles: pl.DataFrame) -> list[pl.Data
 
 def _find_threads(report: Report, launches: pl.DataFrame, bubbles: pl.DataFrame) -> pl.Series:
     """Find the thread that launched the next kernel, copy or set after each bubble; null without one."""
-    work = report.gpu_ops.filter(~pl.col("is_communication"))
-    following = work.select(*_DEVICE, "op_id", next_ns="start_ns").sort("next_ns")
-    rows = bubbles.select(*_DEVICE, "end_ns").with_row_index("row")
-    next_ops = rows.sort("end_ns").join_asof(
-        following,
-        left_on="end_ns",
-        right_on="next_ns",
-        by=_DEVICE,
-        strategy="forward",
-        check_sortedness=False,
+    following = (
+        report.gpu_ops.filter(~pl.col("is_communication"))
+        .select(*_DEVICE, "op_id", next_ns="start_ns")
+        .sort("next_ns")
     )
-    found = next_ops.drop_nulls("op_id")
+    rows = bubbles.select(*_DEVICE, "end_ns").with_row_index("row")
+    found = (
+        rows.sort("end_ns")
+        .join_asof(
+            following,
+            left_on="end_ns",
+            right_on="next_ns",
+            by=_DEVICE,
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .drop_nulls("op_id")
+    )
     call = find_launch_calls(
         found["op_id"], gpu_ops=report.gpu_ops, api_calls=report.api_calls, launches=launches
     )
@@ -671,5 +695,6 @@ def read_bubble_hosts(path: Path, frames: Mapping[str, pl.DataFrame], *, nsys: s
     """Read `BUBBLE_HOSTS` of a part, or list them for a report with these training frames."""
     if not is_part(path):
         return list_bubble_hosts(path, frames, nsys=nsys)
-    kept = read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames
-    return kept.get("bubble_hosts", BUBBLE_HOSTS.to_frame())
+    return read_part(path, (), version=version("nsys-pp"), optional=HOST_FRAMES).frames.get(
+        "bubble_hosts", BUBBLE_HOSTS.to_frame()
+    )

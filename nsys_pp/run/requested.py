@@ -237,8 +237,11 @@ def read_host_times(run: Run, training: Training, reports: Collection[int] | Non
     for at, recorded in wanted.items():
         hosts = read.get(recorded.path, parts[0])
         if len(hosts):
-            located = run.captures.join(hosts.with_columns(report=pl.lit(at, pl.UInt32)))
-            placed = located.join(lanes, on=["report", *_DEVICE]).drop("report")
+            placed = (
+                run.captures.join(hosts.with_columns(report=pl.lit(at, pl.UInt32)))
+                .join(lanes, on=["report", *_DEVICE])
+                .drop("report")
+            )
             numbered = renumber_steps(placed, run.numbered_steps.numbers)
             parts.append(numbered.join(kept, on=["lane", "step"], how="semi").pipe(conform, HOST_TIMES))
     return pl.concat(parts).sort("lane", "step", "cause", "activity", "name", nulls_last=False)

@@ -345,8 +345,11 @@ class Captures(Struct, frozen=True, kw_only=True):
 
     def find_process(self, report: int, first_key: int, first_id: int) -> tuple[int, int]:
         """Find the process and device in a report that took the place of those in the first report."""
-        taken = self.processes.filter(report=report, first_key=first_key, first_id=first_id)
-        found = taken.select("process_key", "device_id").rows()
+        found = (
+            self.processes.filter(report=report, first_key=first_key, first_id=first_id)
+            .select("process_key", "device_id")
+            .rows()
+        )
         return found[0] if found else (first_key, first_id)
 
     def list_windows(self, starts_ns: Sequence[int]) -> list[tuple[int, int]]:
@@ -568,8 +571,11 @@ def number_run(
         .explode("report")
     )
     first = [report for report, of in enumerate(captures.first) if of == report]
-    placed = roster.join(bounds, on="report", how="left", maintain_order="left")
-    placed = placed.filter(pl.col("report").is_in(first)).pipe(conform, ROSTER_WITH_BOUNDS)
+    placed = (
+        roster.join(bounds, on="report", how="left", maintain_order="left")
+        .filter(pl.col("report").is_in(first))
+        .pipe(conform, ROSTER_WITH_BOUNDS)
+    )
     lanes_found, notes = build_lanes(placed, frames["jobs"], frames["steps"], frames["messages"])
     steps = _assign_lanes("steps", frames["steps"], lanes_found)
     if len(captures.processes) and lanes_found["rank"].has_nulls():

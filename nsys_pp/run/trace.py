@@ -493,8 +493,9 @@ def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, m
     spans = span_steps(run.training.steps).with_columns(
         pl.col("start_ns").cum_max()
     )  # steps may start together
-    starts = spans.group_by("start_ns").agg(first=pl.col("step").min(), last=pl.col("step").max())
-    starts = starts.sort("start_ns")
+    starts = (
+        spans.group_by("start_ns").agg(first=pl.col("step").min(), last=pl.col("step").max()).sort("start_ns")
+    )
     if starts.is_empty():
         raise MissingDataError(
             "`--split step` needs steps, and none were found",
@@ -515,8 +516,12 @@ def divide_by_steps(run: Run, builder: TraceBuilder, content: TraceContent, *, m
     for group, contents in zip(groups, drawn, strict=True):
         first, last = int(starts["first"][group[0]]), int(starts["last"][group[-1]])
         title = f"step {first}" if first == last else f"steps {first} to {last}"
-        steps = run.training.steps.filter(pl.col("step").is_between(first, last))["step"]
-        numbers = steps.unique().sort().to_list()
+        numbers = (
+            run.training.steps.filter(pl.col("step").is_between(first, last))["step"]
+            .unique()
+            .sort()
+            .to_list()
+        )
         owners = _list_owners(run, contents)
         pieces.append(_describe_piece(run, title, contents.shown, owners, steps=numbers))
     described = _describe_piece(run, "overview", overview.shown, _list_owners(run, overview))
@@ -640,8 +645,12 @@ def _describe_piece(
         lanes = run.training.lanes.filter(pl.col("machine").is_in(list(machines)))
         if ranks:
             lanes = lanes.filter(pl.col("rank").is_in(list(ranks)))
-        of_lanes = run.training.steps.filter(pl.col("lane").is_in(lanes["lane"].implode()))
-        steps = of_lanes["step"].unique().sort().to_list()
+        steps = (
+            run.training.steps.filter(pl.col("lane").is_in(lanes["lane"].implode()))["step"]
+            .unique()
+            .sort()
+            .to_list()
+        )
     subtracks = [subtrack for report in shown for subtrack in report.drawn_subtracks()]
     return Piece(
         title=title,
@@ -666,8 +675,12 @@ def _list_owners(run: Run, drawn: Drawn) -> dict[RowKey, RowOwner]:
         machine, rows = report.placement.machine, report.placement.rows
         ranks: dict[str, list[int]] = {gpu["local"]: gpu["rank"] for gpu in gpus_of.get(index, [])}
         local = recorded.identity.devices.select(*keys, local="gpu")
-        pids = run.roster.filter(report=index).join(local, on=keys, maintain_order="left")
-        first = pids.group_by("pid", maintain_order=True).agg(pl.col("local").first())
+        first = (
+            run.roster.filter(report=index)
+            .join(local, on=keys, maintain_order="left")
+            .group_by("pid", maintain_order=True)
+            .agg(pl.col("local").first())
+        )
         gpu_of_pid = {str(pid): gpu for pid, gpu in first.iter_rows()}
         for name, row in rows.items():
             gpu = name if name in ranks else gpu_of_pid.get(name.rsplit(" ", 1)[-1], "")

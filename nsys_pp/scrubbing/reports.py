@@ -190,8 +190,9 @@ def _untranslate(frame: pl.DataFrame, names: list[str], columns: Mapping[str, Co
     known = pl.DataFrame([*words, pl.Series("_number", ordered)]).unique(
         names, keep="first", maintain_order=True
     )
-    found = frame.select(names).join(known, on=names, how="left", nulls_equal=True, maintain_order="left")
-    return found["_number"]
+    return frame.select(names).join(known, on=names, how="left", nulls_equal=True, maintain_order="left")[
+        "_number"
+    ]
 
 
 def _translate(column: Column, number: int) -> object:

@@ -135,13 +135,17 @@ def sum_coverage(training: Training) -> pl.DataFrame:
         part, time_ns (mean of the lanes), time_fraction, compute_fraction and busy_fraction (compute of the
         time of the part); by part. Fractions are null without time or compute.
     """
-    sums = training.coverage.group_by("part").agg(pl.col("time_ns", "compute_ns").sum()).sort("part")
-    return sums.select(
-        "part",
-        time_ns=pl.col("time_ns") / max(training.lanes.height, 1),
-        time_fraction=(pl.col("time_ns") / pl.col("time_ns").sum()).fill_nan(None),
-        compute_fraction=(pl.col("compute_ns") / pl.col("compute_ns").sum()).fill_nan(None),
-        busy_fraction=(pl.col("compute_ns") / pl.col("time_ns")).fill_nan(None),
+    return (
+        training.coverage.group_by("part")
+        .agg(pl.col("time_ns", "compute_ns").sum())
+        .sort("part")
+        .select(
+            "part",
+            time_ns=pl.col("time_ns") / max(training.lanes.height, 1),
+            time_fraction=(pl.col("time_ns") / pl.col("time_ns").sum()).fill_nan(None),
+            compute_fraction=(pl.col("compute_ns") / pl.col("compute_ns").sum()).fill_nan(None),
+            busy_fraction=(pl.col("compute_ns") / pl.col("time_ns")).fill_nan(None),
+        )
     )
 
 
@@ -340,8 +344,9 @@ class Evidence:
     @cached_property
     def families(self) -> pl.DataFrame:
         """Computing kernels with their families: `Training.kernels` with the columns of `KERNEL_FAMILIES`."""
-        kernels = classify_training(self.training)
-        return kernels.filter(~pl.col("is_communication"), pl.col("family") != "communication")
+        return classify_training(self.training).filter(
+            ~pl.col("is_communication"), pl.col("family") != "communication"
+        )
 
     @cached_property
     def clocks(self) -> pl.DataFrame:
@@ -349,9 +354,10 @@ class Evidence:
 
         Empty unless recorded.
         """
-        sums = self._explanations.read_clocks().drop_nulls("step")
         return (
-            sums.group_by("lane", "step")
+            self._explanations.read_clocks()
+            .drop_nulls("step")
+            .group_by("lane", "step")
             .agg(pl.col("integral", "time_ns").sum())
             .select("lane", "step", clock_mhz=pl.col("integral") / pl.col("time_ns"))
             .join(self.lane_steps.select("lane", "step"), on=["lane", "step"], how="semi")

@@ -43,8 +43,12 @@ def _sample_steps(evidence: Evidence) -> pl.DataFrame:
     most of their time is waiting.
     """
     spans = evidence.whole_steps.group_by("step").agg(value=pl.col("span_ns").median())
-    computing = _whole_kernels(evidence, evidence.training.kernels).filter(~pl.col("is_communication"))
-    totals = computing.group_by("step").agg(value=_per_lane("total_ns"))
+    totals = (
+        _whole_kernels(evidence, evidence.training.kernels)
+        .filter(~pl.col("is_communication"))
+        .group_by("step")
+        .agg(value=_per_lane("total_ns"))
+    )
     return pl.concat(
         [
             _times(spans, subject=pl.lit("step"), metric="on a lane, median"),
@@ -72,15 +76,19 @@ def _sample_ranks(evidence: Evidence) -> pl.DataFrame:
         lanes = lanes.with_columns(label=pl.lit("the GPU"))
     labelled = _sum_own(evidence).join(lanes, on="lane").sort("lane", "step")
     metric = "compute of jobs" if evidence.has_passes else "compute"
-    samples = _times(labelled, subject=pl.col("label"), metric=metric)
-    return samples.with_columns(least=LEAST_RANK_CHANGE * pl.col("value"))
+    return _times(labelled, subject=pl.col("label"), metric=metric).with_columns(
+        least=LEAST_RANK_CHANGE * pl.col("value")
+    )
 
 
 def _sum_own(evidence: Evidence) -> pl.DataFrame:
     """Sum the own compute of whole steps: lane, stage, step, value."""
     whole = evidence.whole_steps.select("lane", "step")
-    own = evidence.own_compute.join(whole, on=["lane", "step"], how="semi")
-    return own.group_by("lane", "stage", "step").agg(value=pl.col("value_ns").sum())
+    return (
+        evidence.own_compute.join(whole, on=["lane", "step"], how="semi")
+        .group_by("lane", "stage", "step")
+        .agg(value=pl.col("value_ns").sum())
+    )
 
 
 def _sample_links(evidence: Evidence) -> pl.DataFrame:
@@ -98,8 +106,9 @@ def _sample_links(evidence: Evidence) -> pl.DataFrame:
         medians = medians.join(lanes, left_on=side, right_on="lane", how="left")
     named = pl.format("{} -> {}", "label_of_sender", "label_of_receiver")
     medians = medians.sort("sender", "receiver", "step").with_columns(stage="stage_of_sender")
-    samples = _times(medians, subject=named, metric="transfer of a message")
-    return samples.with_columns(least=LEAST_LINK_EXCESS * pl.col("value") + medians["bound"])
+    return _times(medians, subject=named, metric="transfer of a message").with_columns(
+        least=LEAST_LINK_EXCESS * pl.col("value") + medians["bound"]
+    )
 
 
 def _sample_kinds(evidence: Evidence) -> pl.DataFrame:
@@ -145,8 +154,12 @@ def _sample_kernels(evidence: Evidence) -> pl.DataFrame:
 
 def _sample_families(evidence: Evidence) -> pl.DataFrame:
     """Sample the total of each family of kernels on a lane."""
-    kernels = _whole_kernels(evidence, classify_training(evidence.training))
-    totals = kernels.group_by("step", "family").agg(value=_per_lane("total_ns")).sort("family")
+    totals = (
+        _whole_kernels(evidence, classify_training(evidence.training))
+        .group_by("step", "family")
+        .agg(value=_per_lane("total_ns"))
+        .sort("family")
+    )
     return _times(totals, subject=pl.col("family").cast(pl.String), metric=KERNEL_TOTAL)
 
 
@@ -351,8 +364,7 @@ def compare_samples(a: Samples, b: Samples) -> dict[str, pl.DataFrame]:
 
 def compare_members(a: Samples, b: Samples, name: str) -> pl.DataFrame:
     """Compare the members of a frame: `CHANGES` with `verdict`."""
-    changes = find_changes(a[name], b[name], are_peers=name == "ranks")
-    return changes.with_columns(verdict=_judge())
+    return find_changes(a[name], b[name], are_peers=name == "ranks").with_columns(verdict=_judge())
 
 
 def _judge() -> pl.Expr:
@@ -414,14 +426,18 @@ def compare_longest_steps(a: Samples, b: Samples) -> pl.DataFrame:
         )
         for span in spans
     ]
-    row = find_changes(*longest).with_columns(noise)
-    return row.with_columns(
-        is_change=pl.when(pl.col("noise_fraction").is_not_null()).then(
-            pl.col("change_fraction").abs() > pl.max_horizontal("noise_fraction", "least_fraction")
-        ),
-        a_step_count=pl.lit(len(spans[0]), pl.Int64),
-        b_step_count=pl.lit(len(spans[1]), pl.Int64),
-    ).with_columns(verdict=_judge())
+    return (
+        find_changes(*longest)
+        .with_columns(noise)
+        .with_columns(
+            is_change=pl.when(pl.col("noise_fraction").is_not_null()).then(
+                pl.col("change_fraction").abs() > pl.max_horizontal("noise_fraction", "least_fraction")
+            ),
+            a_step_count=pl.lit(len(spans[0]), pl.Int64),
+            b_step_count=pl.lit(len(spans[1]), pl.Int64),
+        )
+        .with_columns(verdict=_judge())
+    )
 
 
 def _add_units(table: pl.DataFrame) -> pl.DataFrame:

@@ -235,8 +235,9 @@ def sum_times(frame: pl.DataFrame, summary: Summary, groups: Groups, *, keys: Se
         keys: Columns that identify a row.
     """
     named = add_groups(frame, summary, groups)
-    rows = describe_distributions(merge_distributions(named, [*groups, *keys]))
-    rows = rows.with_columns(fraction=share("total_ns", over(pl.col("total_ns").sum(), groups)))
+    rows = describe_distributions(merge_distributions(named, [*groups, *keys])).with_columns(
+        fraction=share("total_ns", over(pl.col("total_ns").sum(), groups))
+    )
     return add_ranks(rows, named, summary, groups=groups, keys=keys, value="total")
 
 
@@ -279,10 +280,9 @@ def describe_items(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         )
         for side in (HOST, GPU)
     )
-    both = host.join(
+    return host.join(
         gpu, on=list(keys), how="full", coalesce=True, nulls_equal=True, maintain_order="left_right"
-    )
-    return both.with_columns(count=pl.coalesce("host_count", "gpu_count"))
+    ).with_columns(count=pl.coalesce("host_count", "gpu_count"))
 
 
 _COLUMNS = (
@@ -604,8 +604,11 @@ _ANY = "any of them"
 
 def _build_sync(summary: Summary, groups: Groups) -> pl.DataFrame:
     is_wait = pl.col("name").cast(pl.String).str.contains(WAITING_CALL)
-    calls = summary.frames["call_aggregates"].filter(pl.col("api") == "cuda", is_wait)
-    calls = calls.with_columns(pl.col("name").cast(pl.String))
+    calls = (
+        summary.frames["call_aggregates"]
+        .filter(pl.col("api") == "cuda", is_wait)
+        .with_columns(pl.col("name").cast(pl.String))
+    )
     hosts = add_groups(summary.frames["host_times"], summary, groups)
     unions = hosts.filter((pl.col("activity") == "sync") & (pl.col("count") > 0)).with_columns(
         name=pl.lit(_ANY)
@@ -724,8 +727,9 @@ def _build_launches(summary: Summary, groups: Groups) -> pl.DataFrame:
         **{name: pl.col(name).sum() for name in _COUNTS},
     )
     spans = sum_by(times, groups, span_ns=pl.col("span_ns").sum())
-    rows = join_by(join_by(delays, queues, groups), spans, groups)
-    return rows.with_columns(mean_queue_count=share("queued_ns", "span_ns"))
+    return join_by(join_by(delays, queues, groups), spans, groups).with_columns(
+        mean_queue_count=share("queued_ns", "span_ns")
+    )
 
 
 LAUNCH_TABLE = _define(
@@ -837,8 +841,9 @@ def _build_memory(summary: Summary, groups: Groups) -> pl.DataFrame:
     sums = {name: pl.col(name).sum() for name in _COUNTS_MEMORY}
     increased = {"increased_bytes": (pl.col("allocated_bytes") - pl.col("freed_bytes")).sum()}
     callers = sum_by(frame, [*by_kind, "name"], **sums, **increased)
-    of_jobs = add_groups(summary.frames["job_memory_peaks"], summary, groups)
-    of_jobs = of_jobs.with_columns(name=_INDENT + pl.col("job").cast(pl.String))
+    of_jobs = add_groups(summary.frames["job_memory_peaks"], summary, groups).with_columns(
+        name=_INDENT + pl.col("job").cast(pl.String)
+    )
     of_jobs = sum_by(of_jobs, [*by_kind, "name"], peak_bytes=pl.col("peak_bytes").max())
     on = [*by_kind, "name"]
     callers = callers.join(of_jobs, on=on, how="full", coalesce=True, nulls_equal=True).with_columns(
@@ -846,9 +851,10 @@ def _build_memory(summary: Summary, groups: Groups) -> pl.DataFrame:
     )
     peaks = add_groups(summary.frames["memory_peaks"], summary, groups)
     peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())
-    kinds = sum_by(frame, by_kind, **sums, **increased)
-    kinds = kinds.join(peaks, on=by_kind, how="full", coalesce=True, nulls_equal=True).with_columns(
-        is_caller=pl.lit(False), name=pl.lit("all")
+    kinds = (
+        sum_by(frame, by_kind, **sums, **increased)
+        .join(peaks, on=by_kind, how="full", coalesce=True, nulls_equal=True)
+        .with_columns(is_caller=pl.lit(False), name=pl.lit("all"))
     )
     return pl.concat([kinds, callers], how="diagonal")
 
@@ -948,8 +954,11 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     items = items.join(summary.processes.select("process", *keys), on="process", maintain_order="left")
     has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("process")
     is_timed = (is_step & ~on_gpu).any().over(keys)
-    items = items.with_columns(is_timed=is_timed, phase=pl.col("name").cast(pl.String))
-    items = items.filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu))).drop(keys)
+    items = (
+        items.with_columns(is_timed=is_timed, phase=pl.col("name").cast(pl.String))
+        .filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu)))
+        .drop(keys)
+    )
     named = add_groups(items, summary, groups)
     # Steps of a process may have no range on the CPU: its phases there are in no step of the other processes.
     named = named.filter(on_gpu | pl.col("is_timed") | ~over(pl.col("is_timed").any(), groups))
@@ -977,10 +986,11 @@ def _find_outside(rows: pl.DataFrame, groups: Sequence[str]) -> pl.DataFrame:
         - pl.col(f"{side}_total_ns").filter(pl.col("phase") == ALL_JOBS).sum()
         for side in ("host", "gpu")
     }
-    others = sum_by(rows.filter(over((pl.col("phase") != _STEP).any(), groups)), groups, **left).with_columns(
-        phase=pl.lit(_OUTSIDE)
+    return (
+        sum_by(rows.filter(over((pl.col("phase") != _STEP).any(), groups)), groups, **left)
+        .with_columns(phase=pl.lit(_OUTSIDE))
+        .filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
     )
-    return others.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in left))
 
 
 MODEL_TABLE = _define(
@@ -1013,16 +1023,19 @@ def _build_families(summary: Summary, groups: Groups) -> pl.DataFrame:
         pl.when(is_kernel).then(_INDENT + pl.col("folded_name")).otherwise(pl.col("family").cast(pl.String))
     )
     # families by total, and the kernels of each below it
-    ordered = rows.with_columns(fraction=share("total_ns", whole), name=name).sort(
-        pl.col("total_ns").filter(~is_kernel).first().over(*groups, "family"),
-        "family",
-        is_kernel,
-        "total_ns",
-        "folded_name",
-        descending=[True, False, False, True, False],
-        nulls_last=True,
+    return (
+        rows.with_columns(fraction=share("total_ns", whole), name=name)
+        .sort(
+            pl.col("total_ns").filter(~is_kernel).first().over(*groups, "family"),
+            "family",
+            is_kernel,
+            "total_ns",
+            "folded_name",
+            descending=[True, False, False, True, False],
+            nulls_last=True,
+        )
+        .with_row_index("_order")
     )
-    return ordered.with_row_index("_order")
 
 
 def _sum_rows(

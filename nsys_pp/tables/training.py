@@ -803,8 +803,12 @@ def build_utilisation(training: Training, work: Work) -> pl.DataFrame:
 
     All, without a utilisation, where the capture cuts every step.
     """
-    complete = sum_lane_steps(training).filter("is_complete")
-    longest = complete.group_by("step").agg(longest_ns=pl.col("span_ns").max())
+    longest = (
+        sum_lane_steps(training)
+        .filter("is_complete")
+        .group_by("step")
+        .agg(longest_ns=pl.col("span_ns").max())
+    )
     # FLOPs of a part of a step are unknown
     seconds = pl.when(~pl.col("is_partial")).then("span_ns") / NS_PER_S
     peaks = [_find_rate(gpu, work.data_type) for gpu in work.gpus]
@@ -1026,9 +1030,10 @@ def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.Data
     share = pl.col("time_ns") / pl.col("step_ns")
     labels = training.lanes.select("lane", "label")
     held = overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
-    rows = held.join(labels, on="lane", how="left").with_columns(share=share)
     return (
-        rows.group_by("step", "name", "is_of_profiler")
+        held.join(labels, on="lane", how="left")
+        .with_columns(share=share)
+        .group_by("step", "name", "is_of_profiler")
         .agg(
             time_ns=pl.col("time_ns").sum(),
             fraction=pl.when(pl.col("step").is_not_null().all()).then(
@@ -1118,8 +1123,12 @@ def build_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
 
 def build_step_metric_table(training: Training, sums: pl.DataFrame) -> pl.DataFrame:
     """Build the rows of `STEP_METRIC_TABLE`, by metric and step; arguments as in `build_metric_table`."""
-    of_steps = sums.filter(pl.col("group") == "steps", pl.col("step").is_not_null())
-    return of_steps.group_by("metric", "step").agg(**_sum()).sort(_RANK, "metric", "step")
+    return (
+        sums.filter(pl.col("group") == "steps", pl.col("step").is_not_null())
+        .group_by("metric", "step")
+        .agg(**_sum())
+        .sort(_RANK, "metric", "step")
+    )
 
 
 def _sum() -> dict[str, pl.Expr]:
@@ -1367,10 +1376,12 @@ def list_decodes(training: Training) -> pl.DataFrame:
     Other batches are as long as their requests make them. Empty in runs without batches.
     """
     is_decode = (pl.col("kind") == "decode").fill_null(value=False)
-    batches = training.batches.group_by("step").agg(
-        is_decode=is_decode.all(), requests=pl.col("generation_requests").mean()
+    return (
+        training.batches.group_by("step")
+        .agg(is_decode=is_decode.all(), requests=pl.col("generation_requests").mean())
+        .filter("is_decode")
+        .select("step", "requests")
     )
-    return batches.filter("is_decode").select("step", "requests")
 
 
 def build_iteration_table(training: Training) -> pl.DataFrame:
@@ -1740,11 +1751,11 @@ def describe_clocks(training: Training, sums: pl.DataFrame) -> list[str]:
         training: The training.
         sums: `METRIC_SUMS`.
     """
-    of_clocks = sums.filter(
-        pl.col("metric").map_elements(is_clock, return_dtype=pl.Boolean), pl.col("group") == "compute"
-    )
     clocks = (
-        of_clocks.drop_nulls("step")
+        sums.filter(
+            pl.col("metric").map_elements(is_clock, return_dtype=pl.Boolean), pl.col("group") == "compute"
+        )
+        .drop_nulls("step")
         .with_columns(clock=pl.col("integral") / pl.col("time_ns"))
         .join(training.lanes.select("lane", "label", "machine", "gpu"), on="lane")
         .with_columns(
@@ -1756,14 +1767,16 @@ def describe_clocks(training: Training, sums: pl.DataFrame) -> list[str]:
 
 
 def _describe_falls(training: Training, clocks: pl.DataFrame) -> list[str]:
-    spans = training.steps.select("lane", "step", length=pl.col("end_ns") - pl.col("start_ns"))
-    lengths = spans.with_columns(usual_length=pl.col("length").median().over("lane"))
-    fallen = (
+    lengths = training.steps.select(
+        "lane", "step", length=pl.col("end_ns") - pl.col("start_ns")
+    ).with_columns(usual_length=pl.col("length").median().over("lane"))
+    worst = (
         clocks.filter(pl.col("step_count") >= FEWEST, pl.col("share") < LOW_CLOCK)
         .join(lengths, on=["lane", "step"], how="left", maintain_order="left")
         .sort("lane", "share", "step")
+        .group_by("lane", maintain_order=True)
+        .agg(pl.all().first(), count=pl.len())
     )
-    worst = fallen.group_by("lane", maintain_order=True).agg(pl.all().first(), count=pl.len())
     notes = []
     for row in worst.sort("share", "lane").head(_MOST_NOTES).iter_rows(named=True):
         more = f", and in {format_count(row['count'] - 1, 'more step')}" if row["count"] > 1 else ""

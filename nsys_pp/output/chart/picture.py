@@ -265,14 +265,16 @@ class _Picture:
         """
         (x1, y1), (x2, y2) = begin, end
         bend = np.clip(np.abs(x2 - x1) / 2, 6, 60)
-        curves = pl.DataFrame({"a": x1, "b": y1, "c": x1 + bend, "d": x2 - bend, "e": x2, "f": y2}).select(
-            pl.all().round(2)
+        shown = (
+            pl.DataFrame({"a": x1, "b": y1, "c": x1 + bend, "d": x2 - bend, "e": x2, "f": y2})
+            .select(pl.all().round(2))
+            .select(
+                curve=pl.format("M{} {}C{} {} {} {} {} {}", *"abcbdfef"),
+                head=pl.format("M{} {}l-4 -2.2v4.4z", "e", "f"),
+                direction=transfers["direction"].cast(pl.String),
+            )
+            .filter(transfers["transfer_ns"].is_not_null())
         )
-        shown = curves.select(
-            curve=pl.format("M{} {}C{} {} {} {} {} {}", *"abcbdfef"),
-            head=pl.format("M{} {}l-4 -2.2v4.4z", "e", "f"),
-            direction=transfers["direction"].cast(pl.String),
-        ).filter(transfers["transfer_ns"].is_not_null())
         alpha = 0.6 * min(1.0, max(0.3, 500 / max(len(shown), 1)))
         self._shapes.append(f'<g id="arrows" opacity="{alpha:.4g}" stroke-width="0.9">')
         for (direction,), own in shown.partition_by("direction", as_dict=True, maintain_order=True).items():
@@ -299,9 +301,9 @@ class _Picture:
         `is_lined`: wide ones have a white outline.
         """
         sides = np.broadcast_arrays(*np.atleast_1d(left, top, np.subtract(right, left), height, fill))
-        boxes = pl.DataFrame(dict(zip("xywhf", sides, strict=True)))
         paths = (
-            boxes.with_columns(line=pl.lit(is_lined) & (pl.col("w") > _LEAST_LINED))
+            pl.DataFrame(dict(zip("xywhf", sides, strict=True)))
+            .with_columns(line=pl.lit(is_lined) & (pl.col("w") > _LEAST_LINED))
             .with_columns(pl.col("x", "y", "w", "h").round(2))
             .group_by("f", "line", maintain_order=True)
             .agg(d=pl.format("M{} {}h{}v{}h{}z", "x", "y", "w", "h", -pl.col("w")).str.join())

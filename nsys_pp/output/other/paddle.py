@@ -196,8 +196,11 @@ def _order_events(slices: pl.DataFrame) -> pl.DataFrame:
         )
         for phase, time, rank, sign in (("B", "start_ns", 2, 1), ("E", "end_ns", 0, -1))
     )
-    events = pl.concat([begins, ends]).sort("row", "time_ns", "rank", "turn", "ph", maintain_order=True)
-    return events.drop("rank", "turn")
+    return (
+        pl.concat([begins, ends])
+        .sort("row", "time_ns", "rank", "turn", "ph", maintain_order=True)
+        .drop("rank", "turn")
+    )
 
 
 def _write(

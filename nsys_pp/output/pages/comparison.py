@@ -238,8 +238,11 @@ def _draw_bubbles(source: ComparisonSource) -> Drawn:
     for letter, samples in zip("AB", source.samples, strict=True):
         times = samples["bubbles"].filter(pl.col("unit") == "ns", pl.col("metric") == "per lane")
         medians = dict(times.group_by("subject").agg(pl.col("value").median()).iter_rows())
-        spans = samples["bubbles"].filter(pl.col("unit") == "fraction", pl.col("subject") == "bubble")
-        share = spans["value"].median()
+        share = (
+            samples["bubbles"]
+            .filter(pl.col("unit") == "fraction", pl.col("subject") == "bubble")["value"]
+            .median()
+        )
         if not isinstance(share, float):  # the run has none
             continue
         bubble = medians.get("bubble", 0.0)

@@ -318,8 +318,14 @@ def _draw_charts(source: PageSource) -> Drawn:
             " and write the page again."
         )
     named = [finding.lane for finding in source.verdict.findings if finding.lane is not None]
-    stages = source.training.lanes.drop_nulls("stage").filter(pl.len().over("stage") <= _MOST_UNFOLDED)
-    unfolded = stages.filter(pl.col("lane").is_in([*named]))["stage"].unique().sort().to_list()
+    unfolded = (
+        source.training.lanes.drop_nulls("stage")
+        .filter(pl.len().over("stage") <= _MOST_UNFOLDED)
+        .filter(pl.col("lane").is_in([*named]))["stage"]
+        .unique()
+        .sort()
+        .to_list()
+    )
     figures, packed = [], {}
     for shown in source.steps:
         role = f", {_ROLES[shown.role]}" if len(source.steps) > 1 else ""

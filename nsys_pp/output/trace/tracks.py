@@ -350,8 +350,9 @@ def _draw_cpu(canvas: _Canvas) -> None:
                 track = canvas.add_track((*path, f"CUDA API {names[key]}"), 10, order=order + 2)
                 slices = api_call_slices(calls[key,])
                 canvas.draw(flat_subtracks(slices, all_of(slices, track)))
-        of_process = report.activities.filter(own)
-        active = of_process.partition_by("thread_key", "row", as_dict=True, maintain_order=True)
+        active = report.activities.filter(own).partition_by(
+            "thread_key", "row", as_dict=True, maintain_order=True
+        )
         for (thread, title), activities in active.items():
             if thread is None:
                 track = canvas.add_track((*path, str(title)), 5)
@@ -413,8 +414,9 @@ def range_slices(projections: pl.DataFrame, job_ranges: pl.DataFrame) -> pl.Data
         "is_open": clear_values(projections["is_open"], ~projections["is_open"].to_numpy()),
         "range_id": projections["range_id"],
     }
-    slices = build_frame(column.alias(name) for name, column in columns.items())
-    return slices.with_columns(flow_id=pl.lit(None, pl.UInt64))
+    return build_frame(column.alias(name) for name, column in columns.items()).with_columns(
+        flow_id=pl.lit(None, pl.UInt64)
+    )
 
 
 def _measure_busy(projections: pl.DataFrame) -> pl.Series:
