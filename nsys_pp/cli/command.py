@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from nsys_pp.cli.result import Record, current_record, log, log_skipped, record_rows, run_recorded
+from nsys_pp.cli.result import Record, current_record, log, log_skipped, run_recorded
 from nsys_pp.options import LOGGING, OPTIONS, SECTIONS, Option
 from nsys_pp.progress import Progress as Callback
 from nsys_pp.progress import Share
@@ -392,7 +392,7 @@ def end_with(result: Any, status: int = 0) -> None:
 
     Exit with a status, or with 3 if there are any.
     """
-    record_rows(result.row_counts)
+    current_record().row_counts = result.row_counts
     log_skipped(result.skipped)
     if status := status or 3 * bool(result.skipped):
         click.get_current_context().exit(status)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from nsys_pp.commands.check import CheckResult
-    from nsys_pp.commands.extract import ExtractedPart
     from nsys_pp.commands.info import ReportInfo
     from nsys_pp.commands.open import Opening
     from nsys_pp.frames.table import FilledTable
@@ -672,7 +671,12 @@ def _print_findings(result: CheckResult, *, verbose: bool) -> None:
     import polars as pl
 
     for report in _list_findings(result):
-        findings = [finding for finding in report["findings"] if verbose or not _is_of_no_event(finding)]
+        findings = [
+            finding
+            for finding in report["findings"]
+            # rows that are no events, such as names of threads
+            if verbose or finding["severity"] != "info" or finding["kind"] != "rows left out"
+        ]
         if findings or verbose:
             click.secho(escape_line(report["report"]), bold=True)
         for finding in findings:
@@ -699,11 +703,6 @@ def _print_findings(result: CheckResult, *, verbose: bool) -> None:
     else:
         parts = [f"{what} in {count}" for what, count in counts.items() if count]
         click.echo(f"{total}: {', '.join(parts)}")
-
-
-def _is_of_no_event(finding: dict[str, Any]) -> bool:
-    """Return whether a finding counts rows that are no events, such as names of threads."""
-    return bool(finding["severity"] == "info" and finding["kind"] == "rows left out")
 
 
 @command(format=_SCREEN_FORMATS)
@@ -861,20 +860,15 @@ def extract(reports: tuple[str, ...], output: Path | None, **options: Any) -> No
     extracted = run_with_progress(nsys_pp.extract, reports, output, **options | _settle_flows(options))
     names = _cut_common_folder([part.report for part in extracted.parts])
     for part, name in zip(extracted.parts, names, strict=True):
-        _log_part(part, name)
+        size = format_bytes(part.output.stat().st_size)
+        if not part.is_new:
+            message = f"already there: {part.output} ({size}), from {name}"
+            log_output(message, part.output, event="already there")
+            continue
+        jobs = f" and {format_count(part.jobs, 'job')}" if part.jobs else ""
+        contents = f"{format_count(part.slices, 'slice')}{jobs} on {format_count(part.gpus, 'GPU')}"
+        log_output(f"Wrote {part.output} ({size}): {contents}, from {name}.", part.output)
     end_with(extracted)
-
-
-def _log_part(part: ExtractedPart, report: str) -> None:
-    """Log a part, and the report that it was made of, in a few words."""
-    size = format_bytes(part.output.stat().st_size)
-    if not part.is_new:
-        message = f"already there: {part.output} ({size}), from {report}"
-        log_output(message, part.output, event="already there")
-        return
-    jobs = f" and {format_count(part.jobs, 'job')}" if part.jobs else ""
-    contents = f"{format_count(part.slices, 'slice')}{jobs} on {format_count(part.gpus, 'GPU')}"
-    log_output(f"Wrote {part.output} ({size}): {contents}, from {report}.", part.output)
 
 
 def _cut_common_folder(paths: Sequence[Path]) -> list[str]:

@@ -106,12 +106,6 @@ def current_record() -> Record:
     return record
 
 
-def begin_record(ctx: click.Context, *, in_json: bool, shows_tracebacks: bool) -> Record:
-    """Start the record of a command."""
-    record = ctx.meta[_KEY] = Record(in_json=in_json, shows_tracebacks=shows_tracebacks)
-    return record
-
-
 def log(
     message: str,
     *,
@@ -178,11 +172,6 @@ def log_traceback(details: str) -> None:
     """Log the traceback of an unforeseen error, if `--debug` asks for it."""
     if details and current_record().shows_tracebacks:
         log(details.rstrip(), event="traceback", level="error")
-
-
-def record_rows(row_counts: pl.DataFrame | None) -> None:
-    """Record the counts of rows (`RUN_ROW_COUNTS`)."""
-    current_record().row_counts = row_counts
 
 
 def record_verdict(verdict: Verdict) -> None:
@@ -337,7 +326,7 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
         ctx.invoke(function, **options)
         return
     in_json = options.pop("log_format") == "json"
-    record = begin_record(ctx, in_json=in_json, shows_tracebacks=options.pop("debug"))
+    record = ctx.meta[_KEY] = Record(in_json=in_json, shows_tracebacks=options.pop("debug"))
     result, explains_rows = options.pop("result"), options.pop("explain_rows")
     if result is not None:
         from nsys_pp.output.files import check_output

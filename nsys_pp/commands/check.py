@@ -90,10 +90,10 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
                 launches = match_launches(report.api_calls, report.gpu_ops)
                 found, counts = find_row_findings(report, launches, unnamed), report.row_counts
             findings += found
-    except NsysPPError as error:
-        findings.append(_describe_error(error))
     except Exception as error:
-        findings.append(_describe_error(unforeseen_error(path, error)))
+        known = error if isinstance(error, NsysPPError) else unforeseen_error(path, error)
+        meaning = "no analysis can use it" + (f": {known.hint}" if known.hint else "")
+        findings.append(Finding(severity="error", kind="unreadable", text=known.message, meaning=meaning))
     return findings, counts
 
 
@@ -138,8 +138,3 @@ def _describe_integrity(integrity: Integrity, time_limit_s: float) -> list[Findi
             )
         )
     return found
-
-
-def _describe_error(error: NsysPPError) -> Finding:
-    meaning = "no analysis can use it" + (f": {error.hint}" if error.hint else "")
-    return Finding(severity="error", kind="unreadable", text=error.message, meaning=meaning)

@@ -99,21 +99,10 @@ def extract(
     check_keywords(options, JobOptions)
     check_values(detail=detail, scope=scope)
     asked = parse_part_options(options, detail=detail, ops=ops, scope=scope, flows=flows, show=show)
-    target = None if output is None else Path(output)
     batch = Batch(inputs, options, with_parts=False)
-    extracted = _extract_files(batch, target, asked, force=force)
-    if hosts := [path for path, part in extracted.items() if part.is_host]:
-        warnings.warn(describe_hosts(hosts, has_rows=True), stacklevel=3)
-    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
-    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)
-
-
-def _extract_files(
-    batch: Batch, output: Path | None, asked: Mapping[str, Any], *, force: bool
-) -> dict[Path, ExtractedPart]:
-    """Write a file for each input."""
     paths = batch.paths
-    outputs = dict(zip(paths, _name_outputs(paths, output), strict=True))
+    named = _name_outputs(paths, None if output is None else Path(output))
+    outputs = dict(zip(paths, named, strict=True))
     for path, target in outputs.items():
         if is_part(path):
             raise ReportError(
@@ -133,7 +122,11 @@ def _extract_files(
             nsys=batch.nsys,
             scratch=scratch,
         )
-        return batch.map("extracting", paths, work)
+        extracted = batch.map("extracting", paths, work)
+    if hosts := [path for path, part in extracted.items() if part.is_host]:
+        warnings.warn(describe_hosts(hosts, has_rows=True), stacklevel=3)
+    counts = collect_row_counts({path: part.row_counts for path, part in extracted.items()})
+    return ExtractResult(parts=list(extracted.values()), skipped=batch.skipped, row_counts=counts)
 
 
 def _extract_file(
@@ -189,11 +182,11 @@ def _extract_file(
         return part
 
     if scratch is None or output.is_symlink() or (output.exists() and not output.is_file()):
-        part = write_part(output, make, force=True)
+        part = write_part(output, make)
     else:
         with translate_errors(output):
             temporary = Path(tempfile.mkdtemp(dir=scratch)) / "part"
-            part = write_part(temporary, make, force=True, named=output)
+            part = write_part(temporary, make, named=output)
             os.replace(temporary, output)
     return replace(_describe_part(path, output, part, is_new=True), is_host=is_host)
 

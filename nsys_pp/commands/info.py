@@ -79,10 +79,14 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
             .with_columns(gpu=pl.coalesce("label", "gpu"))
             .select(contents.gpus.columns)
         )
-        named = replace(contents, gpus=gpus)
-        session = identity.session
         reports.append(
-            ReportInfo(path=identity.path, label=label, session=session, contents=named, roster=own)
+            ReportInfo(
+                path=identity.path,
+                label=label,
+                session=identity.session,
+                contents=replace(contents, gpus=gpus),
+                roster=own,
+            )
         )
     counts = collect_row_counts({report.path: report.contents.row_counts for report in reports})
     return InfoResult(reports=reports, skipped=batch.skipped, row_counts=counts)
@@ -91,6 +95,5 @@ def info(inputs: Inputs, **options: Unpack[RosterOptions]) -> InfoResult:
 def _read_contents(path: Path, nsys: str | None) -> tuple[Identity, Contents]:
     report = build_report(read_report(path, need=_GROUPS, nsys=nsys), is_last_use=True)
     launches = match_launches(report.api_calls, report.gpu_ops)
-    contents = describe_contents(report, launches)
     counts = count_report_rows(report, launches, None, "auto")
-    return identify(report), replace(contents, row_counts=counts)
+    return identify(report), replace(describe_contents(report, launches), row_counts=counts)

@@ -106,11 +106,10 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     clocks = FilledTable(table=CLOCK_TABLE, frame=build_clock_table(run.clocks.table, labels))
     evidence = Evidence(training)
     lengths = measure_steps(evidence)
-    machines = training.lanes["machine"].drop_nulls().n_unique()
     devices = pl.concat(recorded.identity.devices.select("name") for recorded in run.inputs)
     facts = [
         format_count(len(run.inputs), "report"),
-        format_count(machines, "machine"),
+        format_count(training.lanes["machine"].drop_nulls().n_unique(), "machine"),
         *devices["name"].drop_nulls().unique().sort().to_list()[:3],
         format_count(training.steps["step"].n_unique(), "step"),
         *describe_run(training),
@@ -155,16 +154,15 @@ def build_trace_links(trace: str | Path | None) -> TraceLinks | None:
 
 def list_lacking(inputs: Sequence[Input]) -> list[LackingData]:
     """List the kinds of data that reports lack, by option, the most important kind first."""
-    missing = [
-        list_missing_of(
-            recorded.part.facts.recorded,
-            nsys_version=recorded.part.facts.session.nsys_version,
-            has_communication=bool(recorded.part.frames["op_aggregates"]["is_communication"].any()),
-        ).with_columns(report=pl.lit(number))
-        for number, recorded in enumerate(inputs)
-    ]
     by_option = (
-        pl.concat(missing)
+        pl.concat(
+            list_missing_of(
+                recorded.part.facts.recorded,
+                nsys_version=recorded.part.facts.session.nsys_version,
+                has_communication=bool(recorded.part.frames["op_aggregates"]["is_communication"].any()),
+            ).with_columns(report=pl.lit(number))
+            for number, recorded in enumerate(inputs)
+        )
         .group_by("option", maintain_order=True)
         .agg(titles=pl.col("title").unique(maintain_order=True), report_count=pl.col("report").n_unique())
     )

@@ -186,8 +186,7 @@ def _name_copies(names: Mapping[Path, Path], output: Path, pseudonyms: Pseudonym
     """
     copies: dict[Path, Path] = {}
     for path, name in names.items():
-        parts = [pseudonyms.replace_words(part, with_short=True) for part in name.parts]
-        target = output.joinpath(*parts)
+        target = output.joinpath(*(pseudonyms.replace_words(part, with_short=True) for part in name.parts))
         if target in copies.values():
             raise OutputError(
                 f"two copies would both be written to `{target}`", "scrub them into two folders"

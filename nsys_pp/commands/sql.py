@@ -11,8 +11,8 @@ from typing import Any, Unpack
 import polars as pl
 
 from nsys_pp.commands.pipeline import PIPELINE_TABLES, PipelineResult, pipeline
-from nsys_pp.commands.project import define_projection_table, project
-from nsys_pp.commands.summarise import SUMMARY_TABLES, summarise
+from nsys_pp.commands.project import ProjectResult, define_projection_table, project
+from nsys_pp.commands.summarise import SUMMARY_TABLES, SummaryResult, summarise
 from nsys_pp.errors import OptionError
 from nsys_pp.frames.clock import CLOCKS
 from nsys_pp.frames.conform import build_schema
@@ -124,13 +124,11 @@ def _build_frames(
 ) -> tuple[dict[str, pl.DataFrame], Skipped, pl.DataFrame]:
     """Build the named tables; each kind of analysis runs at most once."""
     frames: dict[str, pl.DataFrame] = {}
-    skipped: dict[Any, Any] = {}
-    counts: list[pl.DataFrame] = []
+    results: list[PipelineResult | SummaryResult | ProjectResult] = []
     of_run = [name for name in names if name in _RUN_FRAMES or name in PIPELINE_TABLES]
     if of_run:
         result = pipeline(inputs, **options)
-        skipped |= dict(result.skipped)
-        counts.append(result.row_counts)
+        results.append(result)
         for name in of_run:
             frames[name] = (
                 _RUN_FRAMES[name][1](result) if name in _RUN_FRAMES else result.tables([name])[name]
@@ -138,8 +136,7 @@ def _build_frames(
     of_summary = [name.removeprefix(SUMMARY_PREFIX) for name in names if name.startswith(SUMMARY_PREFIX)]
     if of_summary:
         summary = summarise(inputs, tables=of_summary, **options)
-        skipped |= dict(summary.skipped)
-        counts.append(summary.row_counts)
+        results.append(summary)
         for name in of_summary:
             if name in summary.absent:
                 raise OptionError(
@@ -151,8 +148,8 @@ def _build_frames(
     if "projections" in names:
         shared = {name: value for name, value in options.items() if name in BatchOptions.__annotations__}
         ranges = project(inputs, **shared)  # type: ignore[arg-type]
-        skipped |= dict(ranges.skipped)
-        counts.append(ranges.row_counts)
+        results.append(ranges)
         frames["projections"] = ranges.ranges
+    skipped = {path: error for result in results for path, error in result.skipped}
     # later analyses read the same rows again
-    return frames, [*skipped.items()], counts[0]
+    return frames, [*skipped.items()], results[0].row_counts

@@ -158,6 +158,7 @@ def join_aggregates(run: Run) -> tuple[Summary, list[str]]:
         is_selected = select_steps(numbered.steps, run.steps)
         frames = {name: frame.filter(is_selected) for name, frame in frames.items()}
     recorded = tuple(frozenset(report.part.facts.recorded) for report in run.inputs)
-    folded = sum(report.part.facts.is_folded for report in run.inputs)
-    notes = [*numbered.notes, *([_FOLDED.format(folded)] if folded else [])]
+    notes = [*numbered.notes]
+    if folded := sum(report.part.facts.is_folded for report in run.inputs):
+        notes.append(_FOLDED.format(folded))
     return Summary(processes=processes, frames=frames, recorded=recorded), notes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import deflate
 import msgspec
-import polars as pl
 from msgspec import Struct
 
 from nsys_pp.arrays.packed_frames import pack_frame
@@ -48,31 +47,29 @@ def write_part(
     path: Path,
     build: Callable[[Sink], Part],
     *,
-    force: bool,
-    packed: Mapping[str, bytes] | None = None,
     named: Path | None = None,
 ) -> Part:
-    """Write a part atomically.
+    """Write a part atomically; an existing file is replaced.
 
     Args:
         path: The file.
         build: Builds the part, and writes its blocks to the sink that it is called with.
-        force: Replace an existing file.
-        packed: Frames that are packed already, as another part has them.
         named: Output that errors name, as in `replace_file`.
 
     Returns:
         The part that `build` returned.
 
     Raises:
-        OutputError: The file exists and `force` is not set, or it cannot be written.
+        OutputError: It cannot be written.
     """
-    with replace_file(path, force=force, named=named) as target, ZipFile(target, "w", ZIP_STORED) as archive:
+    with replace_file(path, force=True, named=named) as target, ZipFile(target, "w", ZIP_STORED) as archive:
         with archive.open(make_member(BLOCKS_MEMBER), "w", force_zip64=True) as blocks:
             part = build(blocks)
-        kept = packed or {}
-        names = [name for name in PART_FRAMES if name in part.frames or name in kept]
-        frames = {name: kept.get(name) or _pack_frame(name, part.frames[name]) for name in names}
+        frames = {
+            name: bytes(deflate.zlib_compress(pack_frame(conform(part.frames[name], schema), schema), _LEVEL))
+            for name, schema in PART_FRAMES.items()
+            if name in part.frames
+        }
         record = PartRecord(
             format=FORMAT,
             made_by=part.made_by,
@@ -92,11 +89,6 @@ def make_member(name: str) -> ZipInfo:
     member = ZipInfo(name)  # dated 1980, the earliest date of the format
     member.external_attr, member.create_system = _READABLE, 3  # Unix, on all systems
     return member
-
-
-def _pack_frame(name: str, frame: pl.DataFrame) -> bytes:
-    packed = pack_frame(conform(frame, PART_FRAMES[name]), PART_FRAMES[name])
-    return bytes(deflate.zlib_compress(packed, _LEVEL))
 
 
 _TRIES = 10
@@ -160,7 +152,8 @@ def make_scratch(output: Path) -> Iterator[Path]:
         OutputError: The folder cannot be created.
     """
     with translate_errors(output):
-        folder = _folder_of(output) or tempfile.gettempdir()
+        is_file = output.is_file() or not output.exists()  # no device or pipe such as /dev/stdout
+        folder = os.path.dirname(os.path.realpath(output)) if is_file else tempfile.gettempdir()
         scratch = make_temporary_folder(Path(folder, output.name)).absolute()
     try:
         yield scratch
@@ -173,9 +166,3 @@ def make_scratch(output: Path) -> Iterator[Path]:
 
 def _open(name: str) -> IO[bytes]:
     return open(name, "rb")
-
-
-def _folder_of(output: Path) -> str | None:
-    """Return the folder of an output; None for a device or pipe such as /dev/stdout."""
-    real = Path(os.path.realpath(output))
-    return str(real.parent) if output.is_file() or not output.exists() else None

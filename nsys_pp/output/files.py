@@ -85,7 +85,9 @@ def replace_file(
         new = make_temporary_file(real)
         try:
             yield new
-            mode = 0o666 & ~_umask()
+            umask = os.umask(0)
+            os.umask(umask)
+            mode = 0o666 & ~umask
             os.chmod(new, mode if copied_from is None else (mode & copied_from.stat().st_mode) | 0o600)
             sync_file(new)
             os.replace(new, real)
@@ -232,19 +234,12 @@ def _is_same_file(path: Path, other: Path) -> bool:
     return False
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
 def write_result(path: Path, facts: Mapping[str, Any]) -> None:
     """Write facts as JSON, whole or not at all; an existing file is replaced.
 
     Raises:
         OutputError: It cannot be written.
     """
-    check_output(path, force=True)
     with replace_file(path, force=True) as target:
         target.write_bytes(
             (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
