@@ -551,12 +551,11 @@ def _cut_gaps(gaps: _Gaps, windows: pl.DataFrame) -> pl.DataFrame:
     gap = np.repeat(np.arange(len(gaps.start)), until_window - from_window)
     window = expand_windows(from_window, until_window)
     is_first = window == from_window[gap]
-    length = np.minimum(gaps.end[gap], last[window]) - np.maximum(gaps.start[gap], first[window])
     columns = {
         "stream_id": gaps.stream[gap],
         "cause": gaps.cause[gap],
         "count": is_first.astype(np.int64),
-        "total_ns": length,
+        "total_ns": np.minimum(gaps.end[gap], last[window]) - np.maximum(gaps.start[gap], first[window]),
         "most_ns": np.where(is_first, (gaps.end - gaps.start)[gap], NEVER),
     }
     return index_rows(windows.select(_STEP), window).hstack(

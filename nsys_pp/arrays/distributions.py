@@ -47,8 +47,11 @@ class _Runs(Struct, frozen=True, kw_only=True):
         too_many = is_rounded | (np.bincount(self.row, minlength=len(is_rounded)) > MOST_VALUES)
         if not too_many.any():
             return self
-        value = np.where(too_many[self.row], _round_values(self.value), self.value)
-        return _Runs(row=self.row, value=value, count=self.count).join()
+        return _Runs(
+            row=self.row,
+            value=np.where(too_many[self.row], _round_values(self.value), self.value),
+            count=self.count,
+        ).join()
 
     def as_lists(self) -> list[pl.Series]:
         """Return `values` and `value_counts` of each row, in order."""
@@ -256,8 +259,11 @@ def _number_groups(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[Int64s, In
 
 
 def _runs_of(frame: pl.DataFrame) -> _Runs:
-    row = np.repeat(np.arange(len(frame)), frame["values"].list.len().to_numpy())
-    return _Runs(row=row, value=_flatten(frame["values"]), count=_flatten(frame["value_counts"]))
+    return _Runs(
+        row=np.repeat(np.arange(len(frame)), frame["values"].list.len().to_numpy()),
+        value=_flatten(frame["values"]),
+        count=_flatten(frame["value_counts"]),
+    )
 
 
 def _round_values(values: Int64s) -> Int64s:

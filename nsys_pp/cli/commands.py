@@ -547,8 +547,10 @@ def project(
     if output != STANDARD_OUTPUT:
         check_output(output, force=force, inputs=list_existing_inputs(reports, with_parts=False))
     result = run_with_progress(nsys_pp.project, reports, **options)
-    table = define_projection_table(parse_counted_ops(options["ops"]), options["scope"])
-    filled = FilledTable(table=table, frame=result.ranges)
+    filled = FilledTable(
+        table=define_projection_table(parse_counted_ops(options["ops"]), options["scope"]),
+        frame=result.ranges,
+    )
     if output != STANDARD_OUTPUT:
         write_table(filled, output, format=format, force=force)
         ranges = result.row_counts.filter(stage="projection", table="ranges")
@@ -728,8 +730,11 @@ def align(reports: tuple[str, ...], format: str, **options: Any) -> None:
         ]
         _print_json(clocks)
     else:
-        frame = CLOCK_TABLE.build(aligned.clocks, aligned.labels)
-        output_tables([FilledTable(table=CLOCK_TABLE, frame=frame)], output=STANDARD_OUTPUT, format="table")
+        output_tables(
+            [FilledTable(table=CLOCK_TABLE, frame=CLOCK_TABLE.build(aligned.clocks, aligned.labels))],
+            output=STANDARD_OUTPUT,
+            format="table",
+        )
     end_with(aligned)
 
 
@@ -803,14 +808,13 @@ def _build_table(frame: Any, *, name: str) -> FilledTable:
         pl.Series(column, [json.dumps(value, default=str) for value in frame[column].to_list()], pl.String)
         for column in [column for column, dtype in frame.schema.items() if dtype.is_nested()]
     )
-    columns = tuple(
-        Column(values.name, values.dtype, "", heading=values.name, **_choose_digits(values))
-        for values in frame.iter_columns()
-    )
     table = Table(
         name=name,
         title="",
-        columns=columns,
+        columns=tuple(
+            Column(values.name, values.dtype, "", heading=values.name, **_choose_digits(values))
+            for values in frame.iter_columns()
+        ),
         caption="",
         rows=lambda: frame,
         empty="no rows",

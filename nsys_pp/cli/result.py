@@ -161,8 +161,12 @@ def log_skipped(skipped: Sequence[tuple[Path, NsysPPError]]) -> None:
     skipped = [entry for entry in skipped if entry not in record.skipped]
     record.skipped.extend(skipped)
     for path, error in skipped:
-        facts = {"path": str(path), "reason": error.message, "hint": error.hint}
-        log(f"skipped {path}: {error.message}", event="skipped", level="warning", facts=facts)
+        log(
+            f"skipped {path}: {error.message}",
+            event="skipped",
+            level="warning",
+            facts={"path": str(path), "reason": error.message, "hint": error.hint},
+        )
         log_traceback(error.details)
     if any(isinstance(error, UnforeseenError) for _, error in skipped):
         log(REPORT_IT, event="hint", prefix="hint: ")
@@ -347,8 +351,11 @@ def run_recorded(ctx: click.Context, function: Callable[..., Any], options: dict
     if explains_rows and record.row_counts is not None:
         for report in list_rows(record.row_counts):
             for entry in report["tables"]:
-                facts = {"report": report["report"], **entry}
-                log(f"{report['report']}: {describe_table(entry)}", event="rows", facts=facts)
+                log(
+                    f"{report['report']}: {describe_table(entry)}",
+                    event="rows",
+                    facts={"report": report["report"], **entry},
+                )
     log_traceback(ending.details)
     _save_result(ctx, record, result, ending, warns_only=raised is not None)
     if raised is None:

@@ -92,8 +92,14 @@ def _check_file(path: Path, nsys: str | None, time_limit_s: float) -> _Checked:
             findings += found
     except Exception as error:
         known = error if isinstance(error, NsysPPError) else unforeseen_error(path, error)
-        meaning = "no analysis can use it" + (f": {known.hint}" if known.hint else "")
-        findings.append(Finding(severity="error", kind="unreadable", text=known.message, meaning=meaning))
+        findings.append(
+            Finding(
+                severity="error",
+                kind="unreadable",
+                text=known.message,
+                meaning="no analysis can use it" + (f": {known.hint}" if known.hint else ""),
+            )
+        )
     return findings, counts
 
 

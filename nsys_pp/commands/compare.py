@@ -317,7 +317,6 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
         result: The analysis.
         window: Steps that it is of; None: all.
     """
-    samples = sample_training(result.training)
     facts = describe_training(result.training)
     inputs = result.run.inputs
     sessions = [recorded.identity.session for recorded in inputs]
@@ -347,7 +346,7 @@ def sum_run(result: PipelineResult, *, window: StepWindow | None) -> RunSums:
             sorted({f"--ops {','.join(sorted(made.ops))} --scope {made.scope}" for made in options})
         ),
     )
-    return RunSums(facts=facts, samples=samples)
+    return RunSums(facts=facts, samples=sample_training(result.training))
 
 
 def _distinct(values: Iterable[str | None]) -> tuple[str, ...]:

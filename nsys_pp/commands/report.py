@@ -107,13 +107,6 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     evidence = Evidence(training)
     lengths = measure_steps(evidence)
     devices = pl.concat(recorded.identity.devices.select("name") for recorded in run.inputs)
-    facts = [
-        format_count(len(run.inputs), "report"),
-        format_count(training.lanes["machine"].drop_nulls().n_unique(), "machine"),
-        *devices["name"].drop_nulls().unique().sort().to_list()[:3],
-        format_count(training.steps["step"].n_unique(), "step"),
-        *describe_run(training),
-    ]
     doubts = (
         text.replace(REPORT, f"`{label}`")
         for recorded, label in zip(run.inputs, labels, strict=True)
@@ -121,7 +114,13 @@ def build_source(result: PipelineResult, *, title: str, trace: str | Path | None
     )
     return PageSource(
         title=title,
-        facts=facts,
+        facts=[
+            format_count(len(run.inputs), "report"),
+            format_count(training.lanes["machine"].drop_nulls().n_unique(), "machine"),
+            *devices["name"].drop_nulls().unique().sort().to_list()[:3],
+            format_count(training.steps["step"].n_unique(), "step"),
+            *describe_run(training),
+        ],
         training=training,
         verdict=result.verdict,
         tables={**_by_name(fill_tables(TABLES, result.tables(names))), CLOCK_TABLE.name: clocks},

@@ -625,8 +625,9 @@ def _find_overhead(report: Report, launches: pl.DataFrame) -> list[str]:
     )
     # of intervals inside others, the part after those that began before
     reach = pl.col("end_ns").cum_max().shift(1).over("thread_key").fill_null(pl.col("start_ns"))
-    own_ns = pl.col("end_ns") - pl.max_horizontal("start_ns", pl.min_horizontal("end_ns", reach))
-    held = inside.with_columns(own_ns=own_ns)
+    held = inside.with_columns(
+        own_ns=pl.col("end_ns") - pl.max_horizontal("start_ns", pl.min_horizontal("end_ns", reach))
+    )
     whole_ns = int((spans["last_ns"] - spans["first_ns"]).sum())
     held_ns = int(held["own_ns"].sum())
     if held_ns <= _LEAST_HELD * whole_ns:

@@ -231,8 +231,9 @@ def _read_typed(raw: RawReport, of: str, wanted: _Wanted) -> Iterator[tuple[int,
         name = names.get((kind, metric)) or f"metric {metric}"
         if not wanted(name):
             continue
-        values = _scale(name, rows["value"].to_numpy()[at])
-        samples = pl.DataFrame({"time_ns": numbers(rows["time"])[at], "value": values})
+        samples = pl.DataFrame(
+            {"time_ns": numbers(rows["time"])[at], "value": _scale(name, rows["value"].to_numpy()[at])}
+        )
         yield kind & _GPU_MASK, name, samples
 
 

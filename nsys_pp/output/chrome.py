@@ -321,8 +321,13 @@ def _encode(drawings: Placed) -> Iterator[bytes]:
     base_ns = int(min(starts, default=0)) // 1000 * 1000
     is_utc = all(placement.is_utc for _, placement in drawings)
     facts = {key: value for _, placement in drawings for key, value in placement.attributes.items()}
-    other = {**facts, "base_ns": str(base_ns), "clock": "UTC" if is_utc else "report"}
-    head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, ensure_ascii=False)
+    head = json.dumps(
+        {
+            "displayTimeUnit": "ns",
+            "otherData": {**facts, "base_ns": str(base_ns), "clock": "UTC" if is_utc else "report"},
+        },
+        ensure_ascii=False,
+    )
     yield f'{head[:-1]}, "traceEvents": [\n'.encode()
     yield ",\n".join(json.dumps(event, ensure_ascii=False) for event in _names(placed)).encode()
     arrows = find_arrows(placed, base_ns)

@@ -131,8 +131,9 @@ def _choose_waited(waited: Waited, position: NDArray[np.uint32], is_chosen: Bool
     both = []
     for calls in (waited.certain, waited.possible):
         kept = is_chosen[calls.call_row]
-        call_row = position[calls.call_row[kept]].astype(np.int64)
-        both.append(WaitedCalls(thread=calls.thread[kept], call_row=call_row))
+        both.append(
+            WaitedCalls(thread=calls.thread[kept], call_row=position[calls.call_row[kept]].astype(np.int64))
+        )
     return Waited(certain=both[0], possible=both[1])
 
 
@@ -424,8 +425,7 @@ def count_projected(
             "launched no GPU operation that counts": without,
         }
         rows += [*list_counts("projection", "ranges", len(ranges), reasons)]
-    lost = len(gpu_ops) - _count_distinct(launches["op_id"])
-    reasons = {"without the CUDA call that launched them": lost}
+    reasons = {"without the CUDA call that launched them": len(gpu_ops) - _count_distinct(launches["op_id"])}
     return build_row_counts([*rows, *list_counts("projection", "gpu_ops", len(gpu_ops), reasons)])
 
 

@@ -97,21 +97,20 @@ def _list_devices(
         entry = visible[device_id] if 0 <= device_id < len(visible) else ""
         number = re.search(r"\d+", label or "")
         is_part = entry.startswith("MIG") and uuid == strip_uuid(entry)
-        gpu = DeviceGpu(
-            report=report,
-            process_key=process_key,
-            device_id=device_id,
-            gpu="MIG" if is_part else "GPU",
-            number=0,
-            name=name,
-            uuid=uuid,
-            bus_location=bus.lower() if bus else None,
-        )
         listed = int(entry) if entry.isdecimal() else None
         in_report = int(number[0]) if number else device_id
         device = ProcessDevice(report, process_key, device_id)
         yield _Device(
-            gpu=gpu,
+            gpu=DeviceGpu(
+                report=report,
+                process_key=process_key,
+                device_id=device_id,
+                gpu="MIG" if is_part else "GPU",
+                number=0,
+                name=name,
+                uuid=uuid,
+                bus_location=bus.lower() if bus else None,
+            ),
             listed=listed,
             preferred=in_report if listed is None else listed,
             rank=ranks.get(device),
@@ -442,5 +441,9 @@ def _find_distinct_fact(own: _Facts, others: list[_Facts]) -> tuple[str, str]:
 
 
 def _machine(facts: _Facts, label: str, source: str) -> Machine:
-    hostname = min(facts.hostnames, key=lambda name: (natural_key(name), name), default=None)
-    return Machine(label=label, source=source, hostname=hostname, reports=tuple(sorted(facts.reports)))
+    return Machine(
+        label=label,
+        source=source,
+        hostname=min(facts.hostnames, key=lambda name: (natural_key(name), name), default=None),
+        reports=tuple(sorted(facts.reports)),
+    )

@@ -213,8 +213,9 @@ class Batch:
         first = 0  # without an outcome
 
         def follow(activity: str, share: float) -> None:
-            value = (len(outcomes) + share) / len(todo)
-            counted = Share.of(len(outcomes), len(todo), doing=doing, value=value)
+            counted = Share.of(
+                len(outcomes), len(todo), doing=doing, value=(len(outcomes) + share) / len(todo)
+            )
             report_progress(self.progress, f"{doing} {todo[first].name}: {activity}", counted)
 
         executor = SerialExecutor() if locally else self._executor

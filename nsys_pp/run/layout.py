@@ -147,8 +147,11 @@ class TraceLayout:
     def place_encoded(self, recorded: Input) -> PlacedReport:
         """Return an encoded report with its rows."""
         encoded = recorded.part.encoded
-        placement = self._build_placement(recorded, encoded.tracks)
-        return PlacedReport(encoded=encoded, placement=placement, open_blocks=recorded.open_blocks)
+        return PlacedReport(
+            encoded=encoded,
+            placement=self._build_placement(recorded, encoded.tracks),
+            open_blocks=recorded.open_blocks,
+        )
 
     def place(self, recorded: Input, drawn: Drawing | tuple[Encoded, OpenBlocks]) -> Shown:
         """Return a report that was drawn once more, with its rows.
@@ -157,11 +160,17 @@ class TraceLayout:
         """
         if not isinstance(drawn, Drawing):
             encoded, open_blocks = drawn
-            part = replace(recorded.part, encoded=encoded)
-            return self.place_encoded(replace(recorded, part=part, open_blocks=open_blocks))
+            return self.place_encoded(
+                replace(recorded, part=replace(recorded.part, encoded=encoded), open_blocks=open_blocks)
+            )
         placement = self._build_placement(recorded, drawn.tracks)
-        subtracks = [subtrack for subtrack in drawn.subtracks if subtrack.track[0] in placement.rows]
-        return PlacedDrawing(drawing=replace(drawn, subtracks=subtracks), placement=placement)
+        return PlacedDrawing(
+            drawing=replace(
+                drawn,
+                subtracks=[subtrack for subtrack in drawn.subtracks if subtrack.track[0] in placement.rows],
+            ),
+            placement=placement,
+        )
 
     def place_training(self, shown: Mapping[Path, Shown], *, window: Window) -> list[PlacedDrawing]:
         """Draw the training on the rows of the reports.
@@ -406,8 +415,9 @@ def place_mpi_messages(
             subtracks=[subtrack for subtrack in drawing.subtracks if subtrack.track[0] in rows],
         )
         if kept.subtracks:
-            placement = replace(own.placement, rows=rows, clock=Clock.fixed(0))
-            placed.append(PlacedDrawing(drawing=kept, placement=placement))
+            placed.append(
+                PlacedDrawing(drawing=kept, placement=replace(own.placement, rows=rows, clock=Clock.fixed(0)))
+            )
     return placed
 
 

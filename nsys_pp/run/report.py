@@ -300,12 +300,15 @@ def count_rows_by_time(report: Report, projections: pl.DataFrame, *, detail: str
 def _join_flows(report: Report) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add a unique id that each launching call shares with its first operation."""
     ops, calls = report.gpu_ops, report.api_calls
-    call_row = find_launch_calls(
-        ops["op_id"], gpu_ops=ops, api_calls=calls, launches=match_launches(calls, ops)
-    )
     high = pl.lit(sequence_id(report.fingerprint) << 32, pl.UInt64)
     flows = (
-        ops.select("op_id", "start_ns", call_row=call_row)
+        ops.select(
+            "op_id",
+            "start_ns",
+            call_row=find_launch_calls(
+                ops["op_id"], gpu_ops=ops, api_calls=calls, launches=match_launches(calls, ops)
+            ),
+        )
         .filter(pl.col("call_row") >= 0)
         .sort("start_ns", "op_id")
         .unique("call_row", keep="first", maintain_order=True)
@@ -584,8 +587,12 @@ def build_input(path: Path, part: Part, open_blocks: OpenBlocks) -> Input:
     """
     frames = {name: part.frames[name] for name in IDENTITY_FRAMES}
     facts = part.facts
-    identity = Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames)
-    return Input(path=path, part=part, identity=identity, open_blocks=open_blocks)
+    return Input(
+        path=path,
+        part=part,
+        identity=Identity(path=part.source, session=facts.session, fingerprint=facts.fingerprint, **frames),
+        open_blocks=open_blocks,
+    )
 
 
 def encode_report(path: Path, options: PartOptions, *, nsys: str | None, store: Store) -> Input:

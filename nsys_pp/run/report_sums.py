@@ -566,10 +566,12 @@ def sum_host_times(report: Report, bubbles: pl.DataFrame) -> pl.DataFrame:
     whole = bubbles.group_by(_BUBBLE).agg(time_ns=length.sum(), count=pl.len())
     parts = [whole.with_columns(activity=pl.lit(None, pl.String), name=pl.lit(None, pl.String))]
     known = bubbles.drop_nulls("thread_key")
-    own = report.ranges.filter(pl.col("end_thread_key").is_null())
     rows = report.activities.partition_by("row", as_dict=True)
     calls = {str(row): frame.drop_nulls("end_ns") for (row,), frame in rows.items()}
-    items = {"range": own, "call": _mark_pageable(report)}
+    items = {
+        "range": report.ranges.filter(pl.col("end_thread_key").is_null()),
+        "call": _mark_pageable(report),
+    }
     items |= {activity: calls[row] for activity, row in _ROWS.items() if row in calls}
     for row in filter(calls.__contains__, _WITH_STACKS):
         outlines = calls[row].with_columns(name=_outline_stacks(calls[row]["stack"]).cast(NAME))

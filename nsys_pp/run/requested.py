@@ -135,8 +135,11 @@ def _list_lanes(run: Run, training: Training) -> list[LaneTimes]:
 
 def _move(run: Run, lane: LaneTimes, at: int) -> LaneTimes:
     """Map the intervals of a lane from the trace's clock to the clock of a report."""
-    families = None if lane.families is None else _to_report(run, lane.families, at)
-    return replace(lane, measured=_to_report(run, lane.measured, at), families=families)
+    return replace(
+        lane,
+        measured=_to_report(run, lane.measured, at),
+        families=None if lane.families is None else _to_report(run, lane.families, at),
+    )
 
 
 def _to_report(run: Run, frame: pl.DataFrame, at: int) -> pl.DataFrame:

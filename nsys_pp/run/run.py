@@ -643,14 +643,6 @@ def find_training(
     recognised = recognise_schedule(lanes, run_steps, jobs, schedule_name=schedule)
     recognised, uncertain = doubt_schedule(recognised, jobs, by_lane["compute_segments"])
     jobs = label_jobs(jobs, lanes, recognised)
-    lane_states = build_lane_states(
-        lanes=lanes,
-        steps=run_steps,
-        jobs=jobs,
-        data_jobs=_data_jobs(frames["jobs"], lanes),
-        transfers=transfers,
-        **{name: by_lane[name] for name in ("compute_segments", "waits", "messages", "anchors")},
-    )
     ideal, impossible = build_ideal(lanes, run_steps, jobs, recognised)
     presets = [recorded.part.facts.preset for recorded in inputs]
     return Training(
@@ -658,7 +650,14 @@ def find_training(
         steps=run_steps,
         jobs=jobs,
         transfers=transfers,
-        lane_states=lane_states,
+        lane_states=build_lane_states(
+            lanes=lanes,
+            steps=run_steps,
+            jobs=jobs,
+            data_jobs=_data_jobs(frames["jobs"], lanes),
+            transfers=transfers,
+            **{name: by_lane[name] for name in ("compute_segments", "waits", "messages", "anchors")},
+        ),
         cover=measure_cover(steps=run_steps, compute_segments=by_lane["compute_segments"]),
         coverage=coverage,
         ideal=ideal,

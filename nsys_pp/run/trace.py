@@ -276,8 +276,9 @@ class TraceBuilder:
             )
             for path, (at, recorded) in by_path.items()
         }
-        store = self._store if self._content.is_encoded else None
-        work = partial(_redraw_windows, nsys=self._batch.nsys, store=store)
+        work = partial(
+            _redraw_windows, nsys=self._batch.nsys, store=self._store if self._content.is_encoded else None
+        )
         redrawn = self._batch.map("drawing", list(by_path if paths is None else paths), work, own)
         return [
             {path: layout.place(by_path[path][1], drawn[number]) for path, drawn in redrawn.items()}
@@ -314,8 +315,9 @@ class TraceBuilder:
                 return drawn
             options = replace(self._options, detail="cpu", show=OF_HOSTS)
             (shown,) = self._redraw(run, layout, [(options, Window())], without)
-            has_rows = count_shown([*shown.values()])[1] > 0
-            warnings.warn(describe_hosts(without, has_rows=has_rows), stacklevel=2)
+            warnings.warn(
+                describe_hosts(without, has_rows=count_shown([*shown.values()])[1] > 0), stacklevel=2
+            )
             return replace(drawn, reports={**drawn.reports, **shown})
         self._options = replace(self._options, detail="cpu", show=OF_RUN)
         (shown,) = self._redraw(run, layout, [(self._options, Window())])
@@ -393,8 +395,7 @@ def watch_writing(
     rows = [sum(subtrack.rows for subtrack in report.drawn_subtracks()) for report in reports]
     before = [0, *accumulate(rows)]
     for number, report in enumerate(reports):
-        value = before[number] / max(before[-1], 1)
-        share = Share.of(number, len(reports), doing="writing", value=value)
+        share = Share.of(number, len(reports), doing="writing", value=before[number] / max(before[-1], 1))
 
         def open_watched(
             report: PlacedReport = report, share: Share = share
@@ -612,8 +613,7 @@ def _build_overview(run: Run, drawn: Drawn, *, max_events: int) -> tuple[Piece, 
         for path, report in drawn.encoded.items():
             tracks = {subtrack.track for subtrack in report.encoded.subtracks}
             kept = {track for track in tracks if is_kept(track)} or set(filter(is_busy_track, tracks))
-            omitted = frozenset(tracks if path in has_jobs else tracks - kept)
-            shown.append(replace(report, omitted=omitted))
+            shown.append(replace(report, omitted=frozenset(tracks if path in has_jobs else tracks - kept)))
         shown += [report for report in drawn.training if isinstance(report, PlacedReport)]
         if count_events(shown) <= max_events:
             break

@@ -134,8 +134,9 @@ def choose_pseudonyms(names: Identities, *, hosts: bool, users: bool, paths: boo
             uuid: f"{at:08x}-0000-0000-0000-000000000000"
             for at, uuid in zip(count(1), sorted(names.uuids), strict=False)
         }
-    secrets = sorted(names.secrets, key=len, reverse=True)
-    return Pseudonyms(secrets=secrets, words=words, uuids=uuids, replaces_paths=paths)
+    return Pseudonyms(
+        secrets=sorted(names.secrets, key=len, reverse=True), words=words, uuids=uuids, replaces_paths=paths
+    )
 
 
 def _match_words(words: Iterable[str]) -> re.Pattern[str]:

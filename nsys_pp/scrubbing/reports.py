@@ -440,17 +440,19 @@ def replace_texts(raw: RawReport, pseudonyms: Pseudonyms) -> RawReport:
     """Replace names in all texts."""
     if pseudonyms.is_idle:
         return raw
-    frames = {
-        name: frame.with_columns(
-            [
-                replace_column(frame[column], pseudonyms)
-                for column, dtype in frame.schema.items()
-                if dtype == pl.String and (name, column) not in {("facts", "name"), ("launcher", "name")}
-            ]
-        )
-        for name, frame in raw.frames.items()
-    }
-    return replace(raw, frames=frames)
+    return replace(
+        raw,
+        frames={
+            name: frame.with_columns(
+                [
+                    replace_column(frame[column], pseudonyms)
+                    for column, dtype in frame.schema.items()
+                    if dtype == pl.String and (name, column) not in {("facts", "name"), ("launcher", "name")}
+                ]
+            )
+            for name, frame in raw.frames.items()
+        },
+    )
 
 
 def replace_column(texts: pl.Series, pseudonyms: Pseudonyms) -> pl.Series:

@@ -296,11 +296,15 @@ class Evidence:
         else:
             own = self.whole_steps.with_columns(micro_batch=pl.lit(-1, pl.Int64), value_ns="compute_ns")
         has_messages = self.training.lane_states["cause"].cast(pl.String).str.starts_with("message").any()
-        has_peers = pl.col("stage").is_not_null() | (not has_messages)
         return (
             own.filter(pl.col("value_ns") > 0)
             .select("lane", "step", "micro_batch", pl.col("value_ns").cast(pl.Float64))
-            .join(self.training.lanes.select("lane", "stage", has_peers=has_peers), on="lane")
+            .join(
+                self.training.lanes.select(
+                    "lane", "stage", has_peers=pl.col("stage").is_not_null() | (not has_messages)
+                ),
+                on="lane",
+            )
         )
 
     @cached_property

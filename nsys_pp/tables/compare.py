@@ -75,10 +75,9 @@ def _sample_ranks(evidence: Evidence) -> pl.DataFrame:
     if len(lanes) == 1:  # its machine may be another one in each run
         lanes = lanes.with_columns(label=pl.lit("the GPU"))
     labelled = _sum_own(evidence).join(lanes, on="lane").sort("lane", "step")
-    metric = "compute of jobs" if evidence.has_passes else "compute"
-    return _times(labelled, subject=pl.col("label"), metric=metric).with_columns(
-        least=LEAST_RANK_CHANGE * pl.col("value")
-    )
+    return _times(
+        labelled, subject=pl.col("label"), metric="compute of jobs" if evidence.has_passes else "compute"
+    ).with_columns(least=LEAST_RANK_CHANGE * pl.col("value"))
 
 
 def _sum_own(evidence: Evidence) -> pl.DataFrame:
@@ -181,9 +180,8 @@ def _per_lane(column: str) -> pl.Expr:
 
 def _times(values: pl.DataFrame, *, subject: pl.Expr, metric: str) -> pl.DataFrame:
     """Build samples of the times in `value`."""
-    stage = pl.col("stage") if "stage" in values.columns else pl.lit(None)
     return values.with_columns(
-        stage=stage,
+        stage=pl.col("stage") if "stage" in values.columns else pl.lit(None),
         subject=subject,
         metric=pl.lit(metric),
         unit=pl.lit("ns"),

@@ -222,13 +222,6 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
     segments = path[stay].with_columns(
         start_ns=pl.col("start_ns") + (start - first[stay]), end_ns=pl.col("start_ns") + (end - first[stay])
     )
-    cause = (
-        pl.when("is_late_send")
-        .then(pl.lit("host"))
-        .when(pl.col("state_step") > pl.col("step"))
-        .then(pl.lit("idle"))
-        .otherwise(pl.col("cause").fill_null("idle"))
-    )
     is_compute = pl.col("cause") == "compute"
     location = pl.struct("step", "lane", "cause")
     is_short = pl.col("end_ns") - pl.col("start_ns") <= PAUSE_NS
@@ -241,7 +234,13 @@ def _split_segments(path: pl.DataFrame, lane_states: pl.DataFrame, jobs: pl.Data
             kind=jobs["kind"].gather(in_job),
             role=jobs["role"].gather(in_job),
         )
-        .with_columns(cause=cause)
+        .with_columns(
+            cause=pl.when("is_late_send")
+            .then(pl.lit("host"))
+            .when(pl.col("state_step") > pl.col("step"))
+            .then(pl.lit("idle"))
+            .otherwise(pl.col("cause").fill_null("idle"))
+        )
         .with_columns(pl.when(is_compute).then(pl.col("job", "kind", "role")))
         .with_columns(
             pl.when(is_pause)

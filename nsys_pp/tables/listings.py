@@ -248,9 +248,8 @@ def _describe_sources(table: pl.DataFrame) -> pl.DataFrame:
         for column, word in _COUNTS.items()
     ]
     shared = pl.col("source").replace_strict(_SOURCES_CLOCKS, default=None, return_dtype=pl.String)
-    report = pl.col("report") if table["machine"].is_duplicated().any() else pl.lit(None, pl.String)
     return table.with_columns(
-        report=report,
+        report=pl.col("report") if table["machine"].is_duplicated().any() else pl.lit(None, pl.String),
         drift_ppm=pl.col("drift_ppm").fill_null(0),
         shared=pl.coalesce(shared, pl.concat_str(counts, separator=", ", ignore_nulls=True)),
     )

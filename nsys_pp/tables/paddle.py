@@ -65,8 +65,13 @@ def _name(heading: str = "Name") -> Column:
 
 
 def _cell_column(side: str) -> Column:
-    heading = f"{side} {_VALUES}"
-    return Column(f"{side.lower()}_cell", pl.String, "the five values of a cell", heading=heading, priority=9)
+    return Column(
+        f"{side.lower()}_cell",
+        pl.String,
+        "the five values of a cell",
+        heading=f"{side} {_VALUES}",
+        priority=9,
+    )
 
 
 def _decimals(value: pl.Expr) -> pl.Expr:
@@ -103,13 +108,18 @@ def _lay_out(
 
     After the columns of groups.
     """
-    view = View(
-        columns=(*_GROUPS, *columns),
-        derive=derive,
-        only=only,
-        hidden="left out: {} rows, which Paddle's table lacks",
+    return replace(
+        table,
+        title=title,
+        caption=f"{_UNIT}. {table.caption}",
+        totals=(),
+        view=View(
+            columns=(*_GROUPS, *columns),
+            derive=derive,
+            only=only,
+            hidden="left out: {} rows, which Paddle's table lacks",
+        ),
     )
-    return replace(table, title=title, caption=f"{_UNIT}. {table.caption}", totals=(), view=view)
 
 
 def _rename(column: str, names: Mapping[str, str]) -> pl.Expr:

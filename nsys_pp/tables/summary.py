@@ -188,9 +188,13 @@ def _define(
             built = rows(summary, groups)
         sort, name = spec.get("sort"), spec["columns"][-1].name
         by_size = [pl.col(sort), pl.col(name).cast(pl.String)] if sort else []
-        descending = [False] * (1 + len(order)) + [True, False][: len(by_size)]
         return _number_groups(built, groups).sort(
-            _GROUP, *order, *by_size, descending=descending, nulls_last=True, maintain_order=True
+            _GROUP,
+            *order,
+            *by_size,
+            descending=[False] * (1 + len(order)) + [True, False][: len(by_size)],
+            nulls_last=True,
+            maintain_order=True,
         )
 
     return Table(rows=build_rows, extra_columns=SHARED_COLUMNS, **spec)
@@ -845,10 +849,9 @@ def _build_memory(summary: Summary, groups: Groups) -> pl.DataFrame:
         name=_INDENT + pl.col("job").cast(pl.String)
     )
     of_jobs = sum_by(of_jobs, [*by_kind, "name"], peak_bytes=pl.col("peak_bytes").max())
-    on = [*by_kind, "name"]
-    callers = callers.join(of_jobs, on=on, how="full", coalesce=True, nulls_equal=True).with_columns(
-        pl.col(*_COUNTS_MEMORY, "increased_bytes").fill_null(0), is_caller=pl.lit(True)
-    )
+    callers = callers.join(
+        of_jobs, on=[*by_kind, "name"], how="full", coalesce=True, nulls_equal=True
+    ).with_columns(pl.col(*_COUNTS_MEMORY, "increased_bytes").fill_null(0), is_caller=pl.lit(True))
     peaks = add_groups(summary.frames["memory_peaks"], summary, groups)
     peaks = sum_by(peaks, by_kind, peak_bytes=pl.col("peak_bytes").max())
     kinds = (
@@ -953,9 +956,10 @@ def _build_model(summary: Summary, groups: Groups) -> pl.DataFrame:
     keys = ["report", "process_key"]
     items = items.join(summary.processes.select("process", *keys), on="process", maintain_order="left")
     has_steps, has_own = is_step.any().over(keys), (is_step & on_gpu).any().over("process")
-    is_timed = (is_step & ~on_gpu).any().over(keys)
     items = (
-        items.with_columns(is_timed=is_timed, phase=pl.col("name").cast(pl.String))
+        items.with_columns(
+            is_timed=(is_step & ~on_gpu).any().over(keys), phase=pl.col("name").cast(pl.String)
+        )
         .filter(~has_steps | (pl.col("step").is_not_null() & (has_own | ~on_gpu)))
         .drop(keys)
     )
@@ -1019,12 +1023,14 @@ def _build_families(summary: Summary, groups: Groups) -> pl.DataFrame:
     rows = pl.concat([families, _sum_rows(ops, summary, groups, ["family", "folded_name"])], how="diagonal")
     whole = over(pl.col("total_ns").filter(pl.col("folded_name").is_null()).sum(), groups)
     is_kernel = pl.col("folded_name").is_not_null()
-    name = (
-        pl.when(is_kernel).then(_INDENT + pl.col("folded_name")).otherwise(pl.col("family").cast(pl.String))
-    )
     # families by total, and the kernels of each below it
     return (
-        rows.with_columns(fraction=share("total_ns", whole), name=name)
+        rows.with_columns(
+            fraction=share("total_ns", whole),
+            name=pl.when(is_kernel)
+            .then(_INDENT + pl.col("folded_name"))
+            .otherwise(pl.col("family").cast(pl.String)),
+        )
         .sort(
             pl.col("total_ns").filter(~is_kernel).first().over(*groups, "family"),
             "family",
@@ -1103,15 +1109,14 @@ def _build_operators(summary: Summary, groups: Groups) -> pl.DataFrame:
         inner = total.filter(~is_kernel).first().over(of_inner)
         parent = pl.when(is_top).then(whole).when(is_kernel).then(inner).otherwise(operator)
         rows = rows.with_columns(share(total, parent).alias(f"{side}_fraction"))
-    name = (
-        pl.when(is_kernel)
+    value = pl.col("host_total_ns")
+    ordered = rows.with_columns(
+        name=pl.when(is_kernel)
         .then(2 * _INDENT + pl.col("kernel"))
         .when(is_inner)
         .then(_INDENT + pl.col("inner"))
         .otherwise("operator")
-    )
-    value = pl.col("host_total_ns")
-    ordered = rows.with_columns(name=name).sort(
+    ).sort(
         value.filter(is_top).first().over(of_operator),
         "operator",
         is_inner,  # own kernels come first: below an inner operator they would look like kernels of that one

@@ -1027,12 +1027,11 @@ def build_overhead_table(training: Training, overheads: pl.DataFrame) -> pl.Data
         training: The training.
         overheads: `LANE_OVERHEADS` of it.
     """
-    share = pl.col("time_ns") / pl.col("step_ns")
     labels = training.lanes.select("lane", "label")
     held = overheads.filter(pl.col("time_ns") > 0)  # others are flushes on threads that do not launch
     return (
         held.join(labels, on="lane", how="left")
-        .with_columns(share=share)
+        .with_columns(share=pl.col("time_ns") / pl.col("step_ns"))
         .group_by("step", "name", "is_of_profiler")
         .agg(
             time_ns=pl.col("time_ns").sum(),

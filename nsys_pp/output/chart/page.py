@@ -267,8 +267,10 @@ _EXACT = 2**53
 
 def pack_table(columns: dict[str, pl.Series]) -> dict[str, Any]:
     """Pack columns of equal length for `readTable` of `columns.js`."""
-    length = next(iter(columns.values())).len()
-    return {"length": length, "columns": {name: pack_column(values) for name, values in columns.items()}}
+    return {
+        "length": next(iter(columns.values())).len(),
+        "columns": {name: pack_column(values) for name, values in columns.items()},
+    }
 
 
 def pack_column(values: pl.Series) -> dict[str, Any]:

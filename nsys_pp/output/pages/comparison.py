@@ -227,9 +227,13 @@ def _build_change(row: dict[str, Any]) -> Bar:
         text += f", {row['verdict']}"
     if row["since_step"] is not None:
         text += f" since step {row['since_step']}"
-    label = f"stage {row['stage']}" if row["subject"] == "compute" else row["subject"]
     piece = Piece(key=_COLORS.get(row["verdict"], "compute"), value=row["change_fraction"], text=text)
-    return Bar(label=label, pieces=(piece,), text=text, is_marked=is_marked)
+    return Bar(
+        label=f"stage {row['stage']}" if row["subject"] == "compute" else row["subject"],
+        pieces=(piece,),
+        text=text,
+        is_marked=is_marked,
+    )
 
 
 def _draw_bubbles(source: ComparisonSource) -> Drawn:
@@ -246,21 +250,28 @@ def _draw_bubbles(source: ComparisonSource) -> Drawn:
         if not isinstance(share, float):  # the run has none
             continue
         bubble = medians.get("bubble", 0.0)
-        compute = bubble * (1 - share) / share if share > 0 else 0.0
-        parts = {"compute": compute, **{cause: medians.get(cause, 0.0) for cause in BUBBLE_CAUSES}}
+        parts = {
+            "compute": bubble * (1 - share) / share if share > 0 else 0.0,
+            **{cause: medians.get(cause, 0.0) for cause in BUBBLE_CAUSES},
+        }
         drawn = {name: value for name, value in parts.items() if value}
         used |= drawn.keys()
         text = f"bubble {format_duration(round(bubble))} ({format_share(share)})"
         bars.append(build_step_bar(letter, drawn, text))
-    legend = {name: name_part(name) for name in ("compute", *BUBBLE_CAUSES) if name in used}
-    caption = "A step on a rank, by cause: medians of all complete steps"
-    return Drawn(html=draw_bars(bars, caption=caption, legend=legend))
+    return Drawn(
+        html=draw_bars(
+            bars,
+            caption="A step on a rank, by cause: medians of all complete steps",
+            legend={name: name_part(name) for name in ("compute", *BUBBLE_CAUSES) if name in used},
+        )
+    )
 
 
 def _draw_kernels(source: ComparisonSource) -> Drawn:
     """Draw the families of kernels whose total differs most."""
-    size = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
-    families = source.tables["families"].frame.with_columns(size=size)
+    families = source.tables["families"].frame.with_columns(
+        size=pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
+    )
 
     def build(row: dict[str, Any]) -> Bar:
         sign = "+" if row["size"] > 0 else "-" if row["size"] < 0 else ""
@@ -272,9 +283,16 @@ def _draw_kernels(source: ComparisonSource) -> Drawn:
         return Bar(label=row["subject"], pieces=(piece,), text=text, is_marked=row["verdict"] in _COLORS)
 
     rows = families.sort(pl.col("size").abs(), descending=True)
-    caption = "B less A, per rank and step{of}"
-    least = float(families["a"].sum() or 0) * 0.01
-    return Drawn(html=draw_rows(rows, build, caption=caption, most=MANY, order="largest", least=least))
+    return Drawn(
+        html=draw_rows(
+            rows,
+            build,
+            caption="B less A, per rank and step{of}",
+            most=MANY,
+            order="largest",
+            least=float(families["a"].sum() or 0) * 0.01,
+        )
+    )
 
 
 _SECTIONS = (

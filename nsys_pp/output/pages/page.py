@@ -162,9 +162,12 @@ def draw_rows(
         order: What the first rows are: "first", "largest", "slowest".
         options: Of `draw_bars`.
     """
-    of = f", the {most} {order} of {len(frame):,}" if len(frame) > most else ""
     bars = [build(row) for row in frame.head(most).iter_rows(named=True)]
-    return draw_bars(bars, caption=caption.format(of=of), **options)
+    return draw_bars(
+        bars,
+        caption=caption.format(of=f", the {most} {order} of {len(frame):,}" if len(frame) > most else ""),
+        **options,
+    )
 
 
 def draw_bars(

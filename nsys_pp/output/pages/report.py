@@ -345,8 +345,10 @@ def _draw_charts(source: PageSource) -> Drawn:
             f'<iframe id="chart-{shown.role}" title="{title}" style="--lanes:{len(training.lanes)}"></iframe>'
             f'<p class="drawing">Drawing {title} …</p></div>{place}</figure>'
         )
-    data = {"shell": _pack_text(json.dumps(split_page("chart"))), "pages": packed} if packed else {}
-    return Drawn(html="".join(figures), data=data)
+    return Drawn(
+        html="".join(figures),
+        data={"shell": _pack_text(json.dumps(split_page("chart"))), "pages": packed} if packed else {},
+    )
 
 
 def _draw_steps(source: PageSource) -> Drawn:
@@ -452,9 +454,15 @@ def _draw_bubbles(source: PageSource) -> Drawn:
             text += f", ideal {format_duration(round(row['ideal_bubble_ns']))}"
         return build_step_bar(row["label"], {part: row[f"{part}_ns"] for part in parts}, text)
 
-    caption = f"A mean step of each {noun}: compute, and the bubble by cause{{of}}"
-    legend = {color_part(part): name_part(part) for part in parts if part != "pause"}
-    return Drawn(html=draw_rows(frame, build, caption=caption, most=MANY, legend=legend))
+    return Drawn(
+        html=draw_rows(
+            frame,
+            build,
+            caption=f"A mean step of each {noun}: compute, and the bubble by cause{{of}}",
+            most=MANY,
+            legend={color_part(part): name_part(part) for part in parts if part != "pause"},
+        )
+    )
 
 
 def _draw_stragglers(source: PageSource) -> Drawn:
@@ -515,11 +523,15 @@ def _draw_communication(source: PageSource) -> Drawn:
         piece = Piece(key="communication", value=row["total_ns"], text=text)
         return Bar(label=f"{row['call']}{size}{ranks}", pieces=(piece,), text=text)
 
-    caption = (
-        "Time of communication kernels, summed over ranks, by call and size{of}; waiting for late"
-        " ranks included"
+    return Drawn(
+        html=draw_rows(
+            filled.frame,
+            build,
+            caption="Time of communication kernels, summed over ranks, by call and size{of}; waiting for late"
+            " ranks included",
+            most=_FEW,
+        )
     )
-    return Drawn(html=draw_rows(filled.frame, build, caption=caption, most=_FEW))
 
 
 def _draw_kernels(source: PageSource) -> Drawn:
@@ -537,8 +549,11 @@ def _draw_kernels(source: PageSource) -> Drawn:
             label=row["name"], pieces=(Piece(key=color, value=row["total_ns"], text=spoken),), text=text
         )
 
-    caption = "Time of GPU operations by family, summed over ranks{of}"
-    return Drawn(html=draw_rows(families, build, caption=caption, most=_FEW))
+    return Drawn(
+        html=draw_rows(
+            families, build, caption="Time of GPU operations by family, summed over ranks{of}", most=_FEW
+        )
+    )
 
 
 def _draw_host(source: PageSource) -> Drawn:
@@ -565,9 +580,15 @@ def _draw_host(source: PageSource) -> Drawn:
             text=", ".join([length, *calls[:1]]),
         )
 
-    legend = {cause: name_part(cause) for cause in rows["cause"].unique(maintain_order=True)}
-    caption = "The longest gaps between kernels that the host or loading data causes"
-    return Drawn(html=draw_rows(rows, build, caption=caption, most=_FEW, legend=legend))
+    return Drawn(
+        html=draw_rows(
+            rows,
+            build,
+            caption="The longest gaps between kernels that the host or loading data causes",
+            most=_FEW,
+            legend={cause: name_part(cause) for cause in rows["cause"].unique(maintain_order=True)},
+        )
+    )
 
 
 def _draw_memory(source: PageSource) -> Drawn:
@@ -581,8 +602,9 @@ def _draw_memory(source: PageSource) -> Drawn:
         piece = Piece(key="copy", value=row["peak_bytes"], text=size)
         return Bar(label=row["kind"] or "unknown", pieces=(piece,), text=size)
 
-    caption = "Most memory in use on a single GPU, by kind"
-    return Drawn(html=draw_rows(kinds, build, caption=caption, most=_FEW))
+    return Drawn(
+        html=draw_rows(kinds, build, caption="Most memory in use on a single GPU, by kind", most=_FEW)
+    )
 
 
 def _draw_clocks(source: PageSource) -> Drawn:
@@ -593,12 +615,22 @@ def _draw_clocks(source: PageSource) -> Drawn:
     def build(row: dict[str, Any]) -> Bar:
         bound = row["bound_ns"]
         text = "unknown" if bound is None else format_duration(bound)
-        pieces = () if bound is None else (Piece(key="step", value=bound, text=f"error at most {text}"),)
-        return Bar(label=f"{row['machine']}, {row['report']}", pieces=pieces, text=text)
+        return Bar(
+            label=f"{row['machine']}, {row['report']}",
+            pieces=() if bound is None else (Piece(key="step", value=bound, text=f"error at most {text}"),),
+            text=text,
+        )
 
     rows = frame.sort("bound_ns", descending=True, nulls_last=False)
-    caption = "Bound of the error of each clock against the others{of}"
-    return Drawn(html=draw_rows(rows, build, caption=caption, most=MANY, order="largest"))
+    return Drawn(
+        html=draw_rows(
+            rows,
+            build,
+            caption="Bound of the error of each clock against the others{of}",
+            most=MANY,
+            order="largest",
+        )
+    )
 
 
 def _draw_missing(source: PageSource) -> Drawn:

@@ -153,8 +153,11 @@ def hoist(
     moved_tracks: dict[Path, Track] = {}
     for track in tracks.values():
         path = _move(track.path, new_paths)
-        rank = track.rank + _AFTER_OUTERMOST if (path == track.path and len(path) == 1) else track.rank
-        moved_tracks[path] = replace(track, path=path, rank=rank)
+        moved_tracks[path] = replace(
+            track,
+            path=path,
+            rank=track.rank + _AFTER_OUTERMOST if (path == track.path and len(path) == 1) else track.rank,
+        )
     for number, (path, name) in enumerate(outermost.items()):
         new = new_paths[path]
         track, machine = moved_tracks[new], tracks[path[:1]]

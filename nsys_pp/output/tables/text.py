@@ -198,11 +198,15 @@ def _format(values: pl.Series, column: Column, time_unit: str, is_blank: Sequenc
     write: Callable[[Any], str] = partial(_write, factor=factor, decimals=decimals, style=f"{sign}{mark}")
     if column.unit == "bytes" and _least(values) * factor < 0.001:
         unit, write = "", lambda size: format_bytes(round(size))
-    texts = tuple(
-        ("" if blank else column.null_text or "-") if value is None else write(value)
-        for value, blank in zip(values, is_blank, strict=True)
+    return TextColumn(
+        column=column,
+        unit=unit,
+        is_number=values.dtype.is_numeric(),
+        texts=tuple(
+            ("" if blank else column.null_text or "-") if value is None else write(value)
+            for value, blank in zip(values, is_blank, strict=True)
+        ),
     )
-    return TextColumn(column=column, unit=unit, is_number=values.dtype.is_numeric(), texts=texts)
 
 
 def _write(value: object, factor: float, decimals: int, style: str) -> str:
@@ -451,8 +455,9 @@ def _is_first(frame: pl.DataFrame, table: AnyTable, limit: int) -> pl.Series:
     if limit == 0 or table.is_fixed:
         return pl.repeat(True, len(frame), eager=True)
     depths = _depths(frame, table)
-    group = _number_groups(frame, _settle(frame, table)[0])
-    counted = pl.DataFrame({"is_whole": depths == 0, "group": group}).select(
+    counted = pl.DataFrame(
+        {"is_whole": depths == 0, "group": _number_groups(frame, _settle(frame, table)[0])}
+    ).select(
         is_first=pl.col("is_whole").cum_sum().over("group") <= limit,
         most_parts=limit // pl.col("is_whole").sum().over("group").clip(1, 3),
     )
